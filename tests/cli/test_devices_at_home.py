@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli.commands.doctor_checks import access_of
+from encrypted_records.cli.commands.doctor import access_of
 from encrypted_records.client.proxy.devices import Devices, KnownKeyring
 from tests.cli.command import Ers
 from tests.cli.people import store

@@ -7,7 +7,7 @@ import secrets
 
 import pytest
 
-from encrypted_records.cli.commands.erasures import say_erased
+from encrypted_records.cli.commands.erasure import say_erased
 from tests.cli.command import Ers
 
 DEFINITION = {

@@ -1,15 +1,15 @@
 """A group that imports a command when it is called, so that ``ers --help`` costs no imports.
 
-A command is in the module of its name under ``commands``, as that module's attribute of the same
-name; a name that is a keyword of Python has a "_" behind it. The group's own table contains the
-line that the help shows for each command.
+A command is an attribute of its name in a module under ``commands``: in the one that the group's
+table of modules says, or in the module of its name. A name that is a keyword of Python has a "_"
+behind it. The group's other table contains the line that the help shows for each command.
 """
 
 from __future__ import annotations
 
 import importlib
 import keyword
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -27,9 +27,21 @@ class Unread(Exception):
 
 
 class LazyGroup(CommandGroup):
-    def __init__(self, *args: Any, sections: Sections, **kwargs: Any) -> None:
+    """
+    Args:
+        modules: name of a module -> the commands in it, where it holds several.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        sections: Sections,
+        modules: Mapping[str, Sequence[str]],
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
+        self._module_of = {name: module for module, names in modules.items() for name in names}
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -44,7 +56,8 @@ class LazyGroup(CommandGroup):
         if cmd_name not in self.list_commands(ctx):
             return None
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), name)
+        module = importlib.import_module(f"{_PACKAGE}.{self._module_of.get(cmd_name, name)}")
+        command = getattr(module, name)
         assert isinstance(command, click.Command)
         return command
 

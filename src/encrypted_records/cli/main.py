@@ -59,10 +59,26 @@ COMMANDS = {
     },
 }
 
+#: Modules of ``commands`` that hold several commands. Any other command has the module of its name.
+MODULES = {
+    "account": ("register", "login", "logout", "user"),
+    "backup": ("backup", "restore", "storage"),
+    "changes": ("watch", "webhook"),
+    "config": ("config", "completion", "help"),
+    "doctor": ("doctor", "status"),
+    "erasure": ("retention", "subject"),
+    "mirror": ("mirror", "verify"),
+    "organization": ("organization", "service"),
+    "schema_log": ("salvage",),
+    "sql": ("sql", "mcp"),
+    "up": ("up", "demo"),
+}
+
 
 @click.group(
     cls=LazyGroup,
     sections=COMMANDS,
+    modules=MODULES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="docs/cli.md describes every command, docs/operations.md every setting.",
 )

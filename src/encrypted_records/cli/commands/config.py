@@ -1,4 +1,8 @@
-"""``ers config``: profiles, the settings that commands use where no flag or variable sets them."""
+"""``ers config``, ``completion`` and ``help``: profiles, completion and help of ``ers`` itself.
+
+Profiles are the settings that commands use where no flag or variable sets them. ``ers help`` is
+for users who look for the help of a command under that word.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.output import Output, takes_output
@@ -140,3 +145,44 @@ def path() -> None:
       ers config path
     """
     say(str(config_path()))
+
+
+@click.command(short_help="Print the shell completion script for ers.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script that completes commands and options in your shell.
+
+    Add its line to ~/.bashrc or ~/.zshrc, or for fish to ~/.config/fish/config.fish: ers completion
+    fish | source
+
+    \b
+    Example:
+      eval "$(ers completion bash)"
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = context.find_root()
+    say(kind(root.command, {}, "ers", "_ERS_COMPLETE").source())
+
+
+@click.command(short_help="Show help for a command.")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def help(context: click.Context, command: tuple[str, ...]) -> None:  # noqa: A001 - its name
+    """Show help for a command, as --help does; without a command, list all commands.
+
+    \b
+    Example:
+      ers help record search
+    """
+    shown = context.find_root()
+    for word in command:
+        group = shown.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(f"{shown.command_path} has no subcommands", shown)
+        name, resolved, _rest = group.resolve_command(shown, [word])
+        if resolved is None:
+            raise click.UsageError(f"no such command {word!r}", shown)
+        shown = click.Context(resolved, parent=shown, info_name=name)
+    say(shown.get_help())

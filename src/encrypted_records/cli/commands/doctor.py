@@ -1,27 +1,335 @@
-"""``ers doctor``: why is it slow, why are there no rows, why is it refused."""
+"""``ers doctor``: why is it slow, why are there no rows, why is it refused; ``ers status``.
+
+The doctor's checks come first, in their order. A check yields findings. A check that depends on a
+failed earlier check is skipped, because its finding would only repeat the earlier one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import platform
+import shutil
+import time
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
 
 import click
 
-from encrypted_records.cli.commands.conditions import question
-from encrypted_records.cli.commands.doctor_checks import LOG_IN, Finding, findings, stored_findings
+from encrypted_records import __version__
+from encrypted_records.cli.commands.selection import question
 from encrypted_records.cli.limits import STANDARD, CommandLimits
 from encrypted_records.cli.login.session import (
     NOBODY,
     SCHEMA,
     CommandSession,
     connected,
+    inline_settings,
 )
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import Settings, takes_settings
-from encrypted_records.cli.terminal import DONE, say
-from encrypted_records.errors import InvalidSetting, NotAuthenticated
+from encrypted_records.cli.state_file import is_loopback
+from encrypted_records.cli.supervise.operating import examine_stored
+from encrypted_records.cli.terminal import DONE, FAILED, REFUSED, exit_code, format_count, say, warn
+from encrypted_records.client.proxy.devices import Devices
+from encrypted_records.client.proxy.keyring import KeyringInfo
+from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated, NotFound
+
+#: The way out where nobody is logged in.
+LOG_IN = "run: ers login (or set ERS_EMAIL and ERS_PASSWORD); ers register makes an account"
+#: What was deleted is gone by then, where proxies come by and nobody asked for longer.
+_ERASED_WITHIN_DAYS = 31
+_STATES: dict[str, Literal["ok", "warning", "failed"]] = {
+    "ok": "ok",
+    "warning": "warning",
+    "failed": "failed",
+}
+#: A proxy on this machine answers in milliseconds; what takes longer than this feels slow.
+_SLOW_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``code`` is what the command exits with because of it; of a warning it is 0."""
+
+    check: str
+    state: Literal["ok", "warning", "failed"]
+    message: str
+    hint: str = ""
+    code: int = DONE
+
+
+def _report_failure(check: str, error: ErsError) -> Finding:
+    return Finding(check, "failed", error.message, error.hint, exit_code(error))
+
+
+async def findings(session: CommandSession, schema: str | None) -> AsyncIterator[Finding]:
+    """All that there is to say, for one schema or for all that can be reached."""
+    yield Finding("version", "ok", f"ers {__version__}, Python {platform.python_version()}")
+    yield _disk(session.limits.little_space)
+    try:
+        yield await _service(session)
+        yield await _clock(session)
+    except ErsError as error:
+        yield _report_failure("service", error)
+        return
+    if session.who == NOBODY:
+        yield Finding("account", "failed", "you are not logged in", LOG_IN, REFUSED)
+        return
+    try:
+        yield await _account(session)
+    except ErsError as error:
+        yield _report_failure("account", error)
+        return
+    try:
+        access = await _access(session)
+    except ErsError as error:
+        access = _report_failure("access", error)
+    yield access
+    if access.state == "failed":
+        return
+    schemas: list[Resource] | None = None
+    try:
+        schemas = await _schemas(session, schema)
+    except ErsError as error:
+        # By a roster that is not believed no name is found: what follows says what is the matter.
+        yield _report_failure("schema", error)
+    async for finding in _keyring(session, schemas):
+        yield finding
+    for resource in schemas or ():
+        found = [await _search(session, resource)]
+        if found[0].state != "failed":
+            found += [await _index(session, resource), await _erasure(session, resource)]
+        if schema is None and all(finding.state == "ok" for finding in found):
+            # Of many schemas, those of which something is to be said would be lost in the list.
+            every = "; ".join(finding.message for finding in found)
+            found = [Finding(found[0].check, "ok", every)]
+        for finding in found:
+            yield finding
+
+
+def _disk(little: int) -> Finding:
+    folder = inline_settings().data_dir
+    if not folder.exists():
+        return Finding("disk", "ok", f"{folder} does not exist: the proxy keeps its data elsewhere")
+    free = shutil.disk_usage(folder).free
+    message = f"{free / (1 << 30):.1f} GiB are free below {folder}"
+    if free < little:
+        hint = "make room: uploads are kept there until they are stored"
+        return Finding("disk", "warning", message, hint)
+    return Finding("disk", "ok", message)
+
+
+def stored_findings(settings: Settings, little: int) -> list[Finding]:
+    """Findings about an API's database and bulk store."""
+    try:
+        looks = examine_stored(settings, little)
+    except ErsError as error:
+        return [_report_failure("database", error)]
+    return [
+        Finding(check, _STATES[state], message, hint, FAILED if state == "failed" else DONE)
+        for check, state, message, hint in looks
+    ]
+
+
+async def _service(session: CommandSession) -> Finding:
+    start = time.perf_counter()
+    status = await session.client.status()
+    seconds = time.perf_counter() - start
+    if status.get("behind_proxy") is not True:
+        hint = "that is an API; name a proxy with ERS_PROXY_URL or --proxy-url"
+        return Finding("service", "failed", f"{session.proxy_url} is not a proxy", hint, FAILED)
+    version = status.get("api_version")
+    message = f"{session.proxy_url} and its API {version} answer in {seconds:.3f} s"
+    if version != __version__:
+        return Finding(
+            "service", "warning", message, f"this is ers {__version__}: update the older"
+        )
+    if seconds > _SLOW_SECONDS:
+        hint = "a search needs several such answers: check the load and the network"
+        return Finding("service", "warning", message, hint)
+    return Finding("service", "ok", message)
+
+
+async def _clock(session: CommandSession) -> Finding:
+    there = await session.client.clock()
+    if there is None:
+        return Finding("clock", "ok", "the API does not send its time")
+    apart = abs(there - time.time())
+    if apart > session.limits.clocks_differ:
+        message = f"this machine's clock and the API's are {apart:.0f} s apart"
+        return Finding("clock", "warning", message, "set both by NTP: tokens expire by the clock")
+    return Finding("clock", "ok", "this machine's clock and the API's agree")
+
+
+async def _account(session: CommandSession) -> Finding:
+    how = "by the stored login" if session.who.login else "with a password"
+    if os.environ.get("ERS_EMAIL") and os.environ.get("ERS_PASSWORD"):
+        how = "by ERS_EMAIL and ERS_PASSWORD"
+    user = await session.client.user()
+    count = len(user.organizations)
+    message = f"{user.email}, {how}, in {count} organization{'' if count == 1 else 's'}"
+    return Finding("account", "ok", message)
+
+
+async def _access(session: CommandSession) -> Finding:
+    """At which level the proxy works, and whether this machine may use the keyring."""
+    devices = await session.client.devices()
+    return access_of(devices, session.proxy_url, shows_device=session.client.device is not None)
+
+
+def access_of(devices: Devices, proxy_url: str, *, shows_device: bool) -> Finding:
+    """The finding about a proxy's level.
+
+    Args:
+        shows_device: whether this machine has a device, which is registered when a keyring is made.
+    """
+    count = f"{devices.count} device{'' if devices.count == 1 else 's'}"
+    if devices.level == "api":
+        message = "level api: credentials that the API accepts are enough"
+        if devices.exposed or not is_loopback(proxy_url):
+            hint = (
+                "other machines can reach this proxy: start it with --access device, unless"
+                " only one"
+                " machine can reach it and you run the API yourself"
+            )
+            return Finding("access", "warning", message, hint)
+        return Finding("access", "ok", message)
+    if devices.enrolled:
+        return Finding("access", "ok", f"level device: this machine is one of {count}")
+    if devices.keyring is None and shows_device:
+        message = (
+            "level device: storing the first records creates the keyring and registers this machine"
+        )
+        return Finding("access", "ok", message)
+    message = f"level device: this machine is not one of {count}"
+    return Finding("access", "failed", message, "register it: ers device add", REFUSED)
+
+
+async def _schemas(session: CommandSession, schema: str | None) -> list[Resource]:
+    if schema is not None:
+        return [await session.names.schema(schema)]
+    filters = await session.names.in_organization()
+    return [schema async for schema in session.client.listing("schemas", **filters)]
+
+
+async def _keyring(
+    session: CommandSession, schemas: list[Resource] | None
+) -> AsyncIterator[Finding]:
+    """The keyring, and whether it has the keys of the schemas that have records: of these, or of
+    all that the proxy knows."""
+    try:
+        keyring = await session.client.keyring()
+    except NotFound:
+        yield Finding("keyring", "ok", "not created yet; storing the first records creates it")
+        return
+    except ErsError as error:
+        yield _report_failure("keyring", error)
+        return
+    else:
+        backup = "confirmed" if keyring.backup_confirmed else "not confirmed"
+        text = f"{keyring.fingerprint}, version {keyring.versions[-1].version}, backup {backup}"
+        if keyring.backup_confirmed:
+            yield Finding("keyring", "ok", text)
+        else:
+            hint = "without a backup, losing the disk loses the records: ers keyring backup"
+            yield Finding("keyring", "warning", text, hint)
+        async for finding in _owners(session, keyring):
+            yield finding
+    looked_at = None if schemas is None else {schema["url"] for schema in schemas}
+    for schema_key in await session.client.sealed_schemas():
+        if (looked_at is None or schema_key.url in looked_at) and not schema_key.held:
+            yield Finding(
+                "keyring",
+                "failed",
+                f"the key {schema_key.key_id} of {schema_key.name} is not in it",
+                "use the proxy that stored the records, or restore its keyring: ers keyring"
+                " restore",
+                FAILED,
+            )
+
+
+async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterator[Finding]:
+    """Check whether an organization could be recovered if it depends on one owner. For an owner
+    without other members, the finding about the keyring is sufficient.
+    """
+    if keyring.backup_confirmed:
+        return
+    for url in await session.names.organizations():
+        try:
+            people = (await session.client.people(url)).people
+        except ErsError as error:
+            if error.reason != "not_admitted":
+                yield _report_failure("people", error)
+            continue
+        owners = [person for person in people if person.role == "owner"]
+        if len(people) > 1 and len(owners) == 1 and owners[0].you:
+            yield Finding(
+                "people",
+                "warning",
+                f"{len(people)} people and services depend on you, the only owner, and no recovery"
+                " words were confirmed",
+                "ers keyring backup; or make a second owner: ers organization member update",
+            )
+
+
+async def _search(session: CommandSession, schema: Resource) -> Finding:
+    """Whether a question is answered: the log, the key and the index are all needed for it."""
+    check = f"schema {schema['slug']}"
+    start = time.perf_counter()
+    try:
+        page = await session.client.search(schema["url"], limit=0)
+    except ErsError as error:
+        return _report_failure(check, error)
+    seconds = time.perf_counter() - start
+    return Finding(check, "ok", f"{page.count} records, counted in {seconds:.3f} s")
+
+
+async def _erasure(session: CommandSession, schema: Resource) -> Finding:
+    """Whether what was deleted is still there for longer than it should be."""
+    check = f"erasure {schema['slug']}"
+    try:
+        look = await session.client.look_at_erasure(schema["url"])
+    except ErsError as error:
+        return _report_failure(check, error)
+    since = [day for day in (_days_of(look["api"]["since"]), _days(look["index"]["since"])) if day]
+    days = max(since, default=0.0)
+    rows = format_count(max(look["api"]["rows"], look["index"]["rows"]), "deleted row")
+    holds = ", ".join(f"{hold['email']} ({hold['reason']})" for hold in look["api"]["holds"])
+    held = f"; held by {holds}" if holds else ""
+    if days > _ERASED_WITHIN_DAYS:
+        hint = f"erase them: ers api POST {schema['url']}erasure/"
+        message = f"{rows}, still there after {days:.0f} days{held}"
+        return Finding(check, "warning", message, hint)
+    return Finding(check, "ok", f"{rows}, not erased yet{held}")
+
+
+def _days_of(moment: str | None) -> float:
+    return 0.0 if moment is None else _days(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def _days(milliseconds: float | None) -> float:
+    """For how many days something has been so, since that many milliseconds after 1970 began."""
+    return 0.0 if milliseconds is None else (time.time() - float(milliseconds) / 1000) / 86_400
+
+
+async def _index(session: CommandSession, schema: Resource) -> Finding:
+    """Into how many segments each question has to look, and whether they could be fewer."""
+    check = f"index {schema['slug']}"
+    try:
+        index = await session.client.index_status(schema["url"])
+    except ErsError as error:
+        return _report_failure(check, error)
+    live, mini = index.segments.live, index.segments.mini
+    message = f"{live} segment{'' if live == 1 else 's'}, {mini} of them small"
+    if not index.merge_pending:
+        return Finding(check, "ok", f"{message}; none to merge")
+    hint = f"merge them: ers proxy merge --once {schema['url']}"
+    return Finding(check, "warning", f"{message}; some to merge, each slows searches", hint)
 
 
 @takes_output
@@ -123,4 +431,33 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
         yield whole | {"comparison": "all of it", "count": found["count"]}
 
     await output.many(lines(), _COLUMNS, called="comparisons")
+    return DONE
+
+
+@click.command(short_help="Check whether proxy and API answer.")
+@connected(anonymous=True)
+@takes_output
+async def status(session: CommandSession, output: Output) -> int:
+    """Check whether the proxy and its API answer, and show their version. No account is needed. If
+    the API itself answers instead of a proxy, the exit code is 4: records cannot be stored there.
+
+    \b
+    Example:
+      ers status
+    """
+    answer = await session.client.status()
+    output.write_one({"address": session.address, **answer, "ers_version": __version__})
+    if answer.get("behind_proxy") is not True:
+        warn(f"This is the API itself, not a proxy: {session.proxy_url}")
+        warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL")
+        return REFUSED
+    if answer.get("clock_jumped") is True:
+        warn(
+            "The clock of the proxy's machine jumped ahead, or the machine was off for days:"
+            " records that expired only during these days are not deleted yet"
+        )
+        warn(
+            "hint: set the clock, or let the proxy run for a day; if it is right: ers retention run"
+            " --clock-is-right"
+        )
     return DONE

@@ -15,7 +15,7 @@ from encrypted_records.cli.commands.import_file import (
     import_file,
     takes_reading,
 )
-from encrypted_records.cli.commands.upload_job import (
+from encrypted_records.cli.commands.job import (
     NO_JOB_OPTIONS,
     JobFlags,
     takes_job_options,
@@ -25,12 +25,7 @@ from encrypted_records.cli.commands.upload_job import (
 from encrypted_records.cli.input.files import open_input
 from encrypted_records.cli.input.proposed_rules import WantedRules, asked_for
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
-from encrypted_records.cli.login.session import (
-    DATASET,
-    SCHEMA,
-    CommandSession,
-    connected,
-)
+from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption, choose_profile
 from encrypted_records.cli.terminal import DONE, REJECTED, format_count, warn

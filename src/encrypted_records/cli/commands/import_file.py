@@ -14,13 +14,7 @@ from typing import Any
 import click
 
 from encrypted_records import runtime
-from encrypted_records.cli.commands.upload_job import (
-    JobFlags,
-    detached,
-    finish,
-    going_on,
-    send,
-)
+from encrypted_records.cli.commands.job import JobFlags, detached, finish, going_on, send
 from encrypted_records.cli.input.import_schema import create_schema
 from encrypted_records.cli.input.importer import ImportProgress, remembered_imports
 from encrypted_records.cli.input.proposed_rules import WantedRules
@@ -32,12 +26,7 @@ from encrypted_records.cli.times import with_minutes
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head
-from encrypted_records.errors import (
-    BadInput,
-    InvalidSetting,
-    NotFound,
-    UploadedBefore,
-)
+from encrypted_records.errors import BadInput, InvalidSetting, NotFound, UploadedBefore
 from encrypted_records.model import json_text
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}

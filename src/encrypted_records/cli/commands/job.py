@@ -1,14 +1,343 @@
-"""``ers job``: batch jobs, which store any number of records."""
+"""Batch jobs, which store any number of records: sent from a file, waited for, and ``ers job``."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
 import click
+import msgspec
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.commands.upload_job import finish
+from encrypted_records.cli.input.upload_sources import KINDS, FileSource
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import say
+from encrypted_records.cli.state_file import StateFile
+from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
+from encrypted_records.client.media import LocalFile
+from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
+from encrypted_records.client.proxy.records import tell_rounding
+from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
+from encrypted_records.errors import BadInput, ErsError, NotFound, Unavailable, UploadedBefore
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+again_option = click.option(
+    "--again",
+    is_flag=True,
+    help="Store the file once more, even if the same file was stored in the last thirty days.",
+)
+
+#: Flaws that are shown when a job fails; ers job errors lists all.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """How a job is to be done; ``schema`` is the id of that of records that name none."""
+
+    schema: str | None = None
+    batch_size: int | None = None
+    skip_invalid: bool = False
+    on_conflict: OnConflict | None = None
+    by: tuple[str, ...] = ()
+    again: bool = False
+    reading: bytes | None = None
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema,
+            "batch_size": self.batch_size,
+            "skip_invalid": self.skip_invalid,
+            "on_conflict": self.on_conflict,
+            "by": self.by,
+            "again": self.again,
+            "reading": self.reading,
+        }
+
+
+@dataclass(frozen=True)
+class JobFlags:
+    """The options of :func:`takes_job_options`: how the records of a file are stored.
+
+    Attributes:
+        exact: read the file as the HTTP API does, instead of detecting how it is written.
+        kind: format of the file, one of KINDS; None is what its name and first bytes say.
+    """
+
+    exact: bool
+    kind: str | None
+    batch_size: int | None
+    on_conflict: OnConflict | None
+    by: tuple[str, ...]
+    detach: bool
+    again: bool
+
+    def order(
+        self, schema: str | None, *, skip_invalid: bool, reading: bytes | None = None
+    ) -> JobOrder:
+        return JobOrder(
+            schema,
+            self.batch_size,
+            skip_invalid,
+            self.on_conflict,
+            self.by,
+            self.again,
+            reading,
+        )
+
+
+#: Errors that say that a file is not written in the format of the HTTP API.
+_OF_FORM = frozenset({"csv_header", "file_type"})
+#: None of them was given.
+NO_JOB_OPTIONS = JobFlags(
+    exact=False,
+    kind=None,
+    batch_size=None,
+    on_conflict=None,
+    by=(),
+    detach=False,
+    again=False,
+)
+
+
+async def upload_exactly(
+    session: CommandSession,
+    source: FileSource,
+    options: JobFlags,
+    schema: str | None,
+    output: Output,
+    *,
+    skip_invalid: bool,
+) -> int:
+    """Send a file in the format of the HTTP API and unless told otherwise wait for its job; the
+    exit code.
+
+    Args:
+        schema: id of the schema of records that name none.
+    """
+    try:
+        job = await send(session, source, options.order(schema, skip_invalid=skip_invalid))
+    except UploadedBefore as error:
+        job = await going_on(session, error)
+    except BadInput as error:
+        if error.reason in _OF_FORM:
+            error.hint = "without --exact, ers import detects how the file is written"
+        raise
+    return detached(job) if options.detach else await finish(session, job, output)
+
+
+def detached(job: str) -> int:
+    """Print the id of a job that runs in the background; returns the exit code."""
+    say(job)
+    return DONE
+
+
+def takes_job_options(command: Command) -> Command:
+    """Give a command the options of a job; hand it the :class:`JobFlags` that they mean."""
+
+    @functools.wraps(command)
+    def call(**values: Any) -> Any:
+        told = {field.name: values.pop(field.name) for field in fields(JobFlags)}
+        return command(job=JobFlags(**told), **values)
+
+    wrapped: Any = call
+    for option in (
+        again_option,
+        click.option("--detach", is_flag=True, help="Do not wait for the end of the job."),
+        click.option(
+            "--by",
+            multiple=True,
+            metavar="FIELD",
+            help="Unique field that finds the record to replace; repeat for a set of fields.",
+        ),
+        click.option(
+            "--on-conflict",
+            type=click.Choice(["fail", "skip", "replace"]),
+            help="Handling of rows whose unique values already exist (default: treat them as"
+            " invalid).",
+        ),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(1, 1000),
+            help="Rows per progress step (default: 10).",
+        ),
+        click.option(
+            "--format",
+            "kind",
+            type=click.Choice(list(KINDS)),
+            help="Format of the file, with --exact (default: by its name).",
+        ),
+        click.option(
+            "--exact",
+            is_flag=True,
+            help="Read the file as the HTTP API does: names in the first row, commas, UTF-8, ISO"
+            " dates (default: only for pipes, exports, Parquet and Arrow).",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return] # click's decorators return Any
+
+
+async def send(session: CommandSession, source: FileSource, order: JobOrder) -> str:
+    """Send all of a source; the id of its job. A large file can go on after an interruption."""
+    large = source.size is not None and source.size >= session.limits.resumable_bytes
+    if source.file is not None and large:
+        return await _send_file(session, source.file, source.media_type, order)
+    pieces = _in_thread(source)
+    return await send_pieces(
+        session, pieces, source.media_type, order, source.size, filename=source.name
+    )
+
+
+async def send_pieces(
+    session: CommandSession,
+    pieces: AsyncIterator[bytes],
+    media_type: str,
+    order: JobOrder,
+    size: int | None = None,
+    filename: str = "",
+) -> str:
+    """Send what comes in one request; the id of its job. What fails on the way stores nothing."""
+    flawed: list[ErsError] = []
+    with bar("uploading", of_bytes=True) as move:
+        body = _moving(pieces, size, move, flawed)
+        try:
+            return await session.client.upload(body, media_type, **order.members, filename=filename)
+        except Unavailable:
+            # A source that fails breaks the connection off: what it said is the reason.
+            if flawed:
+                raise flawed[0] from None
+            raise
+
+
+async def _in_thread(source: FileSource) -> AsyncIterator[bytes]:
+    pieces = source.pieces()
+    while piece := await asyncio.to_thread(next, pieces, b""):
+        yield piece
+
+
+async def _moving(
+    pieces: AsyncIterator[bytes], size: int | None, move: Moved, flawed: list[ErsError]
+) -> AsyncIterator[bytes]:
+    done = 0
+    try:
+        async for piece in pieces:
+            done += len(piece)
+            move(done, size)
+            yield piece
+    except ErsError as error:
+        flawed.append(error)
+        raise
+
+
+class StartedUpload(msgspec.Struct, frozen=True):
+    """An upload under way: its path at the proxy, and its job."""
+
+    upload: str
+    job: str
+
+
+async def _send_file(
+    session: CommandSession, file: LocalFile, media_type: str, order: JobOrder
+) -> str:
+    begun = StateFile("uploads", StartedUpload)
+    size = file.size or 0
+    key = f"{session.address} {order.schema} {order.skip_invalid} {file.mark}"
+    if order.again:
+        key = f"again {key}"
+    if order.reading is not None:
+        key = f"{hashlib.sha256(order.reading).hexdigest()[:16]} {key}"
+    if order.on_conflict:
+        key = f"{order.on_conflict} {','.join(order.by)} {key}"
+    begun_upload = begun.read().get(key)
+    if begun_upload is not None:
+        try:
+            reached = await session.client.upload_offset(begun_upload.upload)
+            warn(f"resuming an upload: {reached * 100 // max(size, 1)} % has arrived already")
+        except NotFound:  # it has expired, or its job was cancelled
+            begun_upload = None
+    if begun_upload is None:
+        begun_upload = StartedUpload(
+            *await session.client.begin_upload(file, media_type, **order.members)
+        )
+        begun.put(key, begun_upload)
+    try:
+        with bar("uploading", of_bytes=True) as move:
+            await session.client.send_upload(
+                begun_upload.upload, file, on_offset=lambda offset: move(offset, size)
+            )
+    except (asyncio.CancelledError, Unavailable):
+        warn("the upload is not complete; run the same command to resume it")
+        raise
+    begun.put(key, None)
+    return begun_upload.job
+
+
+async def going_on(session: CommandSession, error: UploadedBefore) -> str:
+    """The job that stores this file at present, begun by a command that was interrupted.
+
+    Raises:
+        UploadedBefore: it has stored the file.
+    """
+    try:
+        if not (await session.client.job(error.job_id)).has_ended:
+            warn(f"job {error.job_id} is already storing this file; this is its progress")
+            return error.job_id
+    except NotFound:  # somebody has cancelled it just now
+        pass
+    hint = f"to store it again: --again; to see that job: ers job get {error.job_id}"
+    raise UploadedBefore.by(error.job_id, error.message, hint=hint) from None
+
+
+async def finish(session: CommandSession, job: str, output: Output) -> int:
+    """Show a job's progress until it ends, then its result; the exit code."""
+    try:
+        with job_bar() as move:
+            async for progress in session.client.watch(job):
+                move(progress.processed, progress.total or None)
+    except asyncio.CancelledError:
+        warn(f"the job goes on; watch it with: ers job watch {job}")
+        raise
+    rounded = await session.client.rounded_values(job)
+    told = {"rounded": rounded} if rounded else {}
+    output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told}, times={"error"})
+    warn_of_rounding(rounded)
+    return await exit_code(session, job, progress)
+
+
+def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
+    """Print the number of rounded values of each field on stderr.
+
+    Args:
+        fields: of each such value its field, or the fields with how many of their values.
+    """
+    if told := tell_rounding(Counter(fields)):
+        warn(told)
+
+
+async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int:
+    """The exit code of a command for a finished job; explains on stderr why it is not 0."""
+    rejected, is_stored = 0, last.status == "completed"
+    async for flaw in session.client.job_errors(job):
+        rejected += 1
+        if rejected <= _SHOWN:
+            location = f"row {flaw['row']}" + (f", {flaw['field']}" if flaw.get("field") else "")
+            warn(f"  {location}: {flaw['detail']}")
+    if rejected:
+        stored = "the other rows were stored" if is_stored else "nothing was stored"
+        warn(f"rows were rejected, {stored}; list all errors with: ers job errors {job}")
+        if last.error and last.error.endswith("(invalid_records)"):
+            warn("ers import with --skip-invalid stores the other rows")
+        return REJECTED
+    return DONE if is_stored else FAILED
+
 
 _COLUMNS = ("job_id", "status", "processed", "total", "error")
 _PROGRESS = (*_COLUMNS[:4], "current_batch", "total_batches", "error")

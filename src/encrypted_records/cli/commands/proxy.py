@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.commands.schema_repair import repair_schema
-from encrypted_records.cli.commands.schema_standings import what_is_lost
+from encrypted_records.cli.commands.schema_log import repair_schema, what_is_lost
 from encrypted_records.cli.login.proofs import Proven
-from encrypted_records.cli.login.session import (
-    SCHEMA,
-    CommandSession,
-    connected,
-)
+from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.supervisor import run_proxy
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn

@@ -1,9 +1,9 @@
-"""``ers schema``: what records look like."""
+"""``ers schema``: what records look like, what a change of it takes, and what a file suggests."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -11,34 +11,201 @@ from typing import Any
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.commands.dataset import get_or_create_option
-from encrypted_records.cli.commands.schema_changes import lines_of, read_renames
-from encrypted_records.cli.commands.schema_checks import sign, verify
-from encrypted_records.cli.commands.schema_estimates import read_length, show_estimate
-from encrypted_records.cli.commands.schema_infer import infer
-from encrypted_records.cli.commands.schema_repair import repair
-from encrypted_records.cli.commands.schema_reseal import reseal, see_through
-from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
-from encrypted_records.cli.input.files import read_definition, read_sample
-from encrypted_records.cli.login.proofs import call_with_proof
-from encrypted_records.cli.login.session import (
-    DATASET,
-    SCHEMA,
-    CommandSession,
-    connected,
+from encrypted_records.cli.commands.dataset import get_or_create_option, reseal, see_through
+from encrypted_records.cli.commands.import_file import (
+    NO_READING_OPTIONS,
+    ReadingOptions,
+    propose,
+    takes_form,
 )
+from encrypted_records.cli.commands.schema_log import (
+    as_json,
+    repair,
+    show_standing,
+    sign,
+    verify,
+    what_is_lost,
+)
+from encrypted_records.cli.input.files import (
+    open_input,
+    open_result,
+    read_definition,
+    read_sample,
+    sample_of,
+)
+from encrypted_records.cli.input.proposed_rules import WantedRules, asked_for, tell_of
+from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact
+from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption
-from encrypted_records.cli.terminal import (
-    DONE,
-    REFUSED,
-    confirm,
-    format_count,
-    say,
-    warn,
-)
+from encrypted_records.cli.terminal import DONE, REFUSED, confirm, format_count, say, warn
 from encrypted_records.cli.times import TIMES
-from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.errors import Conflict, ErsError, InvalidSetting
+from encrypted_records.model import json_text
+
+_TAKES = {
+    "commit": "at once",
+    "proof": "stored records are checked first",
+    "reseal": "a job encrypts all records again",
+}
+
+
+def read_renames(given: tuple[str, ...]) -> dict[str, str]:
+    """NEW=OLD of each, by the new name.
+
+    Raises:
+        click.BadParameter: one is not so.
+    """
+    renames = {}
+    for pair in given:
+        new, equals, old = pair.partition("=")
+        if not equals or not new or not old:
+            raise click.BadParameter(f"{pair!r} is not NEW=OLD", param_hint="--rename")
+        renames[new] = old
+    return renames
+
+
+def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The changes of a definition, a line for each, with what prevents it in the lines below."""
+    if not plan["changes"]:
+        yield "Only titles and descriptions change."
+        return
+    for change in plan["changes"]:
+        yield f"{change['pointer']}: {change['detail']} ({_TAKES[change['takes']]})"
+        if count := change.get("records"):
+            where = "all of them"
+            if change["where"] is not None:
+                where = f"find them with {json_text.encode(change['where']).decode()}"
+            yield f"  {count} of {plan['records']} records prevent it: {where}"
+            if change["code"] == "field_removed":
+                name = change["field"]
+                yield f"  --drop {name} loses its values; --rename NEW={name} keeps them"
+    if "old_enough" in plan:
+        yield f"{format_count(plan['old_enough'], 'record')} would expire at once."
+    if plan["takes"] == "proof":
+        yield f"Comparing {plan['records']} records took {plan['seconds']} s."
+    if plan["takes"] == "reseal" and plan["possible"]:
+        yield f"Encrypting {plan['records']} records again takes about {plan['seconds']} s."
+
+
+def read_length(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not (name and number.isascii() and number.isdecimal()):
+        raise click.BadParameter("expected FIELD=BYTES, such as name=20", param_hint="--length")
+    return name, int(number)
+
+
+def show_estimate(estimated: Any) -> None:
+    per_record = estimated["bytes_per_record"]
+    say(f"{estimated['records']} records need {_size(estimated['bytes'])} in the API's database,")
+    say(
+        f"{per_record['total']} bytes each: {per_record['sealed']} of encrypted record,"
+        f" {per_record['index']} in the index."
+    )
+    say(f"Encrypting them takes one core of this machine about {estimated['seconds']:.0f} s.")
+    sample = estimated.get("sample")
+    if sample is not None:
+        say(f"In {sample['rows']} rows of the sample, padding costs {_cost(sample['padding'])}.")
+        if sample["refused"]:
+            warn(f"{sample['refused']} rows of the sample do not match the schema")
+    say()
+    for field in estimated["fields"]:
+        say(f"{field['name']}: {field['sealed_bytes']} + {field['index_bytes']} bytes")
+        if "lengths" in field:
+            _show_lengths(field["lengths"])
+        say(f"  the API sees: {field['reveals']['api']}")
+        say(f"  never, from stored data: {field['reveals']['api_never']}")
+        say(f"  by watching requests: {field['reveals']['api_watching']}")
+
+
+def _show_lengths(found: Mapping[str, Any]) -> None:
+    guess, attack = found["guess"], found["attack"]
+    own = f"; its own lengths reveal {found['bits']} bits" if found["bits"] else ""
+    say(
+        f"  lengths: an attacker who knows other rows guesses {_percent(attack)} of the"
+        f" values from the stored lengths, and {_percent(guess)} from the most frequent value"
+        f" alone{own}"
+    )
+    say(f"  padding costs {_cost(found['padding'])}")
+    if found["pad_to"] is not None:
+        more = _cost(found["pad_to_adds"])
+        say(f'  "padTo": {found["pad_to"]} would hide the lengths, for {more} more')
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _cost(added: Mapping[str, float]) -> str:
+    return f"{added['bytes']} bytes a record ({added['percent']} %)"
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("the loop returns")
+
+
+@click.command(short_help="Propose a definition for the data in a file.")
+@click.argument("file", type=click.Path(allow_dash=True, dir_okay=False))
+@click.option(
+    "--reading",
+    "into",
+    metavar="OUT.json",
+    help="File to write the reading of the file to, in JSON.",
+)
+@asked_for
+@takes_form
+@connected()
+async def infer(
+    session: CommandSession,
+    file: str,
+    into: str | None,
+    asked: WantedRules,
+    reading: ReadingOptions,
+) -> None:
+    """Propose a JSON Schema for a file as people have it, of CSV in whatever form, JSON, or a
+    workbook, which is read as ers import reads it. The definition goes to standard output, how the
+    file is read to standard error. Nothing is stored.
+
+    It contains no value of the file and forbids none of its type, unless options ask for more.
+    Pipes and files that ers record export or search wrote are read exactly.
+
+    \b
+    Examples:
+      ers schema infer people.csv > people.schema.json
+      ers schema infer people.csv --enum city --required name
+      ers schema infer people.csv --reading people.reading.json > people.schema.json
+    """
+    source = await asyncio.to_thread(open_input, file)
+    if source.path.suffix.lower() in COLUMNAR:
+        raise InvalidSetting(
+            "columns of Parquet and Arrow have declared types",
+            hint="ers import makes a schema of them: ers import FILE --dataset NAME",
+        )
+    if not is_exact(source, names_schema=True):
+        proposed, found = await propose(session, source, reading, asked)
+        if into is not None:
+            with open_result(into) as out:
+                out.write(json_text.encode(found["reading"]) + b"\n")
+        Output("json").write_one(proposed)
+        return
+    if into is not None or reading != NO_READING_OPTIONS:
+        raise InvalidSetting(
+            "this file is read exactly: options that describe another form do not apply",
+            hint="leave them out, or save the pipe to a file first",
+        )
+    body, media_type = await asyncio.to_thread(sample_of, source)
+    inferred = await session.client.infer(body, media_type, tight=asked.tight)
+    definition = dict(inferred["schema"])
+    notes = {field["name"]: field for field in inferred["fields"]}
+    asked.apply(definition, notes)
+    Output("json").write_one(definition)
+    tell_of(notes, definition)
+
 
 _COLUMNS = ("slug", "name", "id", "dataset", "created")
 _slug = click.option("--slug", help="Short name for addresses (default: made from the name).")

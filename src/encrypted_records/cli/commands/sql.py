@@ -1,11 +1,17 @@
-"""``ers sql``: SELECT over records, on this machine."""
+"""``ers sql``: SELECT over records, on this machine.
+
+``ers sql --listen`` puts PostgreSQL's protocol in front of a proxy, in the foreground, and
+``ers mcp`` offers the same to an agent, over standard input and output.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -13,16 +19,104 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from encrypted_records import runtime
-from encrypted_records.cli.commands.record.options import dataset_option
-from encrypted_records.cli.commands.sql_listener import listening_options, serve
+from encrypted_records.cli.commands.selection import dataset_option
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import say, show, warn
 from encrypted_records.errors import ErsError, InvalidSetting, SqlError
-from encrypted_records.sql.extra import require_sql
+from encrypted_records.listening.binding import CannotListen, bound
+from encrypted_records.sql.extra import require_mcp, require_sql
 
 if TYPE_CHECKING:
+    from encrypted_records.cli.login.session import ProxyAddress
+    from encrypted_records.client.proxy.client import ProxyClient
     from encrypted_records.sql.engine import Engine, StatementResult
+
+
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+)):(\d{1,5})")
+
+
+def listening_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that may listen."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_FILE = click.Path(exists=True, dir_okay=False)
+_OPTIONS = (
+    click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Answer clients of PostgreSQL at this address until Ctrl-C: psql, DBeaver, pandas.",
+    ),
+    click.option(
+        "--tls-cert",
+        type=_FILE,
+        help="Certificate of the listener, a PEM file; needed beyond loopback.",
+    ),
+    click.option("--tls-key", type=_FILE, help="Key of that certificate, a PEM file."),
+)
+
+
+async def serve(
+    proxy: ProxyAddress, address: str, certificate: str | None, key: str | None
+) -> None:
+    """Serve clients of PostgreSQL until SIGINT or SIGTERM. Each logs in by itself; this command's
+    own login and devices are not used for them.
+
+    Raises:
+        InvalidSetting: the address or the certificate cannot be used.
+    """
+    from encrypted_records.sql.limits import STANDARD as SQL_LIMITS  # noqa: PLC0415 - optional
+    from encrypted_records.sql.wire.limits import STANDARD  # noqa: PLC0415 - optional
+    from encrypted_records.sql.wire.server import Listener, check_host, tls_context  # noqa: PLC0415 - optional, slow to import
+
+    host, port = _parsed(address)
+    if (certificate is None) != (key is None):
+        raise InvalidSetting("--tls-cert and --tls-key must be given together")
+    tls = tls_context(certificate, key) if certificate and key else None
+    check_host(host, tls)
+    listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD, sql_limits=SQL_LIMITS)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    # Each session may keep a thread busy, and none is to wait for another's statement.
+    loop.set_default_executor(ThreadPoolExecutor(STANDARD.connections + STANDARD.waiting))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows has Ctrl-C as KeyboardInterrupt
+            loop.add_signal_handler(number, stopped.set)
+    try:
+        with bound(host, port) as sockets:
+            async with listener.listening(sockets):
+                say(f"Listening on {host}:{sockets[0].getsockname()[1]} for clients of PostgreSQL.")
+                warn("Database: a dataset's slug. User: e-mail. Password: yours, or an API token.")
+                await stopped.wait()
+    except CannotListen as error:
+        raise InvalidSetting(
+            f"--listen cannot use {error.host}:{port} ({error.strerror})",
+            hint="choose another port, or stop the program that uses it",
+        ) from None
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    found = _ADDRESS.fullmatch(address)
+    if found is None or int(found[3]) > 65_535:
+        raise InvalidSetting("--listen takes HOST:PORT", hint="for example --listen 127.0.0.1:5433")
+    return found[1] or found[2], int(found[3])
+
+
+def _connecting(proxy: ProxyAddress) -> Callable[[str, str, str | None, str | None], ProxyClient]:
+    from encrypted_records.client.proxy.client import ProxyClient  # noqa: PLC0415 - slow to import
+
+    def connect(user: str, password: str, token: str | None, device: str | None) -> ProxyClient:
+        if token is not None:
+            return ProxyClient(proxy.proxy_url, token=token, headers=proxy.headers, device=device)
+        return ProxyClient(
+            proxy.proxy_url, email=user, password=password, headers=proxy.headers, device=device
+        )
+
+    return connect
+
 
 #: Rows that a table shows; every other form is whole.
 MOST_SHOWN = 1000
@@ -297,3 +391,26 @@ class _UntilFailure:
 
     def flush(self) -> None:
         self._file.flush()
+
+
+@click.command(short_help="Let an agent query your records, over MCP.")
+@connected()
+async def mcp(session: CommandSession) -> None:
+    """Serve the tools list_schemas, describe_schema, query and why_nothing to an agent, by the
+    Model Context Protocol over standard input and output.
+
+    ERS_TOKEN must hold an API token with the scope read; the agent sees the datasets of that token
+    and gets no key. Everything that a tool shows to the agent leaves this machine with it, for the
+    provider of the agent's model.
+
+    \b
+    Example:
+      ERS_TOKEN="$(cat agent.token)" ers mcp
+    """
+    require_mcp()
+    from encrypted_records.sql.agent import Tools, refuse_wide_token  # noqa: PLC0415 - optional
+    from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional
+
+    refuse_wide_token(await session.who.login() if session.who.login else "")
+    async with Engine(session.client) as engine:
+        await Tools(session.client, engine).server().run_stdio_async()

@@ -28,14 +28,7 @@ from encrypted_records.cli.terminal import format_count, warn
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk.progress_bars import bar
 from encrypted_records.client.sdk.rows import encode_row
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    Flaw,
-    InvalidRecords,
-    Locked,
-    NotFound,
-)
+from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, Locked, NotFound
 from encrypted_records.model.field_types import PLAIN
 
 #: Rows of a page, and so the most that a kill costs.

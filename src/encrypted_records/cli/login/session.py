@@ -405,10 +405,7 @@ async def session_of(
 def _device_of(proxy: ProxyAddress, who: Credentials) -> Device | None:
     if who.service:
         return None
-    from encrypted_records.cli.login.devices import (  # noqa: PLC0415 - slow to import
-        KeptDevices,
-        read_device,
-    )
+    from encrypted_records.cli.login.devices import KeptDevices, read_device  # noqa: PLC0415 - slow to import
 
     if who.by_device:
         return read_device() or KeptDevices().find(proxy.devices, who.email)
@@ -419,10 +416,7 @@ def device_at(proxy: ProxyAddress, email: str) -> Device | None:
     """The device that commands show there as this account: ``ERS_DEVICE``, or the one kept."""
     if not email:
         return None
-    from encrypted_records.cli.login.devices import (  # noqa: PLC0415 - slow to import
-        KeptDevices,
-        read_device,
-    )
+    from encrypted_records.cli.login.devices import KeptDevices, read_device  # noqa: PLC0415 - slow to import
 
     return read_device() or KeptDevices().find(proxy.devices, email)
 

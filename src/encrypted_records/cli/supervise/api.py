@@ -28,12 +28,7 @@ from encrypted_records.cli.settings import Settings, variable
 from encrypted_records.cli.supervise import parent_watch as parent
 from encrypted_records.cli.supervise.extras import check_installed
 from encrypted_records.cli.supervise.ports import check_metrics_port, check_port
-from encrypted_records.cli.supervise.supervisor import (
-    alone,
-    command_line,
-    environment,
-    on_signal,
-)
+from encrypted_records.cli.supervise.supervisor import alone, command_line, environment, on_signal
 from encrypted_records.errors import Startup
 
 if TYPE_CHECKING:

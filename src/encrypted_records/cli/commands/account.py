@@ -1,31 +1,188 @@
-"""``ers user``: the account behind the credentials."""
+"""``ers register``, ``login``, ``logout`` and ``user``: an account and its logins."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.confirmation import ask_link
+from encrypted_records.cli.login.confirmation import ask_link, confirm_account
 from encrypted_records.cli.login.devices import KeptDevices
 from encrypted_records.cli.login.passwords import answer, set_password
 from encrypted_records.cli.login.proofs import ask_code, ask_secret, with_code
 from encrypted_records.cli.login.session import (
     NOBODY,
     CommandSession,
+    Credentials,
+    ask_credentials,
+    bearer,
     connected,
+    device_at,
     email_option,
+    login_at,
+    session_of,
     usual_device,
 )
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import ask, confirm, say
+from encrypted_records.cli.terminal import ask, ask_yes, confirm, say, warn
 from encrypted_records.cli.times import TIMES
 from encrypted_records.client.proxy.client import Deletion
-from encrypted_records.errors import Conflict, InvalidSetting
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    InvalidSetting,
+    NoProxy,
+    NotAuthenticated,
+    NotFound,
+)
+
+
+@click.command(short_help="Create an account with its own organization.")
+@email_option
+@click.option(
+    "--organization",
+    metavar="NAME",
+    help="Name of the new organization (asked for if missing). Leave it empty if you were invited"
+    " to one: no organization is created.",
+)
+@click.option(
+    "--confirm", is_flag=True, help="Ask for the link in the message, and confirm the account."
+)
+@connected(anonymous=True)
+async def register(
+    session: CommandSession, email: str | None, organization: str | None, confirm: bool
+) -> None:
+    """Create an account. The account works once the link in the message to its address was opened,
+    in a browser or with ers verify. With --confirm the command asks for the link at once.
+
+    The password is asked for twice, or taken from ERS_PASSWORD: at least twelve characters, not a
+    common password, not similar to the address.
+
+    \b
+    Example:
+      ers register --email grace@example.org --organization "Harvard Mark I"
+    """
+    given = os.environ.get("ERS_PASSWORD") or None
+    if (not (email and given) or organization is None) and not sys.stdin.isatty():
+        raise InvalidSetting(
+            "missing: --email, --organization or ERS_PASSWORD",
+            hint="add the options, and set ERS_PASSWORD",
+        )
+    address = email or ask("E-mail")
+    # From the usual device: a stranger at the proxy's port gets no password.
+    async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
+        called = organization
+        if called is None:
+            called = ask(
+                "Name of the organization, or nothing if you were invited to one", default=""
+            )
+
+        async def use(chosen: str) -> None:
+            await client.register(email=address, password=chosen, organization_name=called)
+
+        password = await set_password("Password", given, use)
+    if not confirm:
+        say(f"A message was sent to {address}. Open its link, or run: ers verify. Then: ers login")
+        return
+    say(f"A message was sent to {address}.")
+    await confirm_account(session, ask_link(), Credentials(address, password))
+
+
+@click.command(short_help="Log in.")
+@email_option
+@connected(anonymous=True)
+async def login(session: CommandSession, email: str | None) -> None:
+    """Log in with e-mail address and password, and store the login for later commands.
+
+    The login is stored in the system's keychain, or in a file that only you can read; the password
+    is not stored. It is asked for, or taken from ERS_PASSWORD. A login ends with ers logout, after
+    a change of password, or after seven days without use. Where the account has a second factor,
+    its code is asked for too.
+
+    The command also stores a device secret, by which the proxy recognises this machine. If no
+    confirmation is needed, this machine is registered now; otherwise run ers device add.
+
+    \b
+    Example:
+      ers login --email ada@example.org
+    """
+    from encrypted_records.cli.login.token_store import KeptLogin, Logins  # noqa: PLC0415 - slow to import
+
+    email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
+    # From the device that is kept: a stranger at the proxy's port gets no password.
+    async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
+        tokens = await with_code(partial(client.tokens, email=email, password=password))
+    where = await Logins().keep(session.address, KeptLogin(email, tokens, time.time()))
+    say(f"Logged in at {session.address} as {email}. The login is stored in {where}.")
+    who = login_at(session.proxy)
+    assert who is not None
+    try:
+        async with session_of(session.proxy, who) as own:
+            async for organization in own.client.listing("organizations"):
+                say(f"You belong to {organization['slug']} ({organization['name']}).")
+            await _take_in(own)
+    except NoProxy:
+        pass  # an API, which has no keyrings
+    except ErsError as error:
+        # The login is there, whatever the proxy thinks of this machine.
+        warn(error.message)
+        warn(f"hint: {error.hint}")
+
+
+async def _take_in(session: CommandSession) -> None:
+    """Have a device; have it taken in where that needs no question, or a single one."""
+    from encrypted_records.cli.login.enrolment import DEVICE, describe, devices_of, take_in  # noqa: PLC0415 - slow to import
+
+    devices = await devices_of(session)
+    session.make_device()
+    if devices.enrolled:
+        await session.remember_device()
+    elif devices.keyring is None:
+        return  # the keyring takes it in when it is made
+    elif not await session.client.has_door():
+        if devices.level == DEVICE:
+            warn("This proxy also requires a device: register this machine with ers device add")
+    elif devices.level != DEVICE:
+        await take_in(session)
+    elif sys.stdin.isatty():
+        for line in describe(devices):
+            warn(line)
+        if ask_yes("Is this your keyring? If so, this machine will be registered"):
+            await take_in(session)
+    else:
+        warn("Register this machine: ers device add")
+
+
+@click.command(short_help="Log out on this machine.")
+@connected(anonymous=True)
+async def logout(session: CommandSession) -> None:
+    """Log out: the tokens of the login are void at once, on every machine.
+
+    The device of this machine stays registered; ers device revoke revokes it.
+
+    \b
+    Example:
+      ers logout
+    """
+    from encrypted_records.cli.login.token_store import Logins  # noqa: PLC0415 - slow to import
+
+    logins = Logins()
+    login = logins.find(session.address)
+    if login is None:
+        raise NotFound(f"you are not logged in at {session.address}", hint="nothing was changed")
+    email = login.email
+    with suppress(NotAuthenticated):  # the service has ended it already
+        auth = await bearer(session.proxy, logins, email)
+        async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
+            await client.log_out(auth)
+    await logins.forget(session.address)
+    say(f"Logged out at {session.address}.")
 
 
 @click.group(cls=CommandGroup, short_help="Show, change or delete your account.")

@@ -1,4 +1,4 @@
-"""``ers retention``: records that go when they are old enough."""
+"""The end of records: ``ers retention`` by their age, ``ers subject`` of one person."""
 
 from __future__ import annotations
 
@@ -8,14 +8,50 @@ from typing import Any
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.session import (
-    SCHEMA,
-    CommandSession,
-    connected,
-)
+from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, REFUSED, format_count, report, say, warn
+from encrypted_records.cli.terminal import confirm as ask
 from encrypted_records.errors import ErsError, KeyMissing, NotFound
+
+#: PostgreSQL keeps deleted bytes in its files until then.
+_VACUUM = (
+    "PostgreSQL keeps deleted bytes in its files until an operator has run VACUUM FULL there"
+    " (docs/operations.md, Erasure)."
+)
+
+
+def cost_line(segments: int, rows: int) -> str:
+    """A line with the cost of an erasure."""
+    return (
+        f"Erasing rewrites {format_count(segments, 'segment')} of the index, with"
+        f" {format_count(rows, 'row')} in all."
+    )
+
+
+def say_erased(receipt: Mapping[str, Any]) -> None:
+    """Report the result of an erasure; for remaining data, also the readers that need it."""
+    if "deleted" in receipt:
+        say(f"Deleted {format_count(receipt['deleted'], 'record')}.")
+    for schema in receipt["schemas"]:
+        left = schema["left"]
+        if schema["gone"]:
+            say(f"Erased, up to version {schema['version']} of {schema['schema']}.")
+            if left["database"] == "postgresql":
+                say(_VACUUM)
+            continue
+        counts = [left[name] for name in ("rows", "segments", "groups")]
+        # What is gone from the tables may be in objects, or in what an API keeps of them.
+        what = format_count(left["rows"], "row") if any(counts) else "objects, or copies of them"
+        say(f"Not erased yet in {schema['schema']}: {what}.")
+        for held in left["holds"]:
+            say(f"  {held['email']} still reads version {held['version']} ({held['reason']}).")
+        if not left["holds"]:
+            say(
+                f"  It will be erased automatically, by {left['due']}. ers doctor shows what"
+                " is still left."
+            )
+
 
 _IF_RIGHT = (
     "set the clock of the proxy's machine, or let the proxy run for a day; if the clock is right:"
@@ -152,3 +188,65 @@ def _line_of(due: Mapping[str, Any]) -> str:
         f"Records expire {format_count(rule['days'], 'day')} after {since}:"
         f" {format_count(due['records'], 'record')} so far, from before {due['before']}."
     )
+
+
+@click.group(cls=CommandGroup, short_help="Erase a person from all schemas of a dataset.")
+def subject() -> None:
+    """Erase a person that records of several schemas are about."""
+
+
+@subject.command(short_help="Delete and erase all records with this value.")
+@click.argument("field_value", metavar="FIELD=VALUE")
+@click.option(
+    "--dataset", type=DATASET, required=True, metavar="NAME", help="Dataset of the records."
+)
+@click.option("--confirm", type=click.IntRange(min=0), help="Number of records that must match.")
+@click.option("--yes", is_flag=True, help="Do not ask; requires --confirm.")
+@connected(organization=True)
+@takes_output
+async def erase(
+    session: CommandSession,
+    field_value: str,
+    dataset: str,
+    confirm: int | None,
+    yes: bool,
+    output: Output,
+) -> None:
+    """Delete every record with this value in all schemas of a dataset that have the field, and
+    erase the ciphertext. Records are counted first, and deleted only if the number is still the
+    same. The receipt states the number per schema, with versions and digests of the logs, and
+    contains no value.
+
+    \b
+    Examples:
+      ers subject erase --dataset people email=ada@example.org
+      ers subject erase --dataset people email=ada@example.org --confirm 3 --yes --output json
+    """
+    field, equals, value = field_value.partition("=")
+    if not (field and equals):
+        raise click.UsageError("name a field and its value: email=ada@example.org")
+    if yes and confirm is None:
+        raise click.UsageError("--yes needs --confirm, with the number of records")
+    url = (await session.names.dataset(dataset))["url"]
+    count = confirm
+    if not count:
+        found = await session.client.count_subject(url, field, value)
+        if not found["records"]:
+            say("No record matches; nothing was deleted.")
+            return
+        for schema in found["counts"]:
+            say(f"{schema['schema']}: {format_count(schema['records'], 'record')}")
+        # Who said that there are none is told that there are.
+        count = int(found["records"]) if confirm is None else confirm
+    ask(
+        f"Delete and erase {format_count(count, 'record')}?",
+        yes=yes,
+        undone="nothing was deleted",
+    )
+    receipt = await session.client.erase_subject(url, field, value, confirm=count)
+    if output.form == "table":
+        for schema in receipt["counts"]:
+            say(f"{schema['schema']}: {format_count(schema['records'], 'record')} deleted")
+        say_erased(receipt)
+    else:
+        output.write_one(receipt)
