@@ -150,8 +150,8 @@ urlpatterns = [
 
 def _serve(port: int) -> None:
     from encrypted_records.server.gateway.admission import RequestPlaces
+    from encrypted_records.server.gateway.bodies import Room
     from encrypted_records.server.gateway.gateway import Gateway
-    from encrypted_records.server.gateway.held_bodies import Room
 
     settings.configure(ALLOWED_HOSTS=["127.0.0.1"], ROOT_URLCONF="bench.support.plain")
     django.setup()

@@ -12,8 +12,8 @@ from typing import Any
 
 from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.server.gateway.admission import SENDER, RequestPlaces
+from encrypted_records.server.gateway.bodies import Room
 from encrypted_records.server.gateway.gateway import Gateway
-from encrypted_records.server.gateway.held_bodies import Room
 from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, running
 
 THREADS = 2

@@ -135,10 +135,10 @@ def answers(readers: Readers) -> dict[str, str]:
 
 def answer(reader: Iterator[Any]) -> str:
     """The code of an error, or the body in hexadecimal digits."""
-    from encrypted_records.server.http import frames
+    from encrypted_records.server.http import bodies
 
     try:
-        body: Any = frames.stream(reader).streaming_content
+        body: Any = bodies.stream(reader).streaming_content
     except ErsError as error:
         return error.reason
     return b"".join(body).hex()

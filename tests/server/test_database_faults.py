@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.server.db import database_errors
+from encrypted_records.server.db import databases
 from tests.server.api import PASSWORD, Account, Answer, Api, running_api
 from tests.server.conftest import Stopped
 from tests.server.test_serve import refusal
@@ -173,7 +173,7 @@ def meaning_of(write: Callable[[sqlite3.Connection], object], path: Path) -> Una
         database.execute("CREATE TABLE IF NOT EXISTS kept (bytes BLOB)")
         with pytest.raises(sqlite3.OperationalError) as failed:
             write(database)
-    return database_errors.meaning(failed.value)
+    return databases.meaning_of(failed.value)
 
 
 def test_a_write_that_the_system_refuses_is_a_failing_disk_and_not_a_silent_database(

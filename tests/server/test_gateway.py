@@ -14,8 +14,8 @@ import pytest
 
 from encrypted_records.errors import Overloaded
 from encrypted_records.server.gateway.admission import RequestPlaces
+from encrypted_records.server.gateway.bodies import DISK_BYTES, MEMORY_BYTES, HeldBody, Room
 from encrypted_records.server.gateway.gateway import Passing, Untaken
-from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, HeldBody, Room
 from tests.listening.conftest import PATIENCE, rest_of
 from tests.server.gateways import (
     FRAMES,

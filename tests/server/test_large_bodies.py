@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.server.gateway.held_bodies import MEMORY_BYTES, HeldBody, Room
+from encrypted_records.server.gateway.bodies import MEMORY_BYTES, HeldBody, Room
 from tests.server.gateways import THREADS, Start, code, starting, status
 from tests.support.eventually import eventually
 
@@ -121,8 +121,7 @@ gc.disable()
 from rest_framework.request import Request
 from rest_framework.test import APIRequestFactory
 from encrypted_records.model import wire
-from encrypted_records.server.http.frames import body_of
-from encrypted_records.server.http.parsers import FramesParser
+from encrypted_records.server.http.bodies import FramesParser, body_of
 sent = b"x" * 1_000_000
 made = APIRequestFactory().generic("POST", "/", sent, content_type=wire.MEDIA_TYPE)
 request = Request(made, parsers=[FramesParser()])

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from encrypted_records.server.db.configuration import REPLICA, configure
+from encrypted_records.server.db.databases import REPLICA, configure_databases
 from tests.server.api import Api, running_api
 
 #: More than the API has threads, each of which keeps a connection.
@@ -54,7 +54,7 @@ def ended(url: str) -> int:
 def test_a_replica_whose_machine_is_gone_without_a_word_is_waited_for_by_nobody(
     postgresql_url: str, tmp_path: Path
 ) -> None:
-    asked = configure(postgresql_url, f"{postgresql_url}?keepalives_idle=3", tmp_path)
+    asked = configure_databases(postgresql_url, f"{postgresql_url}?keepalives_idle=3", tmp_path)
     options = asked[REPLICA]["OPTIONS"]
     with (
         psycopg.connect(postgresql_url, **options) as connection,

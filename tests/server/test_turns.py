@@ -13,8 +13,8 @@ import pytest
 
 from encrypted_records.errors import Overloaded
 from encrypted_records.server.gateway.admission import SENDER, RequestPlaces
+from encrypted_records.server.gateway.bodies import Room
 from encrypted_records.server.gateway.gateway import Gateway
-from encrypted_records.server.gateway.held_bodies import Room
 
 BUSY, QUIET = b"busy", b"quiet"
 PATIENCE = 30.0

@@ -29,7 +29,7 @@ from encrypted_records.listening.serving import (
     room_for_connections,
     settle,
 )
-from encrypted_records.server.db.served import Served
+from encrypted_records.server.db.databases import Served
 
 #: Of each process; they wait for the database while others compute.
 THREADS = 8
@@ -181,8 +181,8 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - as all that needs Django
     from encrypted_records.server.erasure import sweeping  # noqa: PLC0415
     from encrypted_records.server.gateway.admission import RequestPlaces  # noqa: PLC0415
+    from encrypted_records.server.gateway.bodies import Room  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
-    from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
     from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
@@ -284,10 +284,10 @@ def _cannot_start(error: BaseException) -> Startup:
     """The error for a database that does not start: which one, and what is wrong with it."""
     from django.db import connection  # noqa: PLC0415
 
-    from encrypted_records.server.db import database_errors  # noqa: PLC0415
+    from encrypted_records.server.db import databases  # noqa: PLC0415
 
     which = f"the database {connection.settings_dict['NAME']}"
-    match database_errors.meaning(error):
+    match databases.meaning_of(error):
         case DatabaseDamaged() as fault:
             return Startup(
                 f"{which} is damaged: restore it",
@@ -306,7 +306,7 @@ def _cannot_start(error: BaseException) -> Startup:
                 hint="check the disk and the system's log, then start again",
                 code=fault.reason,
             )
-    name = database_errors.name_of(error)
+    name = databases.error_name(error)
     return Startup(
         "the database does not answer, or denies the API something that it needs"
         + (f" ({name})" if name else ""),

@@ -36,8 +36,7 @@ import environ
 from encrypted_records import __version__
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.listening.binding import LOCAL_NAMES
-from encrypted_records.server import secret_key
-from encrypted_records.server.db.configuration import configure
+from encrypted_records.server.db.databases import configure_databases
 
 env = environ.Env()
 
@@ -46,10 +45,35 @@ PUBLIC_URL: str = env.str("ERS_PUBLIC_URL", default="http://127.0.0.1:8080").rst
 LOG_FORMAT: str = env.str("ERS_LOG_FORMAT", default="text")
 _public = urlsplit(PUBLIC_URL)
 
+
+def _load_or_create_key(path: Path) -> str:
+    """The key that signs sessions, tokens and links, in ``path``; generated if there is no file.
+
+    It is readable by its owner only, and never changes by itself: replacing it ends every session,
+    token and link. Two processes that start at once agree on one key, because only one of them can
+    link its file to the name.
+    """
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as stream:
+            stream.write(secrets.token_urlsafe(64))
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass  # another process was first, and its key is the one
+        finally:
+            draft.unlink()
+    return path.read_text().strip()
+
+
 # Tools that only load the settings (type checker, makemigrations) have no data folder and must
 # not make one; a key of their own does them no harm.
 if "ERS_DATA_DIR" in os.environ:
-    SECRET_KEY = secret_key.load_or_create(
+    SECRET_KEY = _load_or_create_key(
         Path(env.str("ERS_SECRET_KEY_FILE", default=str(DATA_DIR / "api" / "secret.key")))
     )
 else:
@@ -92,7 +116,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "encrypted_records.server.http.middleware.RequestLog",
-    "encrypted_records.server.http.client_address.ClientAddress",
+    "encrypted_records.server.http.middleware.ClientAddress",
     "encrypted_records.server.http.middleware.RequestGate",
     "encrypted_records.server.data_plane.endpoints.DataPlane",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -117,7 +141,7 @@ TEMPLATES = [
 ]
 
 
-DATABASES = configure(
+DATABASES = configure_databases(
     env.str("ERS_DATABASE_URL", default=""),
     env.str("ERS_REPLICA_URL", default=""),
     DATA_DIR / "api",
@@ -333,9 +357,9 @@ REST_FRAMEWORK = {
         "rest_framework.permissions.IsAuthenticated",
         "encrypted_records.server.accounts.api_tokens.WithinToken",
     ],
-    "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.http.parsers.JsonParser"],
-    "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.http.parsers.JsonRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.http.parsers.OneFormat",
+    "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.http.bodies.JsonParser"],
+    "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.http.bodies.JsonRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.http.bodies.OneFormat",
     "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.http.parameters.Paging",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "encrypted_records.server.http.problems.handle",

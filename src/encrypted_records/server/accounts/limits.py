@@ -23,7 +23,7 @@ from django.utils.crypto import salted_hmac
 from encrypted_records.errors import Throttled
 from encrypted_records.model.normalization import normalized
 from encrypted_records.server.accounts.models import Tally
-from encrypted_records.server.http.client_address import source
+from encrypted_records.server.http.middleware import source
 
 FREE_FAILURES = 10
 FIRST_DELAY = timedelta(seconds=5)

@@ -35,7 +35,7 @@ from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.commits import checkpoints, commits, staging
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.http import problems
-from encrypted_records.server.http.frames import stream
+from encrypted_records.server.http.bodies import stream
 from encrypted_records.server.http.parameters import invalid_parameter
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action

@@ -35,14 +35,13 @@ from encrypted_records.server.data_plane.endpoints import (
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.erasure import damage, erasing, holds, removing, sweeping
-from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
+from encrypted_records.server.http.bodies import FRAMES, FRAMES_BODY, FramesParser, body_of, stream
 from encrypted_records.server.http.parameters import (
     KnownMembers,
     Paging,
     flag_of,
     invalid_parameter,
 )
-from encrypted_records.server.http.parsers import FramesParser
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records.models import AskedErasure, RecordGroup

@@ -16,8 +16,7 @@ from django.utils import timezone
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
-from encrypted_records.server.db.fields import OptionalIdField, ShortIdField, new_id
-from encrypted_records.server.db.slugs import MAX_SLUG
+from encrypted_records.server.db.fields import MAX_SLUG, OptionalIdField, ShortIdField, new_id
 from encrypted_records.server.organizations.models import Organization
 
 EMPTY_LOG_DIGEST = bytes(32)

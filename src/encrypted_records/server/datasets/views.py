@@ -35,12 +35,17 @@ from encrypted_records.server.accounts.api_tokens import CHANGES, CHANGES_ALL, R
 from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.db.fields import ReferenceField, identifier
-from encrypted_records.server.db.slugs import MAX_SLUG, free_slug, random_slug
+from encrypted_records.server.db.fields import (
+    MAX_SLUG,
+    ReferenceField,
+    free_slug,
+    identifier,
+    random_slug,
+)
 from encrypted_records.server.erasure import removing
+from encrypted_records.server.http.bodies import RawDefinitionParser
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.http.parameters import KnownMembers, SlugField, TextField
-from encrypted_records.server.http.parsers import RawDefinitionParser
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.roster_data import placed_elsewhere

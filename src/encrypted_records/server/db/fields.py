@@ -1,16 +1,21 @@
-"""The one kind of identifier, in the database and in requests.
+"""Identifiers and slugs, in the database and in requests.
 
-In Python and outside, an identifier is its 22-character text; in the database its 16 bytes,
-which sort by the time they were made.
+There is one kind of identifier. In Python and outside, it is its 22-character text; in the
+database its 16 bytes, which sort by the time they were made. A slug is a short name for addresses,
+made from the name where none is given.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Model, QuerySet
+from django.utils.text import slugify
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -131,3 +136,34 @@ class ReferenceField(serializers.RelatedField[Any, Any, str]):
 
     def to_representation(self, value: Any) -> str:
         return ids.reference(self.collection, value.pk)
+
+
+# Slugs.
+
+MAX_SLUG = 120
+_ROOM_FOR_NUMBER = 20
+
+
+def slug_of(name: str, fallback: str) -> str:
+    """The slug for a name; ``fallback`` if nothing of the name can be used in a slug."""
+    return slugify(name)[: MAX_SLUG - _ROOM_FOR_NUMBER].strip("-") or fallback
+
+
+def free_slug(siblings: QuerySet[Model], name: str, fallback: str) -> str:
+    """The first of ``name``, ``name-2``, ``name-3`` ... that no sibling has."""
+    base = slug_of(name, fallback)
+    taken = set(siblings.filter(slug__startswith=base).values_list("slug", flat=True))
+    return next(slug for slug in _candidates(base) if slug not in taken)
+
+
+def random_slug(_siblings: QuerySet[Model], name: str, fallback: str) -> str:
+    """``name`` with a random ending, so that two requests do not make the same slug."""
+    return f"{slug_of(name, fallback)}-{secrets.token_hex(4)}"
+
+
+def _candidates(base: str) -> Iterator[str]:
+    yield base
+    number = 2
+    while True:
+        yield f"{base}-{number}"
+        number += 1

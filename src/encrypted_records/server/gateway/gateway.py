@@ -1,7 +1,7 @@
 """The gateway between the asynchronous server and Django's synchronous threads.
 
 A thread gets a request when it has arrived completely, and is free again when it has made the
-answer. So slow senders and slow readers cost bounded memory (:mod:`.held_bodies`) but no thread.
+answer. So slow senders and slow readers cost bounded memory (:mod:`.bodies`) but no thread.
 The server limits the time for a body (:mod:`encrypted_records.listening`).
 
 Up to ``SMALL_BYTES`` of a body are accepted from any sender. Before more is read, the request is
@@ -44,9 +44,9 @@ from encrypted_records import logs
 from encrypted_records.errors import ErsError, Overloaded, TooLarge
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
+from encrypted_records.server.gateway import bodies
 from encrypted_records.server.gateway.admission import SENDER, RequestPlaces, overloaded
-from encrypted_records.server.gateway.held_bodies import LARGE_BYTES, SMALL_BYTES, HeldBody, Room
-from encrypted_records.server.http import body_limits as bodies
+from encrypted_records.server.gateway.bodies import LARGE_BYTES, SMALL_BYTES, HeldBody, Room
 
 #: How long credentials are taken permanently, and how many are remembered.
 KNOWN_SECONDS = 60.0

@@ -21,8 +21,8 @@ from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
 from encrypted_records.http import problem
 from encrypted_records.model.strict_json import escape_pointer
-from encrypted_records.server.db import database_errors
-from encrypted_records.server.http.parsers import to_json
+from encrypted_records.server.db import databases
+from encrypted_records.server.http.bodies import to_json
 
 REALM = "encrypted-records"
 CHALLENGES = f'Basic realm="{REALM}", charset="UTF-8", Bearer realm="{REALM}"'
@@ -42,7 +42,7 @@ def handle(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 def _of_database(exc: DatabaseError) -> HttpResponse | None:
     """The answer where a database is full, damaged or away; None for other mistakes."""
-    fault = database_errors.meaning(exc)
+    fault = databases.meaning_of(exc)
     if fault is not None:
         _log.error("%s", fault.message, exc_info=exc)
         return answer(fault)

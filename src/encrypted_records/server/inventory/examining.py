@@ -18,7 +18,7 @@ from django.db.models import F, Max
 from django.utils import timezone
 
 from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
-from encrypted_records.server.db.configuration import REPLICA
+from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.objects import choice, objects, stores
 from encrypted_records.server.objects.stores import BulkStore, Range

@@ -18,7 +18,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User, of_address
-from encrypted_records.server.db.database_errors import reading_stored
+from encrypted_records.server.db.databases import reading_stored
 from encrypted_records.server.organizations.models import Invitation, Organization
 from encrypted_records.server.organizations.roster_change import require
 from encrypted_records.server.organizations.roster_tables import Entry, Seat, Standing

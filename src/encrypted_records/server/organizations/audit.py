@@ -15,7 +15,7 @@ from django.utils import timezone
 from encrypted_records import logs
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.statements import insert
-from encrypted_records.server.http.client_address import source
+from encrypted_records.server.http.middleware import source
 from encrypted_records.server.organizations.models import AuditEntry
 
 KEPT = timedelta(days=365)

@@ -17,8 +17,7 @@ from django.utils import timezone
 
 from encrypted_records.model import ids
 from encrypted_records.model.roster import NO_DIGEST
-from encrypted_records.server.db.fields import ShortIdField, new_id
-from encrypted_records.server.db.slugs import MAX_SLUG, slug_of
+from encrypted_records.server.db.fields import MAX_SLUG, ShortIdField, new_id, slug_of
 
 # Django finds tables in this module alone.
 from encrypted_records.server.organizations import roster_tables  # noqa: F401

@@ -29,7 +29,7 @@ from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.db.database_errors import reading_stored
+from encrypted_records.server.db.databases import reading_stored
 from encrypted_records.server.erasure import removing
 from encrypted_records.server.organizations import grants as granting
 from encrypted_records.server.organizations import (

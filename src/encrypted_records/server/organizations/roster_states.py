@@ -26,7 +26,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, RosterEntry
 from encrypted_records.rules import roster_judging
 from encrypted_records.rules.roster_state import RosterState
-from encrypted_records.server.db.database_errors import reading_stored
+from encrypted_records.server.db.databases import reading_stored
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import Entry
 

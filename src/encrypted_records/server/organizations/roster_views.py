@@ -29,9 +29,8 @@ from encrypted_records.server.accounts.api_tokens import (
 )
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
-from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
+from encrypted_records.server.http.bodies import FRAMES, FRAMES_BODY, FramesParser, body_of, stream
 from encrypted_records.server.http.parameters import number_of
-from encrypted_records.server.http.parsers import FramesParser
 from encrypted_records.server.organizations import (
     answers,
     audit,

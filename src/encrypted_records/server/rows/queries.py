@@ -2,7 +2,7 @@
 
 Frames stream: what can be refused is refused before the first byte, from the small tables alone.
 Should something asked for be swept or erased in between, the generators say so by the same names:
-:mod:`encrypted_records.server.http.frames` answers with that, or spoils an answer that has begun.
+:mod:`encrypted_records.server.http.bodies` answers with that, or spoils an answer that has begun.
 
 Rows and pages from a replica of the database, where one is set and has them.
 
@@ -61,7 +61,7 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.configuration import REPLICA
+from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key, StoredSealedRow

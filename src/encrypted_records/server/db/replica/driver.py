@@ -1,6 +1,6 @@
 """psycopg, whose statements end after a while, whatever the server does.
 
-A server whose machine is gone is found out by TCP (:mod:`..configuration`). One that is stopped, or
+A server whose machine is gone is found out by TCP (:mod:`..databases`). One that is stopped, or
 whose disk hangs, still acknowledges every byte, and no setting of its own ends a statement there.
 """
 

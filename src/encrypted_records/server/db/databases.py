@@ -1,0 +1,235 @@
+"""The databases of an API: their settings, the ones that its folder knows, and what errors mean.
+
+A database that is gone would be made again, without a word and without any account in it. So the
+data folder remembers, in the file ``served``, of each kind of database when the one it serves was
+first prepared: the time of its first migration, to the microsecond. That goes with a database into
+every backup, and no two have the same. A folder from before there was this file has its key, which
+is made before the database; and a first start that is interrupted between the two leaves
+``served`` without a line.
+
+An exception of a database says in its own words what failed, and these may quote a parameter. What
+is read here is the name that SQLite gives its errors, and the SQLSTATE of PostgreSQL's: words of a
+fixed list.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import environ
+import msgspec
+
+from encrypted_records import logs
+from encrypted_records.errors import (
+    DatabaseDamaged,
+    DatabaseDiskFailed,
+    DatabaseFull,
+    InvalidSetting,
+    Malformed,
+    Startup,
+    Unavailable,
+)
+
+#: How Django calls the one that only answers readers.
+REPLICA = "replica"
+_POSTGRESQL = "encrypted_records.server.db.postgres"
+_IMPATIENT = "encrypted_records.server.db.replica"
+#: Of libpq: milliseconds without an acknowledgement, and seconds between looks meanwhile.
+_SOON_GIVEN_UP = {
+    "tcp_user_timeout": 4000,
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
+
+
+def configure_databases(url: str, replica_url: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Django's ``DATABASES``.
+
+    Args:
+        url: of the database; empty for SQLite in the folder.
+        replica_url: of one that follows it; empty where there is none.
+
+    Raises:
+        InvalidSetting: a URL is of a kind that cannot be.
+    """
+    databases = {"default": _settings_of(url, folder)}
+    if replica_url:
+        databases[REPLICA] = _settings_of(replica_url, folder)
+        if {database["ENGINE"] for database in databases.values()} != {_POSTGRESQL}:
+            raise InvalidSetting(
+                "only PostgreSQL has replicas that can answer readers",
+                hint="leave ERS_REPLICA_URL out, or name two servers of one PostgreSQL",
+            )
+        # There is another one to ask: also soon where its machine is gone without a word.
+        own = databases[REPLICA]["OPTIONS"]
+        databases[REPLICA] |= {
+            "ENGINE": _IMPATIENT,
+            "OPTIONS": _SOON_GIVEN_UP | own | {"connect_timeout": 2},
+        }
+    return databases
+
+
+def _settings_of(url: str, folder: Path) -> dict[str, Any]:
+    if url:
+        try:
+            database: dict[str, Any] = environ.Env().db_url_config(url)
+        except ValueError:
+            database = {}
+    else:
+        path = str(folder / "db.sqlite3")
+        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
+    database["CONN_MAX_AGE"] = None  # each thread keeps its connection
+    match str(database.get("ENGINE", "")).rpartition(".")[2]:
+        case "sqlite3":
+            database["OPTIONS"] = {
+                # A transaction that begins by reading would fail when it comes to write.
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                "init_command": (
+                    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+                    # What is deleted must not stay in free pages.
+                    " PRAGMA secure_delete=ON;"
+                ),
+            }
+        case "postgresql":
+            # A server may have gone meanwhile; each request makes sure.
+            database["CONN_HEALTH_CHECKS"] = True
+            database["ENGINE"] = _POSTGRESQL
+            # As libpq reads it: the folder of a socket stands there with its slashes as %2F.
+            database["HOST"] = unquote(database.get("HOST", ""))
+            database["OPTIONS"] = {"connect_timeout": 5} | database.get("OPTIONS", {})
+        case _:
+            raise InvalidSetting(
+                "the database URL is of a kind that this service does not support",
+                hint="use sqlite:///path or postgres://user:password@host:port/name",
+            )
+    return database
+
+
+DATABASE_LOST = "database_lost"
+
+
+class Served:
+    """The memory of one folder, for the API alone that starts on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "served"
+        self._key = folder / "secret.key"
+
+    def begin(self) -> None:
+        """Before the key is made: remember that from now on a key does not mean a database."""
+        if not self._key.exists() and not self._path.exists():
+            self._write({})
+
+    def check_file(self, database: Path) -> None:
+        """Before SQLite opens its file: it would make one, and drop what a lost one left behind.
+
+        Raises:
+            Startup: it is gone or empty, and there was one.
+        """
+        gone = not database.exists()
+        if not gone and database.stat().st_size > 0:
+            return
+        # Without the file, the folder is from before there was one.
+        if "sqlite" in self._read() or (self._key.exists() and not self._path.exists()):
+            raise Startup(
+                f"the database {database} is {'gone' if gone else 'empty'}, but this folder"
+                " has already been used with a database",
+                hint=f"restore it from a backup; to begin a new service here, delete {self._key}"
+                f" and {self._path}, or name another folder with --data-dir",
+                code=DATABASE_LOST,
+            )
+
+    def check(self, kind: str, name: str, prepared: str | None) -> None:
+        """Once the database answers, and before it is prepared.
+
+        Args:
+            kind: sqlite or postgresql.
+            name: what to call it.
+            prepared: when it was first prepared; None of an empty one.
+
+        Raises:
+            Startup: it is another one than the folder served.
+        """
+        known = self._read().get(kind)
+        if known in (None, prepared):
+            return
+        what = "empty" if prepared is None else "another one"
+        raise Startup(
+            f"the database {name} is {what}, and not the one that this folder was used with",
+            hint="check ERS_DATABASE_URL, or restore the database from a backup; to serve this one"
+            f" from here, delete {self._path}",
+            code=DATABASE_LOST,
+        )
+
+    def remember(self, kind: str, prepared: str) -> None:
+        known = self._read()
+        if known.get(kind) != prepared:
+            self._write(known | {kind: prepared})
+
+    def _read(self) -> dict[str, str]:
+        try:
+            lines = self._path.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return {}
+        return {kind: when for kind, _, when in (line.partition(" ") for line in lines)}
+
+    def _write(self, known: dict[str, str]) -> None:
+        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with draft.open("w") as stream:
+            stream.writelines(f"{kind} {when}\n" for kind, when in sorted(known.items()))
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(self._path)
+
+
+#: disk_full
+_FULL = frozenset({"SQLITE_FULL", "53100"})
+#: io_error, read_only_sql_transaction
+_DISK = frozenset({"58030", "25006"})
+#: data_corrupted, index_corrupted
+_DAMAGED = frozenset({"SQLITE_NOTADB", "XX001", "XX002"})
+
+
+def error_name(error: BaseException) -> str:
+    """The name or SQLSTATE of what failed below this error; nothing if it was no database."""
+    causes: BaseException | None = error
+    while causes is not None:
+        if name := logs.database_name(causes):
+            return name
+        causes = causes.__cause__ or causes.__context__
+    return ""
+
+
+def meaning_of(error: BaseException) -> Unavailable | None:
+    """The error to report where waiting does not help, for an operator; None for others."""
+    name = error_name(error)
+    if name in _FULL:
+        return DatabaseFull("the disk that holds the API's database is full")
+    # Of a damaged file SQLite has several names with one beginning.
+    if name in _DAMAGED or name.startswith("SQLITE_CORRUPT"):
+        return DatabaseDamaged("the API's database is damaged: restore it from a backup")
+    # Of a read or write that the system refuses, and of a file system that became read-only, too.
+    if name in _DISK or name.startswith(("SQLITE_IOERR", "SQLITE_READONLY")):
+        return DatabaseDiskFailed("the disk that holds the API's database fails, or is read-only")
+    return None
+
+
+@contextmanager
+def reading_stored(thing: str) -> Iterator[None]:
+    """Errors of the form of something that was checked before it was stored: not the caller's.
+    A format of another version stays the ``Unsupported`` that it is, and names what to do.
+
+    Raises:
+        DatabaseDamaged: instead of ``Malformed``.
+    """
+    try:
+        yield
+    except (Malformed, msgspec.DecodeError):
+        raise DatabaseDamaged(f"{thing} cannot be read as it is stored") from None
