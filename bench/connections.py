@@ -25,7 +25,7 @@ import aiohttp
 from bench.support import stack
 from bench.support.processes import memory_mib
 from bench.support.table import Row, show
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from tests.support.store import Store, new_store
 
 GOAL_KIB = 24.0
@@ -69,7 +69,7 @@ async def measure(store: Store, count: int) -> list[tuple[str, list[float], floa
     """Of connections and WebSockets: KiB with all of them, each time; KiB at the end."""
     headers = {
         "Authorization": store.account.auth,
-        device_secret.DEVICE_HEADER: store.device.text,
+        credentials.DEVICE_HEADER: store.device.text,
     }
     own = aiohttp.TCPConnector(limit=0)
     url = store.service.proxy_url

@@ -32,7 +32,7 @@ from bench.support import people, plain, results, stack
 from bench.support.processes import Meter
 from bench.support.table import Row, show
 from encrypted_records.ingest.infer import infer
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from tests.support import jobs
 from tests.support.postgres import running_server
 from tests.support.store import new_store

@@ -27,7 +27,7 @@ from bench.watching import census
 from encrypted_records.ingest.lengths import LengthLeak, Lengths, attack, lengths_of
 from encrypted_records.model.ciphertext_lengths import padded_length
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.rules import StringRules
+from encrypted_records.model.field_types.base import StringRules
 
 Fields = Mapping[str, FieldSpec]
 Rows = Sequence[Mapping[str, str]]

@@ -44,7 +44,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import SealedRow
 from encrypted_records.model.roster import MemberStanding, RosterEntry, Share
-from encrypted_records.model.signed import message
+from encrypted_records.model.signatures import message
 
 ORGANIZATION, DATASET, ADA = new_id(), new_id(), new_id()
 NOW = 1_800_000_000

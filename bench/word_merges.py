@@ -30,9 +30,9 @@ from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.opened_header import OpenedHeader
+from encrypted_records.model.definition import words_column
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.word_columns import words_column
 from encrypted_records.proxy.workers.page_spool import SpooledContents
 
 FIELDS = {"note": {"type": "string", "x-index": ["words"]}}

@@ -25,7 +25,7 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.errors import BadInput
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.proxy.workers import messages
 from tests.cli.command import Ers
 from tests.support.page_visits import logged_in
@@ -191,7 +191,7 @@ def test_a_line_of_two_gigabytes_is_refused_when_its_beginning_is_there(
         "Authorization": store.account.auth,
         "Content-Type": "application/octet-stream",
         "Upload-Metadata": f"reading {told}",
-        device_secret.DEVICE_HEADER: store.device.text,
+        credentials.DEVICE_HEADER: store.device.text,
     }
     url = f"{running.proxy_url}/api/jobs/upload/?schema={store.schema_id}"
     sent, status, body = streamed(url, headers, b"", TWO_GIB)

@@ -18,7 +18,7 @@ import pytest
 from encrypted_records.cli.login.token_store import KeptLogin, Logins
 from encrypted_records.client.proxy.client import ProxyClient, Tokens
 from encrypted_records.errors import InvalidSetting, NotAuthenticated
-from encrypted_records.model import jwt
+from encrypted_records.model import credentials
 from tests.cli.command import Ers
 from tests.cli.keychain import FileKeychain
 from tests.support.service import Account, Service, call
@@ -271,7 +271,7 @@ def test_real_tokens_say_when_they_expire(running: Service, account: Account) ->
 
     import time
 
-    left = jwt.expiry(asyncio.run(tokens()).access) - time.time()
+    left = credentials.token_expiry(asyncio.run(tokens()).access) - time.time()
     assert 0 < left <= 15 * 60 + 5
 
 

@@ -36,7 +36,7 @@ from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.cli.input.upload_sources import FileSource, source_of
 from encrypted_records.client.sdk import frames
 from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed
-from encrypted_records.model import json_text, strict_json
+from encrypted_records.model import strict_json
 from tests.support.fifo import fifo
 
 PLAIN = [{"name": "Ada", "age": 36}, {"name": "Alan"}]
@@ -555,7 +555,7 @@ def test_values_are_read_one_by_one_wherever_the_pieces_end(
 ) -> None:
     if lines:  # a text that begins with an array is that array
         items = [item for item in items if not isinstance(item, list)]
-    texts = [json_text.encode(item).decode() for item in items]
+    texts = [strict_json.encode(item).decode() for item in items]
     whole = "\n".join(texts) if lines else f"{blank}[{f'{blank},'.join(texts)}{blank}]{blank}"
     text = whole.encode()
 

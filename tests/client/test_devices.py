@@ -25,7 +25,7 @@ from encrypted_records.errors import (
     NotFound,
     NotThisProxy,
 )
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from tests.support.listening import stranger_on
 from tests.support.service import Account, Service, call, free_ports, running_service
 
@@ -194,12 +194,12 @@ def test_nonsense_is_no_proxy(account: Account, secret: str, answer: bytes) -> N
 def test_an_answer_that_was_overheard_is_none_to_another_question(
     strict: Service, account: Account, secret: str
 ) -> None:
-    known = device_secret.parse(secret)
+    known = credentials.parse_device_secret(secret)
     assert known is not None
     asked = {"X-ERS-Challenge": f"{known.id}.{'n' * 32}"}
     overheard = call("GET", f"{strict.proxy_url}/api/status/", headers=asked)
     told = overheard.headers["X-ERS-Answer"]
-    assert told == device_secret.challenge_answer(
+    assert told == credentials.challenge_answer(
         known.digest, "n" * 32, strict.proxy_url.partition("//")[2]
     )
     (port,) = free_ports(1)
@@ -262,7 +262,7 @@ def test_a_client_that_outlives_its_proxy_tells_nothing_to_what_comes_after_it(
 ) -> None:
     with running_service(tmp_path_factory.mktemp("outlives") / "data") as service:
         account, device = service.new_account(), new_device()
-        door = device_secret.parse(next(iter(service.door.values())))
+        door = credentials.parse_device_secret(next(iter(service.door.values())))
         url, port = service.proxy_url, int(service.proxy_url.rpartition(":")[2])
         ask(url, account, lambda one: one.backup_phrases(), device=device, door=door)
         with client_of(service, account, device=device.secret.text) as client:
@@ -278,7 +278,7 @@ def test_a_client_that_outlives_its_proxy_tells_nothing_to_what_comes_after_it(
 
 def test_the_door_goes_where_it_counts_and_to_no_stranger(running: Service) -> None:
     account = running.new_account()
-    door = device_secret.parse(next(iter(running.door.values())))
+    door = credentials.parse_device_secret(next(iter(running.door.values())))
 
     async def live(client: ProxyClient) -> None:
         assert await client.has_door()
@@ -301,12 +301,12 @@ def test_a_list_cannot_send_the_client_and_its_secrets_elsewhere(
 ) -> None:
     """The next page of a list is what the API says it is."""
     (there,) = free_ports(1)
-    known = device_secret.parse(secret)
+    known = credentials.parse_device_secret(secret)
     assert known is not None
 
     def answered(headers: dict[str, str]) -> str:
         nonce = headers.get("x-ers-challenge", ".").partition(".")[2]
-        return device_secret.challenge_answer(known.digest, nonce, headers["host"])
+        return credentials.challenge_answer(known.digest, nonce, headers["host"])
 
     (port,) = free_ports(1)
     page = {"behind_proxy": True, "results": [], "next": f"@127.0.0.1:{there}/api/datasets/"}

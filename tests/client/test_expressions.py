@@ -18,10 +18,9 @@ from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.condition_language import parse, parse_with_places, write
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model import strict_json
-from encrypted_records.model.condition_parser import OPERATORS
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import matches
-from encrypted_records.model.queries import parse_query
+from encrypted_records.model.queries import OPERATORS, parse_query
 from tests.index.strategies import Case, cases
 
 SIGNS = {"eq": "= ==", "ne": "!= <>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

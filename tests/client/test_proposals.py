@@ -22,7 +22,7 @@ from encrypted_records import Client
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.errors import Conflict, InvalidRecords, InvalidSetting
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 from tests.support.service import Account, Service
 
 
@@ -79,7 +79,7 @@ def test_members_of_a_dataclass_keep_their_types() -> None:
         "day": {"type": "string", "format": "date"},
         "ward": {"type": "string", "padTo": 31},
         "cost": {"type": "number", "minimum": -(10**9), "maximum": 10**9, "precision": 9},
-        "number": proposals.whole_number(),
+        "number": field_types.propose_whole_number(),
         "urgent": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
         "id": {"type": "string", "format": "uuid"},
         "note": {"type": "string", "padTo": 31},
@@ -95,7 +95,7 @@ def test_limits_of_msgspec_and_pydantic_are_kept() -> None:
     fields, required = made(Order)
     assert fields["reference"] == {"type": "string", "maxLength": 20, "padTo": 63}
     assert fields["total"] == {"type": "number", "minimum": 0, "maximum": 10**6, "precision": 2}
-    assert fields["pieces"] == {"type": "integer", "minimum": 1, "maximum": proposals.WHOLE}
+    assert fields["pieces"] == {"type": "integer", "minimum": 1, "maximum": field_types.WHOLE}
     assert fields["sent"] == {"type": "string", "format": "date"}
     assert required == ["reference", "total", "pieces"]
 
@@ -149,11 +149,14 @@ def test_columns_of_pandas_keep_their_types_and_say_what_was_decided() -> None:
     )
     proposal = proposal_of(frame)
     fields = proposal.definition["properties"]
-    assert fields["age"] == proposals.whole_number()
+    assert fields["age"] == field_types.propose_whole_number()
     assert fields["price"]["precision"] == 2
     assert fields["height"]["precision"] == 5
     assert (fields["born"]["format"], fields["at"]["format"]) == ("date", "date-time")
-    assert (fields["seen"]["format"], fields["name"]) == ("local-date-time", proposals.text(3))
+    assert (fields["seen"]["format"], fields["name"]) == (
+        "local-date-time",
+        field_types.propose_text(3),
+    )
     assert (fields["ok"]["format"], fields["day"]["format"]) == ("boolean", "date")
     assert fields["cost"]["precision"] == 2
     assert fields["kind"] == {"type": "string", "padTo": 31}

@@ -15,8 +15,8 @@ from encrypted_records.crypto.identity import Identity, MemberKeys, Verifier
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import BadInput, DoesNotOpen, KeysRefused
-from encrypted_records.model import public_keys
-from encrypted_records.model.signed import message
+from encrypted_records.model import signatures
+from encrypted_records.model.signatures import message
 from tests.reference import identity as naive
 
 ORGANIZATION, OTHER, MEMBER = bytes(15) + b"o", bytes(15) + b"p", bytes(15) + b"m"
@@ -69,8 +69,8 @@ def test_the_listed_points_are_those_whose_order_divides_eight() -> None:
     listed = naive.small_orders()
     assert len(listed) == 5
     for y in listed:
-        assert not public_keys.signs_alone(y.to_bytes(32, "little"))
-    assert public_keys.signs_alone(identity().public)
+        assert not signatures.signs_alone(y.to_bytes(32, "little"))
+    assert signatures.signs_alone(identity().public)
 
 
 def test_the_listed_points_to_seal_to_are_those_of_small_order_on_the_curve_and_its_twist() -> None:
@@ -79,8 +79,8 @@ def test_the_listed_points_to_seal_to_are_those_of_small_order_on_the_curve_and_
     listed = {(1 + y) * pow(1 - y, -1, naive.P) % naive.P for y in signing} | {naive.P - 1}
     assert len(listed) == 5
     for u in listed:
-        assert not public_keys.agrees_alone(u.to_bytes(32, "little"))
-    assert public_keys.agrees_alone(identity().keys[33:65])
+        assert not signatures.agrees_alone(u.to_bytes(32, "little"))
+    assert signatures.agrees_alone(identity().keys[33:65])
 
 
 @pytest.mark.parametrize("highest", [0, 1])
@@ -90,8 +90,8 @@ def test_the_library_seals_to_no_point_of_small_order(
 ) -> None:
     """Nothing rests on the list alone."""
     keys = identity().keys
-    monkeypatch.setattr(public_keys, "agrees_alone", lambda _: True)
-    for u in public_keys._SMALL_ORDER_U:
+    monkeypatch.setattr(signatures, "agrees_alone", lambda _: True)
+    for u in signatures._SMALL_ORDER_U:
         spelled = u + multiple * naive.P
         if spelled < 2**255:
             point = (spelled + highest * 2**255).to_bytes(32, "little")

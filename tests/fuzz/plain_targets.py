@@ -27,16 +27,14 @@ from encrypted_records.index.log import checkpoint
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.model import checkpoints, ids, strict_json, wire
-from encrypted_records.model.checkpoints import Checkpoint
+from encrypted_records.model import ids, strict_json, wire
 from encrypted_records.model.ciphertext_lengths import is_class_of, least_class
-from encrypted_records.model.condition_parser import MAX_COMPARISONS
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.predicates import matches
-from encrypted_records.model.queries import parse_query
+from encrypted_records.model.predicates import Joins, matches
+from encrypted_records.model.queries import MAX_COMPARISONS, parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
 from encrypted_records.model.roster import AccessRequest, Grant, RosterEntry
+from encrypted_records.model.wire import Checkpoint
 from encrypted_records.proxy.uploads.store import format_of
 from encrypted_records.proxy.uploads.tus import headers as tus_headers
 from encrypted_records.proxy.uploads.tus import protocol
@@ -88,7 +86,7 @@ def a_commit_under_the_right_key(data: bytes) -> None:
 
 def the_state_of_a_checkpoint(data: bytes) -> None:
     """As a hostile holder of the key could write it; a good log goes on from what is taken."""
-    body = checkpoints.encode_body(known.replace(_SUM, state=data))
+    body = wire.encode_checkpoint_body(known.replace(_SUM, state=data))
     made = Checkpoint(body, KEY.checkpoint.compute(body), b"")
     ledger = taking.take(made, KEYS, bytes(16), None, 1 << 62)
     _holds_together(ledger)
@@ -281,7 +279,7 @@ _TUS = [
 _REFERENCE = ids.reference("schemas", KEY.schema).encode()
 
 _LEDGER = known.ledger()
-_SUM = checkpoints.decode_body(taking.make(_LEDGER, _LEDGER.state(), 0))
+_SUM = wire.decode_checkpoint_body(taking.make(_LEDGER, _LEDGER.state(), 0))
 
 TARGETS = [
     Target(a_body_of_frames, _FRAMES, [known.BODY, _MANIFEST, wire.encode(_ITEMS)], raw),

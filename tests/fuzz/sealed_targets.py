@@ -20,10 +20,9 @@ from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.model import digests, wire
 from encrypted_records.model.ciphertext_lengths import LeastClass, least_class
-from encrypted_records.model.definition import Value
+from encrypted_records.model.definition import Value, words_spec
 from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import Group, Page, RowDigests, RowRef, SealedRow
-from encrypted_records.model.word_columns import words_spec
 from tests.fuzz import known
 from tests.fuzz.known import DEFINITION, KEY, NAMES, SEGMENT, replace
 from tests.fuzz.mutations import msgpack, raw

@@ -23,10 +23,10 @@ from encrypted_records.errors import (
 from encrypted_records.index.roster.grants import open_grant
 from encrypted_records.index.roster.invitations import check_answer
 from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import credentials
 from encrypted_records.model import roster as form
-from encrypted_records.model import service_key
-from encrypted_records.model.openings import commit_to
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
+from encrypted_records.model.signatures import commit_to
 from tests.fuzz.mutations import msgpack, raw
 from tests.fuzz.target import Target
 from tests.reference.loading import entry_of, vectors
@@ -138,7 +138,7 @@ def the_words_of_an_invitation(data: bytes) -> None:
 
 def a_service_string(data: bytes) -> None:
     text = data.decode(errors="replace")
-    assert service_key.parse(text).text == text
+    assert credentials.parse_service_key(text).text == text
 
 
 def _plain(secrets: list[object]) -> bytes:

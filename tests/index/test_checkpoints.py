@@ -22,11 +22,11 @@ from encrypted_records.index.log import checkpoint as checkpoint_module
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead
-from encrypted_records.model import checkpoints
 from encrypted_records.model import roster as form
-from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
+from encrypted_records.model import wire
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import LogEntry
+from encrypted_records.model.wire import Checkpoint, CheckpointBody
 from tests.index.rosters import Person, reader, uid, writer
 from tests.index.test_ledger_state import TEXT, facts, restored
 from tests.index.test_rotation import keys_of, rotated
@@ -191,13 +191,13 @@ def test_headers_that_come_without_a_commit_are_seen_at_once() -> None:
 def forged(world: World, **changes: Any) -> Checkpoint:
     """What somebody makes who has the key and no scruples."""
     honest = made(world.ledger)
-    body = msgspec.structs.replace(checkpoints.decode_body(honest), **changes)
-    encoded = checkpoints.encode_body(body)
+    body = msgspec.structs.replace(wire.decode_checkpoint_body(honest), **changes)
+    encoded = wire.encode_checkpoint_body(body)
     return Checkpoint(encoded, world.key.checkpoint.compute(encoded), b"")
 
 
 def body_of(world: World) -> CheckpointBody:
-    return checkpoints.decode_body(made(world.ledger))
+    return wire.decode_checkpoint_body(made(world.ledger))
 
 
 def with_state(at: int, change: Callable[[Any], Any]) -> Callable[[World], Checkpoint]:
@@ -284,7 +284,7 @@ def test_whoever_has_lied_is_found_by_a_comparison_with_the_log(lie: str) -> Non
     world = small()
     forgery = LIES[lie](world)
     if lie == "a dead row that lives":
-        body = checkpoints.decode_body(forgery)
+        body = wire.decode_checkpoint_body(forgery)
         members = msgspec.msgpack.decode(body.state)
         members[19] = []
         forgery = forged(world, state=msgspec.msgpack.encode(members))
@@ -358,7 +358,7 @@ def test_one_of_an_epoch_that_ended_is_refused(place: Place) -> None:
 def test_one_with_another_signature_is_refused(place: Place) -> None:
     grace = place.team.join("grace", writer("people"))
     honest = by(place, grace)
-    digest = checkpoints.digest_of(honest)
+    digest = wire.checkpoint_digest(honest)
     for signature in (
         b"",
         bytes(64),
@@ -371,11 +371,11 @@ def test_one_with_another_signature_is_refused(place: Place) -> None:
 def test_one_that_names_another_roster_is_refused(place: Place) -> None:
     honest = by(place, place.team.ada)
     for changes in ({"roster_digest": bytes(32)}, {"roster": 99}, {"roster": 1}):
-        body = msgspec.structs.replace(checkpoints.decode_body(honest), **changes)
-        encoded = checkpoints.encode_body(body)
+        body = msgspec.structs.replace(wire.decode_checkpoint_body(honest), **changes)
+        encoded = wire.encode_checkpoint_body(body)
         ledger = place.ledger(place.team.ada)
         bare = Checkpoint(encoded, ledger.key.checkpoint.compute(encoded), b"")
-        signature = place.team.ada.identity.sign("checkpoint", checkpoints.digest_of(bare))
+        signature = place.team.ada.identity.sign("checkpoint", wire.checkpoint_digest(bare))
         refused(place, Checkpoint(bare.body, bare.mac, signature), "roster")
 
 
@@ -389,14 +389,14 @@ def test_one_that_is_not_signed_is_refused_where_there_is_a_roster(place: Place)
 
 def test_what_epochs_say_of_where_the_log_stood_is_held_against_it(place: Place) -> None:
     honest = by(place, place.team.ada)
-    assert uid("adults") == checkpoints.decode_body(honest).schema
+    assert uid("adults") == wire.decode_checkpoint_body(honest).schema
     place.team.dataset("people", 2, place.end(2))
     ledger = place.ledger(place.team.ada)
     assert ledger.keys.newest.version == 2
     body = msgspec.structs.replace(
-        checkpoints.decode_body(honest), key_version=2, key_id=ledger.keys.newest.id
+        wire.decode_checkpoint_body(honest), key_version=2, key_id=ledger.keys.newest.id
     )
-    encoded = checkpoints.encode_body(body)
+    encoded = wire.encode_checkpoint_body(body)
     bare = Checkpoint(encoded, ledger.key.checkpoint.compute(encoded), b"")
-    signature = place.team.ada.identity.sign("checkpoint", checkpoints.digest_of(bare))
+    signature = place.team.ada.identity.sign("checkpoint", wire.checkpoint_digest(bare))
     refused(place, Checkpoint(bare.body, bare.mac, signature), "ended")

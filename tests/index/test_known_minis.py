@@ -14,7 +14,7 @@ from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import Built, KnownMini, MiniSegment
 from encrypted_records.ingest.seal import seal
-from encrypted_records.model.word_columns import columns_of
+from encrypted_records.model.definition import columns_of
 from tests.index.world import World
 
 DEFINITION = {

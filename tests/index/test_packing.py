@@ -20,9 +20,8 @@ from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.contents import Contents, ContentsInMemory
 from encrypted_records.index.segments.sorted_runs import RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
-from encrypted_records.model.packed_rows import PackedRowBatch
-from encrypted_records.model.records import Group, GroupSalt
-from encrypted_records.model.word_columns import columns_of
+from encrypted_records.model.definition import columns_of
+from encrypted_records.model.records import Group, GroupSalt, PackedRowBatch
 from encrypted_records.proxy.workers.page_spool import SpooledContents
 from tests.index.strategies import Case, cases
 from tests.index.test_answers_equal_the_oracle import may_be_unsure, truth, world_of

@@ -27,8 +27,8 @@ from encrypted_records.index.query.members import (
     to_grid,
 )
 from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.field_types.base import NumberRules
 from encrypted_records.model.predicates import InColumn, Not, Predicate, matches
-from encrypted_records.model.rules import NumberRules
 from tests import oracle
 from tests.index.reading import answer
 from tests.index.strategies import BOUNDS, DECIMALS, Case, cases

@@ -21,8 +21,9 @@ from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.ingest.seal import seal
-from encrypted_records.model import packed_rows, wire
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model import records as packed
+from encrypted_records.model import wire
+from encrypted_records.model.definition import SchemaDefinition, columns_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.predicates import Predicate
@@ -38,7 +39,6 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.model.word_columns import columns_of
 from tests.support.standing import stand
 
 #: A row: its group's place among all groups, and its ordinal there.
@@ -114,7 +114,7 @@ class World:
         self.log.append(entry)
         self.pages |= {(page.segment, page.number): page for page in received.pages}
         for batch in received.rows:
-            for ordinal, row in enumerate(packed_rows.sealed_rows(batch), batch.first):
+            for ordinal, row in enumerate(packed.sealed_rows(batch), batch.first):
                 if row is not None:
                     self.rows[batch.group, ordinal] = row
 

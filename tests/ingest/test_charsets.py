@@ -12,8 +12,13 @@ from encrypted_records.errors import BadInput, InvalidRecords, Unsupported
 from encrypted_records.ingest import charsets
 from encrypted_records.ingest.blocks import BadRow, CellBlock, RawRecord, RecordBlock, RecordStart
 from encrypted_records.ingest.layouts import parser_for, recognize
-from encrypted_records.model.charsets import Charset, charset_named, charset_of, require_utf8
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import (
+    Charset,
+    Format,
+    charset_named,
+    charset_of,
+    require_utf8,
+)
 
 CODECS = {
     Charset.LATIN_1: "iso8859-1",

@@ -15,7 +15,7 @@ from encrypted_records.ingest.estimate import REVEALS, estimate
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 LEAKAGE = Path(__file__).parents[2] / "docs" / "LEAKAGE.md"
 

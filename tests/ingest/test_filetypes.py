@@ -6,7 +6,7 @@ import pytest
 
 from encrypted_records.errors import BadInput
 from encrypted_records.ingest.filetypes import check_start
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from encrypted_records.ingest.sampling import look_at
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 ALL = Wishes(enum=True, unique=True, required=True, tight=True)
 WIDE = 10**18 - 1

@@ -14,7 +14,7 @@ from encrypted_records.ingest.parse_csv import check_columns, read_header
 from encrypted_records.ingest.preview import preview
 from encrypted_records.ingest.spread import BINS, Common, SeenValues
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from tests.ingest.test_parse_csv import rows
 
 DEFINITION = parse_definition(

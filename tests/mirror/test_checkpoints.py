@@ -10,7 +10,7 @@ import pytest
 
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.model import checkpoints
+from encrypted_records.model import wire
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.mirror.copies import Place
 from tests.mirror.test_restoring import machine, words_of
@@ -54,7 +54,7 @@ def test_a_new_proxy_begins_with_the_mirrors_checkpoint_and_the_log_after_it(
     ada: Store, tmp_path: Path
 ) -> None:
     stored(ada, 1, 2, 3)
-    made = checkpoints.decode_body(written(ada, 3))
+    made = wire.decode_checkpoint_body(written(ada, 3))
     stored(ada, 4)
     place, watch = Place(tmp_path / "mirror", tmp_path / "new"), Watch()
     place.copy(ada)
@@ -63,7 +63,7 @@ def test_a_new_proxy_begins_with_the_mirrors_checkpoint_and_the_log_after_it(
     with reading(place) as (front, url), front.telling(watch):
         assert numbers_of(url, ada, words_of(ada)) == [1, 2, 3, 4]
     [(handed, after)] = watch.handed
-    assert checkpoints.decode_body(handed) == made
+    assert wire.decode_checkpoint_body(handed) == made
     assert after == [4]
     assert since(front) == []
 

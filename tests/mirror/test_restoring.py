@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from encrypted_records.model import device_secret, ids
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import credentials, ids
+from encrypted_records.model.credentials import DeviceSecret
 from tests.mirror.conftest import DEFINITION
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
@@ -35,7 +35,7 @@ class Machine:
     device: DeviceSecret
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        shown = {device_secret.DEVICE_HEADER: self.device.text, **headers}
+        shown = {credentials.DEVICE_HEADER: self.device.text, **headers}
         return call(method, self.url + path, body, headers=shown)
 
     def restore(self, phrases: list[str], **more: Any) -> Answer:
@@ -52,7 +52,7 @@ class Machine:
 
 
 def machine(store: Store) -> Machine:
-    return Machine(store.service.proxy_url, device_secret.generate())
+    return Machine(store.service.proxy_url, credentials.generate_device_secret())
 
 
 def refused(answer: Answer) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.proxy.http.sessions import cookie_name
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
@@ -59,7 +59,7 @@ def test_a_token_is_refused_also_beside_a_registered_device(
 
 
 def asked_with(store: Store, auth: str) -> Answer:
-    headers = {device_secret.DEVICE_HEADER: store.device.text}
+    headers = {credentials.DEVICE_HEADER: store.device.text}
     url = f"{store.service.proxy_url}/api/records/search/"
     return call("POST", url, {"schema": store.schema}, auth=auth, headers=headers)
 

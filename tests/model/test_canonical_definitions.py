@@ -12,7 +12,7 @@ from encrypted_records.model.definition_parser import (
     parse_canonical,
     parse_definition,
 )
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.field_types.base import ValueRefused
 
 TEXT = '{"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string"}}}'
 GOOD = parse_definition(TEXT).canonical

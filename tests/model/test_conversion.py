@@ -9,8 +9,8 @@ import pytest
 
 from encrypted_records.model.definition_changes import convert
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.json_text import encode
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.field_types.base import ValueRefused
+from encrypted_records.model.strict_json import encode
 
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": -1000, "maximum": 1000}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.model import csv_text
+from encrypted_records.model import record_formats
 from encrypted_records.model.definition import Value
 
 #: What OWASP names, and in full width.
@@ -34,7 +34,7 @@ ROWS = st.lists(st.lists(st.one_of(TEXTS, NUMBERS, st.none()), min_size=2, max_s
 
 
 def read(rows: Sequence[Sequence[Value]], *, safe: bool, separator: str = ",") -> list[list[str]]:
-    text = b"".join(csv_text.line(row, safe=safe) for row in rows).decode()
+    text = b"".join(record_formats.csv_line(row, safe=safe) for row in rows).decode()
     return list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
 
 
@@ -101,9 +101,9 @@ def test_for_spreadsheets_no_text_holds_a_formula_behind_another_separator(
     ],
 )
 def test_cells_for_spreadsheets(value: Value, written: str) -> None:
-    assert csv_text.cell(value, safe=True) == written
+    assert record_formats.csv_cell(value, safe=True) == written
 
 
 def test_an_absent_value_and_an_empty_text_stay_two_things() -> None:
     for safe in (False, True):
-        assert re.fullmatch(rb',""\r\n', csv_text.line([None, ""], safe=safe))
+        assert re.fullmatch(rb',""\r\n', record_formats.csv_line([None, ""], safe=safe))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.model.folding import _marks, folded
+from encrypted_records.model.texts import _mark_pattern, folded
 from tests import oracle
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -47,5 +47,5 @@ def test_every_mark_that_there_is_is_removed() -> None:
         for point in range(sys.maxunicode + 1)
         if unicodedata.category(chr(point)) == "Mn"
     }
-    assert {mark for mark in marks if _marks().sub("", mark)} == set()
-    assert _marks().sub("", "a\u0bbf-\u0903z") == "a\u0bbf-\u0903z"
+    assert {mark for mark in marks if _mark_pattern().sub("", mark)} == set()
+    assert _mark_pattern().sub("", "a\u0bbf-\u0903z") == "a\u0bbf-\u0903z"

@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidDefinition, InvalidQuery, Malformed, Unsupported
-from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.field_types import FORMATS, type_in
+from encrypted_records.model.field_types.base import ValueRefused
 from encrypted_records.model.predicates import matches
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.queries import Conditions
 
 PROPERTIES = {
     "born": {"type": "string", "format": "date"},

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from encrypted_records.model.definition import Value
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.joins import Range, join_ranges
 from encrypted_records.model.predicates import (
     Absent,
     And,
@@ -18,7 +17,9 @@ from encrypted_records.model.predicates import (
     NumberRange,
     Or,
     Predicate,
+    Range,
     TextRange,
+    join_ranges,
     matches,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Malformed
-from encrypted_records.model.json_items import JsonItems
+from encrypted_records.model.strict_json import JsonItems
 
 ITEMS = JsonItems("record", "upload")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 _PAGE = Path(__file__).parents[2] / "web" / "src" / "file_row.js"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.model.normalization import _SHORT, Form, normalized
+from encrypted_records.model.texts import _SHORT, Form, normalized
 
 FORMS: tuple[Form, ...] = ("NFC", "NFD", "NFKC", "NFKD")
 EVERY = [chr(point) for point in range(0x110000)]

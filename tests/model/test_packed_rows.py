@@ -18,14 +18,17 @@ from encrypted_records.model.ciphertext_lengths import (
     LeastClass,
     are_sealed_fields,
 )
-from encrypted_records.model.packed_rows import (
+from encrypted_records.model.records import (
     PackedRow,
     PackedRowBatch,
+    Part,
+    PartUpload,
+    RowBatch,
+    SealedRow,
     are_packed_fields,
     pack_bodies,
     sealed_rows,
 )
-from encrypted_records.model.records import Part, PartUpload, RowBatch, SealedRow
 
 UID = bytes(range(16))
 PART = Part(UID, 0, bytes(32), [], [], 0)

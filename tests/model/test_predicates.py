@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import InvalidQuery
-from encrypted_records.model import condition_parser as c
 from encrypted_records.model import predicates as p
+from encrypted_records.model import queries as c
 from encrypted_records.model import queries as q
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition

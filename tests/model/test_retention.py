@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import InvalidDefinition
-from encrypted_records.model.condition_parser import Conditions
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import Retention, SchemaDefinition, number_of
 from encrypted_records.model.definition_changes import list_changes
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.predicates import matches
-from encrypted_records.model.retention import Retention, number_of
+from encrypted_records.model.queries import Conditions
 
 FIELDS = {
     "name": {"type": "string"},

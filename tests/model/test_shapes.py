@@ -21,7 +21,7 @@ from encrypted_records.model.ciphertext_lengths import (
     sealed_class,
 )
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.rules import MAX_STRING_BYTES, NumberRules, StringRules
+from encrypted_records.model.field_types.base import MAX_STRING_BYTES, NumberRules, StringRules
 
 TEXT = FieldSpec("s", "string")
 AGE = FieldSpec("n", "integer", NumberRules(Decimal(0), Decimal(150)))

@@ -24,7 +24,7 @@ from encrypted_records.errors import InvalidDefinition
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.rules import (
+from encrypted_records.model.field_types.base import (
     MAX_STRING_BYTES,
     NumberRules,
     ValueRefused,

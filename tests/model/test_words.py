@@ -12,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
-from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.folding import folded
-from encrypted_records.model.text_tests import TextTest
-from encrypted_records.model.words import _ASSIGNED, has_phrase, is_known, words_of
+from encrypted_records.model.queries import Conditions
+from encrypted_records.model.texts import (
+    _ASSIGNED,
+    TextTest,
+    folded,
+    has_phrase,
+    is_known,
+    words_of,
+)
 from tests import oracle
 
 texts = st.one_of(

@@ -20,7 +20,7 @@ import pytest
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.log.order import EMPTY_DIGEST, LogHead
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.proxy.schemas.heads import AcceptedHead, Heads
@@ -266,12 +266,12 @@ def test_who_has_no_key_or_is_a_stranger_accepts_nothing(place: Place) -> None:
             (member, (422, "key_missing")),
             (place.api.new_account(), (404, "not_found")),
         ):
-            stranger = replace(store, account=account, device=device_secret.generate())
+            stranger = replace(store, account=account, device=credentials.generate_device_secret())
             assert refusal(stranger.proxy("POST", path, head)) == (403, "proof_needed")
             body = {**head, "proof": {"password": account.password}}
             assert refusal(stranger.proxy("POST", path, body)) == said
         # Nor with a keyring of their own.
-        theirs = replace(store, account=member, device=device_secret.generate())
+        theirs = replace(store, account=member, device=credentials.generate_device_secret())
         assert theirs.proxy("POST", "/api/keyring/backup/", {}).status == 200
         assert log_of(theirs)["state"] == "broken"
         body = {**head, "proof": {"password": member.password}}

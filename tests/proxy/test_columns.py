@@ -14,7 +14,7 @@ import pytest
 
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits
-from encrypted_records.model.normalization import comparable
+from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import columns
 from encrypted_records.proxy.search.fetcher import Fetcher

@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 
 from encrypted_records.model.aggregations import MEASURES
-from encrypted_records.model.condition_parser import OPERATORS
 from encrypted_records.model.field_types import FORMATS
 from encrypted_records.model.field_types.calendar import PERIODS
-from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS
+from encrypted_records.model.queries import FOLDING, MOST_EDITS, OPERATORS
 from encrypted_records.proxy.jobs.job import OnConflict
 from tests.support.service import Service, call
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.model import device_secret, ids
+from encrypted_records.model import credentials, ids
 from encrypted_records.proxy.process.background import ROW_CHECKS
 from tests.e2e.database import database_of
 from tests.support.erasures import seen_through
@@ -66,7 +66,7 @@ def exporting(store: Store) -> Iterator[http.client.HTTPResponse]:
     headers = {
         "Authorization": store.account.auth,
         "Content-Type": "application/json",
-        device_secret.DEVICE_HEADER: store.device.text,
+        credentials.DEVICE_HEADER: store.device.text,
     }
     body = json.dumps({"schema": store.schema, "format": "ndjson"})
     connection.request("POST", "/api/records/export/", body, headers)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import ids, json_text, wire
+from encrypted_records.model import ids, strict_json, wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
 from encrypted_records.proxy.process.background import JOB_SWEEP, JOBS, UPLOAD_SWEEP
@@ -319,7 +319,7 @@ def test_a_job_that_the_api_publishes_in_one_of_its_schemas_alone_is_not_complet
     reached, go_on = threading.Event(), threading.Event()
     front.invent = invent
     rows = [{"schema": one.schema, "data": row} for row in ROWS for one in (store, other)]
-    path = jobs.started(store, json_text.encode(rows))
+    path = jobs.started(store, strict_json.encode(rows))
     assert reached.wait(60)
     if then == "is cancelled":
         assert store.proxy("DELETE", path).status == 422

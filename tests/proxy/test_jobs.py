@@ -22,7 +22,7 @@ from encrypted_records.errors import (
     OutOfSpace,
     Unavailable,
 )
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.app import create_app
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob

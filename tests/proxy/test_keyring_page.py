@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.proxy import services
 from encrypted_records.proxy.process.background import LOCKING
 from tests.support.page_visits import Browser, logged_in
@@ -96,7 +96,7 @@ def test_a_page_cookie_counts_below_its_own_path_alone(service: Service) -> None
     browser = logged_in(service, store.account)
     assert b"Log out" in browser.visit("/datasets/").body
 
-    elsewhere = f"/~{device_secret.generate().page}"
+    elsewhere = f"/~{credentials.generate_device_secret().page}"
     for at in ("", elsewhere, browser.at.upper(), browser.at[:-1]):
         other = Browser(service, at, browser.cookie)
         assert b"Log out" not in other.visit("/datasets/").body, at

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 from encrypted_records.proxy.jobs.packing import PackingPolicy
 from encrypted_records.proxy.overrides import Overrides
 from tests import oracle
@@ -133,7 +133,7 @@ def test_rows_of_several_schemas_are_packed_apart_and_bad_ones_left_out(
         }
         for n in range(FEW)
     ]
-    path = jobs.started(store, json_text.encode(rows), X_On_Invalid="skip")
+    path = jobs.started(store, strict_json.encode(rows), X_On_Invalid="skip")
     jobs.completed(store, path)
     assert numbers(store) == [n for n in range(FEW) if n % 3 and n != 5]
     assert numbers(other) == list(range(0, FEW, 3))

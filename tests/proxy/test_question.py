@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from encrypted_records.client.sdk.condition_language import NotUnderstood
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.joins import Joins
+from encrypted_records.model.predicates import Joins
 from encrypted_records.model.queries import parse_query
 from encrypted_records.proxy.pages.search_form import (
     SHOWN_OF_PART,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from tests.support.jobs import completed, ended, started
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
@@ -33,7 +33,7 @@ def store(service: Service) -> Store:
 
 def detect(store: Store, body: bytes, said: Any = None, query: str = "") -> Answer:
     headers = {
-        device_secret.DEVICE_HEADER: store.device.text,
+        credentials.DEVICE_HEADER: store.device.text,
         "Content-Type": "application/octet-stream",
     }
     if said is not None:
@@ -100,7 +100,7 @@ def test_a_reading_that_does_not_fit_the_schema_is_not_kept(store: Store) -> Non
     for wrong in refused:
         answer = store.proxy("PUT", path, wrong)
         assert (answer.status, answer.json()["code"]) == (400, "reading"), wrong
-    headers = {device_secret.DEVICE_HEADER: store.device.text, "Content-Type": "text/plain"}
+    headers = {credentials.DEVICE_HEADER: store.device.text, "Content-Type": "text/plain"}
     url = f"{store.service.proxy_url}{path}"
     answer = call("PUT", url, b"{}", auth=store.account.auth, headers=headers)
     assert (answer.status, answer.json()["code"]) == (415, "unsupported_media_type")

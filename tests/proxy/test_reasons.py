@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import Predicate, TextIn
-from encrypted_records.model.text_tests import TextTest
+from encrypted_records.model.queries import Conditions
+from encrypted_records.model.texts import TextTest
 from encrypted_records.proxy.search.why import Reason, reason_about
 
 DEFINITION = parse_definition("""{"type": "object", "properties": {

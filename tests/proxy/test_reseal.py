@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import device_secret, ids
+from encrypted_records.model import credentials, ids
 from tests.support import jobs
 from tests.support.older import older_store
 from tests.support.service import Answer, Service, call
@@ -90,7 +90,7 @@ def test_another_key_is_that_of_everything_and_repeated_requests_are_known(
     body = [{"schema": store.schema, "data": {"name": "once", "note": f"{LONG}1"}}]
 
     def send() -> Any:
-        headers = {"Idempotency-Key": key, device_secret.DEVICE_HEADER: store.device.text}
+        headers = {"Idempotency-Key": key, credentials.DEVICE_HEADER: store.device.text}
         url = f"{store.service.proxy_url}/api/records/ingest/"
         return call("POST", url, body, auth=store.account.auth, headers=headers)
 

@@ -20,8 +20,8 @@ import pytest
 
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
+from encrypted_records.model.definition import DAY_MILLISECONDS
 from encrypted_records.model.records import BlockNames, PlainRecord
-from encrypted_records.model.retention import DAY_MILLISECONDS
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import CLOCK
 from encrypted_records.proxy.search.context import QueryContext

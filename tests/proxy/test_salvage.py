@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.overrides import Overrides
 from tests.e2e.database import database_of
@@ -216,7 +216,7 @@ def test_strangers_and_members_without_keys_save_nothing(history: History) -> No
     member = replace(
         history.store,
         account=outsider(history.store).account,
-        device=device_secret.generate(),
+        device=credentials.generate_device_secret(),
     )
     answer = salvage(member)
     assert (answer.status, answer.json()["code"]) == (422, "key_missing")

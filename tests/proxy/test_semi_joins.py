@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model.joins import MAX_JOIN_DEPTH, MAX_JOINS
+from encrypted_records.model.predicates import MAX_JOIN_DEPTH, MAX_JOINS
 from tests import oracle
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service

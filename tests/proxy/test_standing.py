@@ -14,8 +14,8 @@ from encrypted_records.errors import Conflict
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.json_text import encode
 from encrypted_records.model.records import PlainRecord, RowRef
+from encrypted_records.model.strict_json import encode
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.upstream import Upstream
 from tests.e2e.database import database_of

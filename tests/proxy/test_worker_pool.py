@@ -20,7 +20,7 @@ import pytest
 
 from encrypted_records.errors import ErsError, TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.process.background import WORKERS
 from encrypted_records.proxy.workers import main, messages, pipe, pool
 from encrypted_records.proxy.workers.pool import WorkerPool

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import ids
-from encrypted_records.model.device_secret import DEVICE_HEADER
+from encrypted_records.model.credentials import DEVICE_HEADER
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 

@@ -13,10 +13,10 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.signing import LogMembership
 from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.model import checkpoints
-from encrypted_records.model.checkpoints import Checkpoint
+from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
 from encrypted_records.model.roster import RosterEntry
+from encrypted_records.model.wire import Checkpoint
 from encrypted_records.proxy.schemas.key_source import SharedKeys
 from tests.reference import Refused
 from tests.reference import checkpoint as ref
@@ -65,7 +65,7 @@ def read_by_reference(one: Checkpoint) -> list[Any]:
 @pytest.mark.parametrize("case", FOUND["good"])
 def test_a_checkpoint_is_made_and_taken_as_specified(case: Case) -> None:
     given, ledger = checkpoint_of(case), new_ledger()
-    version = checkpoints.decode_body(given).version
+    version = wire.decode_checkpoint_body(given).version
     extend(ledger, version)
     assert taking.make(ledger, ledger.state(), FOUND["requests_since"]) == given
     taken = taking.take(given, ledger.keys, bytes(16), ledger.membership, FOUND["now"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from tests.reference import devices
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "devices.json").read_text())
@@ -19,48 +19,48 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "devices.json").re
 
 @pytest.mark.parametrize("case", VECTORS["good"], ids=lambda case: case["id"])
 def test_a_secret_has_its_digest_page_and_answers(case: dict[str, Any]) -> None:
-    found = device_secret.parse(case["secret"])
+    found = credentials.parse_device_secret(case["secret"])
     assert found is not None
     assert found.id == case["id"]
     assert found.digest.hex() == case["digest"]
     assert found.page == case["page"]
     for one in case["answers"]:
-        answer = device_secret.challenge_answer(found.digest, one["nonce"], one["host"])
+        answer = credentials.challenge_answer(found.digest, one["nonce"], one["host"])
         assert answer == one["answer"]
 
 
 @pytest.mark.parametrize("case", VECTORS["bad"], ids=lambda case: case["why"])
 def test_what_has_another_form_is_no_secret(case: dict[str, str]) -> None:
-    assert device_secret.parse(case["text"]) is None
+    assert credentials.parse_device_secret(case["text"]) is None
     # Behind a password it belongs to the password.
-    assert device_secret.split_password(f"pass:{case['text']}") == (f"pass:{case['text']}", None)
+    assert credentials.split_password(f"pass:{case['text']}") == (f"pass:{case['text']}", None)
 
 
 def test_a_secret_that_is_made_now_is_one_and_does_not_print() -> None:
-    made = device_secret.generate()
-    assert device_secret.parse(made.text) == made
+    made = credentials.generate_device_secret()
+    assert credentials.parse_device_secret(made.text) == made
     assert made.page == devices.page(made.text)
     assert made.text not in repr(made)
-    assert device_secret.generate().text != made.text
+    assert credentials.generate_device_secret().text != made.text
 
 
 @given(password=st.text(max_size=30), email=st.text(alphabet="ab@.", max_size=10))
 def test_a_secret_behind_a_password_is_cut_off_and_nothing_else_is(
     password: str, email: str
 ) -> None:
-    made = device_secret.generate()
-    assert device_secret.split_password(f"{password}:{made.text}") == (password, made)
+    made = credentials.generate_device_secret()
+    assert credentials.split_password(f"{password}:{made.text}") == (password, made)
     plain = "Basic " + base64.b64encode(f"{email}:{password}".encode()).decode()
     shown = "Basic " + base64.b64encode(f"{email}:{password}:{made.text}".encode()).decode()
-    assert device_secret.without_device(shown) == plain
-    assert device_secret.without_device(plain) == plain
+    assert credentials.without_device(shown) == plain
+    assert credentials.without_device(plain) == plain
 
 
 @pytest.mark.parametrize("value", ["Bearer abc", ""])
 def test_other_authorization_values_stay_as_they_are(value: str) -> None:
-    assert device_secret.without_device(value) == value
+    assert credentials.without_device(value) == value
 
 
 @pytest.mark.parametrize("value", ["Basic !!!", "Basic ", "Basic /w=="])
 def test_nothing_is_left_of_basic_credentials_that_cannot_be_read(value: str) -> None:
-    assert device_secret.without_device(value) == ""
+    assert credentials.without_device(value) == ""

@@ -19,11 +19,11 @@ from encrypted_records.index.segments.builder import Builder, SegmentLimits, She
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.ciphertext_lengths import class_step, least_class
+from encrypted_records.model.definition import words_spec
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import check_pages, page_digest
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Segment, SegmentHeader
-from encrypted_records.model.word_columns import words_spec
 from tests.index.strategies import Case, cases
 from tests.reference import definitions as plain
 from tests.reference import keys, paged

@@ -16,8 +16,13 @@ from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.packed_rows import sealed_rows
-from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, PlainRecord
+from encrypted_records.model.records import (
+    CommitUpload,
+    LogEntry,
+    ManifestDelta,
+    PlainRecord,
+    sealed_rows,
+)
 from tests.reference.loading import raw, vectors
 from tests.reference.test_whole_commit import entries
 

@@ -22,8 +22,7 @@ from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
 from encrypted_records.index.roster.invitations import answer_invitation, check_answer
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.model import public_keys, service_key
-from encrypted_records.model.openings import Withheld
+from encrypted_records.model import credentials, signatures
 from encrypted_records.model.roster import (
     AccessRequest,
     Answer,
@@ -32,7 +31,7 @@ from encrypted_records.model.roster import (
     cut_entry,
     read_request,
 )
-from encrypted_records.model.signed import SignedKind, message
+from encrypted_records.model.signatures import SignedKind, Withheld, message
 from encrypted_records.proxy.auth import RequestCredentials
 from tests.reference import Refused
 from tests.reference import grants as naive_grants
@@ -89,7 +88,7 @@ def roster() -> Roster:
 def test_an_identity_follows_from_the_root_key(case: Case) -> None:
     identity, found = identity_of(case), raw(IDENTITIES, "found")
     assert identity.keys == raw(case, "keys")
-    assert not public_keys.are_refused(identity.keys)
+    assert not signatures.are_refused(identity.keys)
     assert anchor_of(case).anchor(found) == raw(case, "anchor")
     assert anchor_of(case).holds(raw(case, "anchor"), found)
     assert not anchor_of(case).holds(raw(case, "anchor"), bytes(32))
@@ -117,7 +116,7 @@ def test_a_wrong_signature_is_refused(case: Case) -> None:
 def test_keys_that_nobody_may_have_are_refused(case: Case) -> None:
     with pytest.raises(KeysRefused) as caught:
         MemberKeys(raw(case, "keys"))
-    assert public_keys.are_refused(raw(case, "keys"))
+    assert signatures.are_refused(raw(case, "keys"))
     assert caught.value.reason == case["error"]
     with pytest.raises(Refused) as refused:
         naive.check_keys(raw(case, "keys"))
@@ -362,15 +361,15 @@ def test_an_answer_that_owners_do_not_take_is_refused(case: Case, inviting: Rost
 
 def test_a_service_string_is_as_specified() -> None:
     case = INVITATIONS["services"]
-    key = service_key.parse(case["text"])
+    key = credentials.parse_service_key(case["text"])
     assert (key.id, key.secret) == (raw(case, "member"), raw(case, "root"))
     assert key.text == case["text"] and case["text"] not in repr(key)
     assert RootKey(key.secret).service_id == key.id
     token = RootKey(key.secret).token(key.id)
-    assert service_key.authorization(token) == case["authorization"]
-    assert service_key.token_of(case["authorization"]) == raw(case, "token")
-    assert service_key.looks_like_one(case["text"])
-    assert not service_key.looks_like_one(case["authorization"])
+    assert credentials.authorization(token) == case["authorization"]
+    assert credentials.service_token_of(case["authorization"]) == raw(case, "token")
+    assert credentials.looks_like_service_key(case["text"])
+    assert not credentials.looks_like_service_key(case["authorization"])
 
 
 def test_a_service_string_with_the_id_of_another_is_refused() -> None:
@@ -382,5 +381,5 @@ def test_a_service_string_with_the_id_of_another_is_refused() -> None:
 @pytest.mark.parametrize("text", INVITATIONS["services"]["bad"])
 def test_another_string_is_no_service_string(text: str) -> None:
     with pytest.raises(Malformed):
-        service_key.parse(text)
-    assert service_key.token_of(text) is None
+        credentials.parse_service_key(text)
+    assert credentials.service_token_of(text) is None

@@ -13,12 +13,11 @@ from encrypted_records.index.columns import words
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.segments.mini import MiniSegment, build_mini
 from encrypted_records.model.ciphertext_lengths import least_class
+from encrypted_records.model.definition import words_spec
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import page_digest, segment_digest
-from encrypted_records.model.folding import folded
 from encrypted_records.model.records import Page, Segment, SegmentHeader
-from encrypted_records.model.word_columns import words_spec
-from encrypted_records.model.words import words_of
+from encrypted_records.model.texts import folded, words_of
 from tests.reference.loading import vectors
 from tests.reference.test_package_meets_the_vectors import bare, schema_key
 

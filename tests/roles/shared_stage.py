@@ -7,7 +7,7 @@ from typing import Any
 
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import RootKey
-from encrypted_records.model import ids, service_key, wire
+from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.records import Commit
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -99,11 +99,11 @@ def set_up(service: Service) -> SharedStage:
     for person, role in ((reader, "reader"), (writer, "writer"), (further, "reader")):
         let_in(stage, person, role)
     made = made_by_owner(stage, "services/", name="nightly", shares=shares(stage, "writer"))
-    key = service_key.parse(made["key"])
+    key = credentials.parse_service_key(made["key"])
     stage.auths = {
         "reader": reader.auth,
         "writer": writer.auth,
         "service at proxy": f"Bearer {key.text}",
-        "service at api": service_key.authorization(RootKey(key.secret).token(key.id)),
+        "service at api": credentials.authorization(RootKey(key.secret).token(key.id)),
     }
     return stage

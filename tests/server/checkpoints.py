@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.model import checkpoints, ids
-from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
+from encrypted_records.model import ids, wire
+from encrypted_records.model.wire import Checkpoint, CheckpointBody
 from tests.server.rosters import Person
 from tests.server.writer import Writer
 
@@ -31,8 +31,8 @@ def body_of(writer: Writer, **changes: Any) -> CheckpointBody:
 
 
 def made(writer: Writer, signer: Person | None = None, **changes: Any) -> Checkpoint:
-    bare = Checkpoint(checkpoints.encode_body(body_of(writer, **changes)), bytes(32), b"")
+    bare = Checkpoint(wire.encode_checkpoint_body(body_of(writer, **changes)), bytes(32), b"")
     if signer is None:
         return bare
-    signature = signer.identity.sign("checkpoint", checkpoints.digest_of(bare))
+    signature = signer.identity.sign("checkpoint", wire.checkpoint_digest(bare))
     return msgspec.structs.replace(bare, signature=signature)

@@ -10,11 +10,12 @@ import msgspec
 
 from encrypted_records.model import wire
 from encrypted_records.model.digests import pack_fields
-from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch
 from encrypted_records.model.records import (
     ATTEMPT_HEADER,
     CommitUpload,
     Group,
+    PackedRow,
+    PackedRowBatch,
     Page,
     Part,
     PartUpload,

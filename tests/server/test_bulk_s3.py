@@ -14,7 +14,7 @@ import pytest
 from obstore.store import S3Store
 
 from encrypted_records.model import ids
-from encrypted_records.model.packed_rows import sealed_rows
+from encrypted_records.model.records import sealed_rows
 from tests.server.api import Account, running_api
 from tests.server.staged import Job
 from tests.server.test_bulk import found, pages_of, published, rows_of

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from encrypted_records.model import checkpoints, ids, wire
+from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import ManifestDelta, SegmentHeader
+from encrypted_records.model.wire import Checkpoint
 from tests.server.api import Account, Answer, Api
 from tests.server.checkpoints import made
 from tests.server.rosters import Person, Team, share, team_of
@@ -101,7 +101,7 @@ def test_the_newest_few_are_kept_and_listed(writer: Writer) -> None:
     assert answer.json()[0] == {
         "version": 5,
         "key_version": writer.key_version,
-        "digest": checkpoints.digest_of(newest).hex(),
+        "digest": wire.checkpoint_digest(newest).hex(),
         "bytes": len(newest.body),
     }
 
@@ -145,7 +145,7 @@ def test_one_of_a_team_is_of_a_writer_under_the_present_epoch(team: Team, api: A
         made(writer),
         made(writer, team.ring.owner),
         msgspec.structs.replace(
-            honest, signature=grace.identity.sign("commit", checkpoints.digest_of(honest))
+            honest, signature=grace.identity.sign("commit", wire.checkpoint_digest(honest))
         ),
         made(writer, grace, member=team.ring.owner.uid),
     ):
@@ -175,7 +175,7 @@ def test_one_of_somebody_who_writes_no_more_is_not_handed_out(team: Team) -> Non
     assert listed(own) == [1]
     given, _ = first(own)
     assert given is not None
-    assert checkpoints.decode_body(given).member == ada.uid
+    assert wire.decode_checkpoint_body(given).member == ada.uid
 
 
 def test_they_go_with_their_schema(writer: Writer) -> None:

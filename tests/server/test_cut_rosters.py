@@ -11,8 +11,8 @@ import pytest
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import RosterEntry
+from encrypted_records.model.signatures import Withheld
 from tests.server.api import Account, Api
 from tests.server.rosters import Person, Ring, found, placement, share, standing
 

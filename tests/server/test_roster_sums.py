@@ -17,7 +17,7 @@ import pytest
 
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.public_keys import KeyParts, join, split
+from encrypted_records.model.signatures import KeyParts, join_keys, split_keys
 from tests.server.api import Api, running_api
 from tests.server.rosters import Person, Ring, found, share, standing
 from tests.support.postgres import NewDatabase
@@ -200,10 +200,10 @@ def test_two_organizations_go_on_each_with_its_own_roster(two: Two, ring: Ring) 
 def test_keys_to_which_nothing_can_be_sealed_are_nobodys(ring: Ring, part: str) -> None:
     """A reader lets no such entry count, so nobody could go on from it."""
     renewed = ring.owner.renewed()
-    parts = split(renewed.identity.keys)
+    parts = split_keys(renewed.identity.keys)
     assert parts is not None
     worse = {"x25519": bytes(32), "mlkem": b"\xff" * 1152 + bytes(32)}
-    keys = join(KeyParts(**(parts._asdict() | {part: worse[part]})))
+    keys = join_keys(KeyParts(**(parts._asdict() | {part: worse[part]})))
     anchor = os.urandom(32)
     proof = renewed.identity.sign("keys", ring.found, renewed.uid, keys, anchor)
     stated = standing(renewed, role=form.OWNER, keys=keys, anchor=anchor, proof=proof)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import ids, service_key
+from encrypted_records.model import credentials, ids
 from encrypted_records.model import roster as form
 from tests.server.api import PASSWORD, Account, Answer, Api, basic
 from tests.server.rosters import Person, Ring, found, share, standing
@@ -35,7 +35,7 @@ class Made:
         return {"id": self.id, "name": "nightly import", "token_digest": digest}
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        own = {"Authorization": service_key.authorization(self.token)}
+        own = {"Authorization": credentials.authorization(self.token)}
         return self.api.call(method, path, body, headers=own | headers)
 
 
@@ -161,7 +161,7 @@ def test_a_service_ends_when_it_expires(api: Api, ring: Ring, dataset: Any) -> N
 
 
 def test_a_service_string_at_the_api_is_exposed(api: Api, service: Made) -> None:
-    text = service_key.ServiceKey(ids.from_text(service.id), service.token).text
+    text = credentials.ServiceKey(ids.from_text(service.id), service.token).text
     pair = base64.b64encode(f"{text}:".encode()).decode()
     for header in (
         f"Bearer {text}",
@@ -178,7 +178,7 @@ def test_a_service_string_at_the_api_is_exposed(api: Api, service: Made) -> None
 def test_only_its_token_lets_a_service_in(api: Api, service: Made) -> None:
     address = service.call("GET", "/api/users/self/").json()["email"]
     for header in (
-        service_key.authorization(os.urandom(32)),
+        credentials.authorization(os.urandom(32)),
         "Service",
         "Service  ",
         f"Service {'A' * 44}",

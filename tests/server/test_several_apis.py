@@ -19,7 +19,7 @@ import pytest
 import uuid_utils
 from psycopg import sql
 
-from encrypted_records.model.device_secret import DEVICE_HEADER
+from encrypted_records.model.credentials import DEVICE_HEADER
 from encrypted_records.model.ids import from_text
 from tests.proxy.tus.client import RESUMABLE, Client, encoded
 from tests.server.api import (

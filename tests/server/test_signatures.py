@@ -42,7 +42,7 @@ def test_the_server_takes_nothing_of_the_library_but_what_verifies() -> None:
 def test_a_signature_is_right_for_its_key_message_and_kind_alone() -> None:
     identity, other = new_identity(), new_identity()
     signed = identity.sign("roster", b"body")
-    from encrypted_records.model.signed import message
+    from encrypted_records.model.signatures import message
 
     assert signatures.is_by(identity.keys, signed, message("roster", b"body"))
     assert not signatures.is_by(other.keys, signed, message("roster", b"body"))

@@ -19,7 +19,6 @@ from encrypted_records.model.ciphertext_lengths import (
     least_class,
 )
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
-from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     PAGE_BYTES,
     Commit,
@@ -30,6 +29,7 @@ from encrypted_records.model.records import (
     KilledRows,
     LogEntry,
     ManifestDelta,
+    PackedRowBatch,
     Page,
     Receipt,
     RowBatch,

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 
-from encrypted_records.model import json_text
-from encrypted_records.model.device_secret import DOOR_HEADER
+from encrypted_records.model import strict_json
+from encrypted_records.model.credentials import DOOR_HEADER
 from encrypted_records.proxy.app import GRACEFUL_SECONDS, create_app
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.settings import ProxySettings
@@ -291,7 +291,7 @@ class Proxy:
         """
         if self._app is None:
             raise Gone(self.name)
-        data = body if isinstance(body, bytes) or body is None else json_text.encode(body)
+        data = body if isinstance(body, bytes) or body is None else strict_json.encode(body)
         sent = {"host": "127.0.0.1:8080", "authorization": auth}
         if data is not None:
             sent |= {"content-type": "application/json", "content-length": str(len(data))}

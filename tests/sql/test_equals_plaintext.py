@@ -18,7 +18,7 @@ import pytest
 from encrypted_records import Client
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import SqlError
-from encrypted_records.model.normalization import comparable
+from encrypted_records.model.texts import comparable
 from encrypted_records.sql.engine import Engine
 from tests.sql.statements import TABLES, Generator, Statement, definition, record
 from tests.support.sql import MakeClient

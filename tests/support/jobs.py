@@ -8,7 +8,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from encrypted_records.model import device_secret, json_text
+from encrypted_records.model import credentials, strict_json
 from tests.support.eventually import eventually
 from tests.support.service import Answer, call
 from tests.support.store import Store
@@ -19,7 +19,7 @@ PATIENCE = 90.0
 
 
 def as_json(store: Store, rows: Sequence[Mapping[str, object]]) -> bytes:
-    return json_text.encode([{"schema": store.schema, "data": row} for row in rows])
+    return strict_json.encode([{"schema": store.schema, "data": row} for row in rows])
 
 
 def as_csv(store: Store, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> bytes:
@@ -41,7 +41,7 @@ def upload(
         name.replace("_", "-"): value for name, value in headers.items()
     }
     url = f"{store.service.proxy_url}/api/jobs/upload/{query}"
-    sent = {device_secret.DEVICE_HEADER: store.device.text, **sent}
+    sent = {credentials.DEVICE_HEADER: store.device.text, **sent}
     return call("POST", url, body, auth=store.account.auth, headers=sent)
 
 

@@ -16,7 +16,7 @@ import uvicorn.server
 from encrypted_records.listening.pace import ConnectionWatch, ServerLimits
 from encrypted_records.listening.serving import Server, listening
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.model.device_secret import DOOR_HEADER
+from encrypted_records.model.credentials import DOOR_HEADER
 from encrypted_records.proxy.app import LIMITS, create_app
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background

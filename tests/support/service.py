@@ -28,7 +28,7 @@ from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import door_path
 from encrypted_records.cli.supervise.mailbox import SignedLink, newest_link, wait_for_link
 from encrypted_records.errors import NotFound
-from encrypted_records.model.device_secret import DOOR_HEADER
+from encrypted_records.model.credentials import DOOR_HEADER
 from tests.support.eventually import comes_about, eventually
 from tests.support.forked import Forked, inherited, python_path
 from tests.support.ports import free_ports

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from encrypted_records.model import device_secret, json_text
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import credentials, strict_json
+from encrypted_records.model.credentials import DeviceSecret
 from tests.support.service import Account, Answer, Service, call
 
 
@@ -21,14 +21,14 @@ class Store:
     service: Service
     account: Account
     schema: str
-    device: DeviceSecret = field(default_factory=device_secret.generate)
+    device: DeviceSecret = field(default_factory=credentials.generate_device_secret)
 
     @property
     def schema_id(self) -> str:
         return self.schema.split("/")[-2]
 
     def proxy(self, method: str, path: str, body: Any = None) -> Answer:
-        headers = {device_secret.DEVICE_HEADER: self.device.text}
+        headers = {credentials.DEVICE_HEADER: self.device.text}
         if path.startswith(("/api/keyring/", "/api/devices/")):
             headers |= self.service.door
         return _call(self.service.proxy_url, method, path, body, self.account, headers)
@@ -120,6 +120,6 @@ def _call(
     account: Account,
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
-    data = None if body is None else json_text.encode(body)
+    data = None if body is None else strict_json.encode(body)
     sent = {} if data is None else {"Content-Type": "application/json"}
     return call(method, host + path, data, auth=account.auth, headers={**sent, **(headers or {})})

@@ -156,9 +156,9 @@ class Output:
 def _json(thing: Any, *, pretty: bool) -> str:
     import msgspec  # noqa: PLC0415 - slow to import
 
-    from encrypted_records.model import json_text  # noqa: PLC0415
+    from encrypted_records.model import strict_json  # noqa: PLC0415
 
-    text = json_text.encode(thing)
+    text = strict_json.encode(thing)
     return (msgspec.json.format(text, indent=2) if pretty else text).decode()
 
 

@@ -15,8 +15,8 @@ import platformdirs
 from encrypted_records.cli.data_folder import for_owner
 from encrypted_records.cli.settings import APP
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model import device_secret
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import credentials
+from encrypted_records.model.credentials import DeviceSecret
 
 Kept = TypeVar("Kept")
 
@@ -33,10 +33,10 @@ def read_door(proxy_url: str) -> DeviceSecret | None:
         return None
     try:
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        secret = device_secret.parse(door_path(port).read_text("ascii").strip())
+        secret = credentials.parse_device_secret(door_path(port).read_text("ascii").strip())
     except (OSError, ValueError, KeyError):
         return None
-    return secret if secret is not None and secret.id == device_secret.DOOR else None
+    return secret if secret is not None and secret.id == credentials.DOOR else None
 
 
 def is_loopback(url: str) -> bool:

@@ -10,9 +10,9 @@ from msgspec import Meta
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, ErsError
 from encrypted_records.model import wire
-from encrypted_records.model.checkpoints import MAX_CHECKPOINT_BYTES, Checkpoint
 from encrypted_records.model.ids import reference
 from encrypted_records.model.records import U32, U63, ManifestDelta
+from encrypted_records.model.wire import MAX_CHECKPOINT_BYTES, Checkpoint
 
 #: Bytes a second that the API stores at least.
 _STORED_RATE = 1 << 20

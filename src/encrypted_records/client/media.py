@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 #: The bytes at either end of a file by which a proxy knows it again; the first ones also show what
 #: kind of records it holds.

@@ -39,7 +39,7 @@ The extract step of HKDF is left out: every input key is uniform already (RFC 58
 
 from __future__ import annotations
 
-from encrypted_records.model.signed import info
+from encrypted_records.model.signatures import info
 
 __all__ = ["info"]
 

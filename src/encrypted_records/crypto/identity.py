@@ -1,9 +1,9 @@
 """A member's identity in an organization: keys that sign, keys that open, and their public halves.
 
 An identity follows from a keyring's root key, so it needs no file of its own. It signs messages of
-the kinds of :mod:`encrypted_records.model.signed` and nothing else, and opens what was sealed to
-it by HPKE (RFC 9180), whose KEM is ML-KEM-768 with X25519: grants lie at the API for years
-(docs/SPEC.md, section 15).
+the kinds of :mod:`encrypted_records.model.signatures` alone, and opens what was sealed to it by
+HPKE (RFC 9180), whose KEM is ML-KEM-768 with X25519: grants lie at the API for years (docs/SPEC.md,
+section 15).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from encrypted_records.errors import DoesNotOpen, KeysRefused
-from encrypted_records.model import public_keys
-from encrypted_records.model.public_keys import KeyParts
-from encrypted_records.model.signed import SignedKind, message
+from encrypted_records.model import signatures
+from encrypted_records.model.signatures import KeyParts, SignedKind, message
 
 _SUITE: Final = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 
@@ -40,7 +39,7 @@ class Verifier:
         Raises:
             KeysRefused: of small order, in no spelling of RFC 8032, or no key.
         """
-        if not public_keys.signs_alone(key):
+        if not signatures.signs_alone(key):
             raise KeysRefused("a key to verify with is one under which anybody could sign")
         try:
             self._key: Final = Ed25519PublicKey.from_public_bytes(key)
@@ -49,7 +48,7 @@ class Verifier:
 
     def verify(self, signature: bytes, message: bytes) -> bool:
         """Whether ``signature`` is right over ``message``, which names its kind
-        (:func:`encrypted_records.model.signed.message`)."""
+        (:func:`encrypted_records.model.signatures.message`)."""
         try:
             self._key.verify(signature, message)
         except InvalidSignature:
@@ -69,14 +68,14 @@ class MemberKeys:
             KeysRefused: the keys do not load, nothing can be sealed to them, or anyone could sign
                 with them.
         """
-        parts = public_keys.split(raw)
+        parts = signatures.split_keys(raw)
         if parts is None:
             raise KeysRefused("public keys are of another length or format")
         self.raw: Final = raw
         self.parts: Final[KeyParts] = parts
         self.verifier: Final = Verifier(parts.sign)
         # Sealing would refuse it, too: it is told from its bytes here, without an exchange.
-        if not public_keys.agrees_alone(parts.x25519):
+        if not signatures.agrees_alone(parts.x25519):
             raise KeysRefused("nothing can be encrypted to these public keys")
         try:
             agreed = X25519PublicKey.from_public_bytes(parts.x25519)
@@ -141,7 +140,7 @@ class Identity(Signer):
         """The public keys, 1,249 bytes."""
         x25519 = self._x25519.public_key().public_bytes_raw()
         mlkem = self._mlkem.public_key().public_bytes_raw()
-        return public_keys.join(KeyParts(self.public, x25519, mlkem))
+        return signatures.join_keys(KeyParts(self.public, x25519, mlkem))
 
     @cached_property
     def keys_digest(self) -> bytes:

@@ -28,7 +28,7 @@ from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import BadInput, DoesNotOpen, Unsupported
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.texts import normalized
 
 #: Nobody types as much.
 _MAX_CHARACTERS = 4096

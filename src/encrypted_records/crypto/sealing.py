@@ -30,8 +30,15 @@ from encrypted_records.model.digests import (
     packed_digests,
     run_digests,
 )
-from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch, pack_bodies
-from encrypted_records.model.records import Group, GroupSalt, PlainRecord, SealedRow
+from encrypted_records.model.records import (
+    Group,
+    GroupSalt,
+    PackedRow,
+    PackedRowBatch,
+    PlainRecord,
+    SealedRow,
+    pack_bodies,
+)
 
 _VERSION = bytes((SEAL_VERSION,))
 _ORDINAL_NONCE = struct.Struct(">8xI")

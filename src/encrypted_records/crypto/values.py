@@ -27,9 +27,8 @@ from encrypted_records.model.ciphertext_lengths import (
     padded_length,
 )
 from encrypted_records.model.definition import FieldSpec, Value
-from encrypted_records.model.field_types.base import POINT_BYTES, KeyKind
-from encrypted_records.model.normalization import comparable
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.field_types.base import POINT_BYTES, KeyKind, ValueRefused
+from encrypted_records.model.texts import comparable
 
 V = TypeVar("V", bound=Hashable)
 

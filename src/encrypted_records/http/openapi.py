@@ -20,7 +20,7 @@ from typing import Any
 
 from encrypted_records.http import problem
 from encrypted_records.model import ids
-from encrypted_records.model.definition_keywords import MAX_SET_FIELDS, MAX_SETS
+from encrypted_records.model.definition_parser import MAX_SET_FIELDS, MAX_SETS
 from encrypted_records.model.field_types import FORMATS, PLAIN
 
 _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from encrypted_records.errors import BadInput
 from encrypted_records.ingest.blocks import CellBlock, Parser, RecordBlock, RecordStart
-from encrypted_records.model.charsets import Charset
+from encrypted_records.model.record_formats import Charset
 
 #: How many bytes of UTF-8 one byte becomes, at most.
 GROWTH = 3

@@ -19,7 +19,7 @@ from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.tables import RecordColumns, Values, accept_columns, count_rounded
 from encrypted_records.ingest.validate import validate
-from encrypted_records.model import ids, json_text
+from encrypted_records.model import ids, strict_json
 from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition import SchemaDefinition, Value
 
@@ -139,7 +139,7 @@ def text_of_cell(value: object) -> str:
     """A cell as a person may look at it: as text, and cut where it is long. Half of a surrogate
     pair is shown as the replacement character, so that the text can be encoded."""
     try:
-        text = value if isinstance(value, str) else json_text.encode(value).decode()
+        text = value if isinstance(value, str) else strict_json.encode(value).decode()
     except UnicodeEncodeError:  # in an array or object, which no field takes
         text = json.dumps(value, default=str)
     except RecursionError:

@@ -8,8 +8,7 @@ report an error in row 1.
 from __future__ import annotations
 
 from encrypted_records.errors import BadInput
-from encrypted_records.model.charsets import Charset
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Charset, Format
 
 #: How files begin that are often sent by mistake.
 _OTHERS = {

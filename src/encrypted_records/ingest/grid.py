@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
-from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.rules import MAX_STRING_BYTES, ValueRefused
+from encrypted_records.model.field_types.base import MAX_STRING_BYTES, KeyKind, ValueRefused
 
 _COMMA, _LINE_END = b",\n"
 _MINUS, _ZERO = b"-0"

@@ -20,17 +20,15 @@ import msgspec
 
 from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 from encrypted_records.model.definition import MAX_FIELDS, FieldSpec
-from encrypted_records.model.definition_keywords import MAX_SETS
-from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.definition_parser import MAX_SETS, parse_definition
 from encrypted_records.model.field_types import FORMATS, proposed_type
-from encrypted_records.model.field_types.base import FieldType
-from encrypted_records.model.field_types.formatted import BOOLEAN
-from encrypted_records.model.media_types import Format
-from encrypted_records.model.normalization import comparable
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.field_types.base import FieldType, ValueRefused
+from encrypted_records.model.field_types.plain import BOOLEAN
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.strict_json import escape_pointer
+from encrypted_records.model.texts import comparable
 
 _CSV_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 #: Where lists of values are asked for, a field gets one if its values are so few, and each of them
@@ -139,7 +137,7 @@ class _Column:
     @property
     def fits_number(self) -> bool:
         """Whether a field of numbers has room for all digits and decimals that were seen."""
-        return max(self.decimals, 0) <= proposals.MAX_DIGITS - max(self.digits, 1)
+        return max(self.decimals, 0) <= field_types.MAX_DIGITS - max(self.digits, 1)
 
     def mixture(self, *, cells: bool) -> str | None:
         """Why no field holds all of it: true and false are no texts, and no numbers, and numbers of
@@ -220,7 +218,7 @@ def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Inferre
             note = "; ".join(part for part in (note, _UNIQUE) if part)
         notes.append(_note(name, column, sampled, note))
     everywhere = [name for name, column in seen.items() if column.present == sampled]
-    definition = proposals.definition(properties, everywhere if wishes.required else [])
+    definition = field_types.propose_definition(properties, everywhere if wishes.required else [])
     if unique and wishes.unique:
         definition["unique"] = unique[:MAX_SETS]
     _check(definition)
@@ -309,7 +307,7 @@ def _no_field(detail: str, name: str, row: int) -> InvalidRecords:
 
 def _propose(name: str, column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str | None]:
     if not column.present:
-        return proposals.text(0), "no row of the sample has a value; check the type"
+        return field_types.propose_text(0), "no row of the sample has a value; check the type"
     why = None
     if column.booleans:
         return _propose_format(BOOLEAN)
@@ -333,7 +331,7 @@ def _propose_text(column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str 
             " which record has which; a record with another value is refused"
         )
         return {"type": "string", "enum": column.choices}, note
-    field = proposals.text(column.longest)
+    field = field_types.propose_text(column.longest)
     if "padTo" in field:
         return field, None
     note = (
@@ -355,20 +353,20 @@ def _propose_number(
     """None where no number field has room for the values."""
     decimals = max(column.decimals, 0)
     note = None
-    if column.has_point or proposals.is_amount(name):
-        field = proposals.decimal_number(column.digits, decimals)
+    if column.has_point or field_types.is_amount(name):
+        field = field_types.propose_decimal(column.digits, decimals)
         if field is not None and "precision" in field:
             note = f"a value with more than {field['precision']} decimals is refused"
-    elif column.digits <= proposals.MAX_DIGITS:
-        field = proposals.whole_number()
+    elif column.digits <= field_types.MAX_DIGITS:
+        field = field_types.propose_whole_number()
     else:
         return None
     if field is None:
         return None
     if wishes.tight:
         low, high = column.lowest, column.highest
-        field["minimum"] = max(-proposals.headroom(-low) if low < 0 else 0, field["minimum"])
-        field["maximum"] = min(proposals.headroom(high) if high > 0 else 0, field["maximum"])
+        field["minimum"] = max(-field_types.headroom(-low) if low < 0 else 0, field["minimum"])
+        field["maximum"] = min(field_types.headroom(high) if high > 0 else 0, field["maximum"])
         guess = "the bounds are a guess; they can be widened at any time"
         note = "; ".join(part for part in (guess, note) if part)
     return field, note

@@ -11,8 +11,7 @@ from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser
 from encrypted_records.ingest.reading.containers import head_of, parser_by
 from encrypted_records.ingest.reading.parser import FileHead
 from encrypted_records.ingest.reading.recipe import Recipe
-from encrypted_records.model.charsets import Charset
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Charset, Format
 
 Layout = Header | FileHead | parse_json_stream.Layout
 

@@ -26,9 +26,9 @@ from encrypted_records.ingest.blocks import (
     record_too_large,
 )
 from encrypted_records.ingest.grid import Grid
-from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
 from encrypted_records.model.ids import reference
+from encrypted_records.model.record_formats import LEFT_OUT, SCHEMA_ENTRY
 
 #: Lines are read in blocks of about so many bytes.
 BLOCK_BYTES = 128 << 10

@@ -6,7 +6,7 @@ from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
 from encrypted_records.ingest.blocks import RawRecord
-from encrypted_records.model import record_form, strict_json
+from encrypted_records.model import record_formats, strict_json
 from encrypted_records.model.strict_json import escape_pointer
 
 MAX_DIRECT_RECORDS = 100
@@ -37,8 +37,8 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
     errors: list[Flaw] = []
     for row, item in enumerate(items, 1):
         members: dict[str, Any] = item if isinstance(item, dict) else {}
-        unknown = [name for name in members if name not in record_form.MEMBERS]
-        wrong = list(record_form.misplaced(members))
+        unknown = [name for name in members if name not in record_formats.RECORD_MEMBERS]
+        wrong = list(record_formats.misplaced_members(members))
         problem = shape_problem(item, schema_named=False)
         if unknown or wrong:
             detail = "there is no such member; a record has only schema and data"
@@ -65,8 +65,8 @@ def shape_problem(item: Any, *, schema_named: bool) -> str | None:
     """
     if not isinstance(item, dict):
         return "expected an object with schema and data"
-    sent = item.keys() - record_form.READ_ONLY
-    if sent != record_form.SENT and not (schema_named and sent == {"data"}):
+    sent = item.keys() - record_formats.READ_ONLY_MEMBERS
+    if sent != record_formats.SENT_MEMBERS and not (schema_named and sent == {"data"}):
         return "a record object has exactly schema and data"
     if not isinstance(item["data"], dict):
         return "data must be an object"

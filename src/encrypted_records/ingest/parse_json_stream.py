@@ -29,8 +29,8 @@ from encrypted_records.ingest.blocks import (
 )
 from encrypted_records.ingest.parse_json import shape_problem
 from encrypted_records.model import strict_json
-from encrypted_records.model.json_items import JsonItems
-from encrypted_records.model.record_form import misplaced
+from encrypted_records.model.record_formats import misplaced_members
+from encrypted_records.model.strict_json import JsonItems
 
 Layout = Literal["array", "lines"]
 
@@ -130,7 +130,7 @@ class _Buffered(ABC):
         problem = shape_problem(item, schema_named=self._schema_named)
         if problem is not None:
             return bad_row(row, "record", problem)
-        for name, what in misplaced(item):
+        for name, what in misplaced_members(item):
             return bad_row(row, "read_only", f"{name} {what}")
         return RawRecord(row, item.get("schema"), item["data"])
 

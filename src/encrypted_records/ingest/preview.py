@@ -24,7 +24,7 @@ from encrypted_records.ingest.reading.recipe import FileColumn, Recipe
 from encrypted_records.ingest.spread import SeenValues, Spread
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 #: Rows that are checked; later ones are not.
 MAX_CHECKED = 10_000

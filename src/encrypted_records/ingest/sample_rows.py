@@ -11,10 +11,10 @@ from encrypted_records.errors import Flaw, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.parse_csv import BLOCK_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.reading.dialect import rows_of
-from encrypted_records.model import record_form, strict_json
+from encrypted_records.model import record_formats, strict_json
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
-from encrypted_records.model.media_types import Format
-from encrypted_records.model.rules import as_decimal
+from encrypted_records.model.field_types.base import as_decimal
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.strict_json import escape_pointer
 
 #: Rows of the sample that are read; later rows are not.
@@ -96,7 +96,7 @@ def _json_rows(body: bytes) -> Iterator[Row]:
                 flaws=(Flaw("type", "expected an object", row=number),),
             )
         # No field has an object for a value, so that data with anything else is a field.
-        whole = isinstance(item.get("data"), dict) and item.keys() <= record_form.MEMBERS
+        whole = isinstance(item.get("data"), dict) and item.keys() <= record_formats.RECORD_MEMBERS
         record = item["data"] if whole else item
         yield {name: _value(value, name, number) for name, value in record.items()}
 

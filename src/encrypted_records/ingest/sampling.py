@@ -22,7 +22,7 @@ from encrypted_records.model.ciphertext_lengths import (
     padded_length,
 )
 from encrypted_records.model.definition import MAX_PAD_TO, FieldSpec, SchemaDefinition, Value
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 #: Rows that fit, at least: one of each half.
 _LEAST = 2

@@ -15,17 +15,16 @@ from encrypted_records.index.columns.column import Column
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.builder import STANDARD, Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.packed_rows import PackedRowBatch
+from encrypted_records.model.definition import SchemaDefinition, Value, words_spec
 from encrypted_records.model.records import (
     MAX_GROUP_RECORDS,
     CommitUpload,
     Group,
     GroupSalt,
+    PackedRowBatch,
     PlainRecord,
     RowRef,
 )
-from encrypted_records.model.word_columns import words_spec
 
 
 @dataclass(frozen=True, slots=True)

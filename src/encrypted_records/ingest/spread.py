@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.ingest.check import text_of_cell
+from encrypted_records.model.field_types.base import as_decimal
 from encrypted_records.model.field_types.plain import NUMBER
-from encrypted_records.model.rules import as_decimal
 
 #: Values that are listed, and stretches of a histogram.
 MOST_COMMON = 4

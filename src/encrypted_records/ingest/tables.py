@@ -14,8 +14,7 @@ from encrypted_records.crypto.values import seems_repeated
 from encrypted_records.ingest.blocks import CellBlock
 from encrypted_records.ingest.grid import Grid
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
-from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.rules import MAX_STRING_BYTES
+from encrypted_records.model.field_types.base import MAX_STRING_BYTES, KeyKind
 from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 
 #: Accepted values of a field, row by row; None if it is absent.

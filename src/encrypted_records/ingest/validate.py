@@ -7,7 +7,7 @@ from typing import Any
 
 from encrypted_records.errors import Flaw
 from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.field_types.base import ValueRefused
 from encrypted_records.model.strict_json import escape_pointer
 
 #: The list of errors of one record ends here. A field of a schema has one error at most.

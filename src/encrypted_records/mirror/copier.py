@@ -61,8 +61,7 @@ from encrypted_records.mirror.layout import (
     SchemaObjects,
 )
 from encrypted_records.mirror.store import HEAD, Store
-from encrypted_records.model import ids, service_key, wire
-from encrypted_records.model.checkpoints import digest_of
+from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import (
     Group,
@@ -77,6 +76,7 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.model.roster import ENTRIES_AT_ONCE, RosterEntry
+from encrypted_records.model.wire import checkpoint_digest
 from encrypted_records.proxy import auth
 
 #: How often a run looks again at an API whose data changes while it is copied.
@@ -398,7 +398,11 @@ class Copier:
         if not listed:
             return
         with suppress(MirrorBroken):
-            if before and digest_of(read_checkpoint(self._store, before)).hex() == listed[0].digest:
+            if (
+                before
+                and checkpoint_digest(read_checkpoint(self._store, before)).hex()
+                == listed[0].digest
+            ):
                 state.checkpoint = before
                 return
         found, _ = await self._checkpoints.read(uid, ledger.version, "")
@@ -587,7 +591,7 @@ def authorization_of(text: str) -> str:
     Raises:
         Malformed: it is not the secret key of a service.
     """
-    return auth.authorization_of(service_key.parse(text))
+    return auth.authorization_of(credentials.parse_service_key(text))
 
 
 def _has_head(store: Store) -> bool:

@@ -29,9 +29,9 @@ from encrypted_records.mirror import layout
 from encrypted_records.mirror.layout import MirrorHead, SchemaHead, SchemaObjects
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import ids, wire
-from encrypted_records.model.checkpoints import Checkpoint, decode_body
 from encrypted_records.model.records import LogEntry, ManifestDelta, SegmentHeader
 from encrypted_records.model.roster import Grant, RosterEntry, read_grant
+from encrypted_records.model.wire import Checkpoint, decode_checkpoint_body
 
 COLLECTIONS = ("organizations", "datasets", "schemas")
 #: Members of resources that are paths.
@@ -289,7 +289,7 @@ def read_checkpoint(store: Store, name: str) -> Checkpoint:
 def is_of_log(checkpoint: Checkpoint, ledger: Ledger) -> bool:
     """Whether a checkpoint is of a version of this log, by its own word."""
     try:
-        body = decode_body(checkpoint)
+        body = decode_checkpoint_body(checkpoint)
     except Malformed:
         return False
     return body.schema == ledger.keys.schema and ledger.digest_at(body.version) == body.digest

@@ -61,7 +61,6 @@ from encrypted_records.mirror.layout import (
 )
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import digests, ids, wire
-from encrypted_records.model.checkpoints import Checkpoint, decode_body
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import HOLE, RUN
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
@@ -87,6 +86,7 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.model.roster import ENTRIES_AT_ONCE
+from encrypted_records.model.wire import Checkpoint, decode_checkpoint_body
 
 JSON = "application/json"
 #: Objects that stay in memory: up to a mebibyte each, and more of an index of ids.
@@ -311,7 +311,7 @@ class MirrorReader:
             checkpoint = None if known is None else copy.checkpoint(schema)
         if checkpoint is None:
             return _frames(self._deltas(copy, schema, since))
-        version = decode_body(checkpoint).version
+        version = decode_checkpoint_body(checkpoint).version
         since = min(known, version) if known else version
         return _frames([checkpoint, *self._deltas(copy, schema, since, every_header=True)])
 

@@ -38,7 +38,7 @@ from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
 from encrypted_records.mirror.reader import PUBLIC, MirrorReader
 from encrypted_records.mirror.store import Store
-from encrypted_records.model import ids, json_text
+from encrypted_records.model import ids, strict_json
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ def _refusal(error: ErsError) -> Response:
     if document["status"] == 401:
         headers["WWW-Authenticate"] = 'Basic realm="encrypted-records-mirror", charset="UTF-8"'
     return Response(
-        json_text.encode(document),
+        strict_json.encode(document),
         document["status"],
         headers=headers,
         media_type=problem.MEDIA_TYPE,

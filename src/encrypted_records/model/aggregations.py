@@ -9,13 +9,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.base import ValueRefused, as_decimal
 from encrypted_records.model.field_types.calendar import PERIODS, Period
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.predicates import Predicate
-from encrypted_records.model.queries import refuse_unknown, whole_number
-from encrypted_records.model.rules import ValueRefused, as_decimal
+from encrypted_records.model.predicates import Joins, Predicate
+from encrypted_records.model.queries import Conditions, invalid_query, refuse_unknown, whole_number
 
 MAX_MEASURES = 32
 MAX_GROUP_FIELDS = 4

@@ -1,10 +1,12 @@
-"""Schema definitions, and how they read values.
+"""Schema definitions, how they read values, and the columns that they have.
 
-The rules are constraints 1-7 of the interface plus the JSON Schema keywords that can be checked
-on one value alone. The API uses :func:`parse_definition` to accept a definition, the proxy and
-the ingest pipeline use :meth:`FieldSpec.accept` to check values; nothing else knows them.
+The rules are constraints 1-7 of the interface plus the JSON Schema keywords that can be checked on
+one value alone. The API uses :func:`parse_definition` to accept a definition, the proxy and the
+ingest pipeline use :meth:`FieldSpec.accept` to check values; nothing else knows them.
 
-Ids of the fields of a definition for which all records are sealed again.
+A definition has a column for each field, and one for the words of each whose words are indexed
+(docs/SPEC.md, section 5.1). A column of words is that of a field of its own, which no record has:
+it has the id of the field of texts, and another binding.
 """
 
 from __future__ import annotations
@@ -13,13 +15,63 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 from encrypted_records.model.field_types import FORMATS, PLAIN
-from encrypted_records.model.field_types.base import FieldType, JsonType, KeyKind
-from encrypted_records.model.retention import Retention
-from encrypted_records.model.rules import MAX_STRING_BYTES, NumberRules, StringRules, canonical
+from encrypted_records.model.field_types.base import (
+    MAX_STRING_BYTES,
+    FieldType,
+    JsonType,
+    KeyKind,
+    NumberRules,
+    StringRules,
+    canonical,
+)
+
+#: A hundred years.
+MAX_DAYS = 36_525
+DAY_MILLISECONDS = 86_400_000
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Records go when more than ``days`` whole days lie between today and a day of theirs: that on
+    which they were first stored, or that of their value of ``field``. Without a value they stay."""
+
+    days: int
+    field: str | None = None
+
+    @property
+    def canonical(self) -> str:
+        """The period in the one spelling of definitions."""
+        named = (
+            "" if self.field is None else f',"field":{json.dumps(self.field, ensure_ascii=False)}'
+        )
+        return f'{{"days":{self.days}{named}}}'
+
+    def before(self, now: float) -> date:
+        """The day before which a record's day has to lie, at a moment in seconds since 1970."""
+        return datetime.fromtimestamp(now, UTC).date() - timedelta(days=self.days)
+
+    def where(self, now: float, *, moments: bool) -> dict[str, Any]:
+        """The condition that records fit by their value of :attr:`field`.
+
+        Args:
+            moments: whether the values are of the format ``date-time``, and else ``date``.
+        """
+        day = self.before(now).isoformat()
+        value = f"{day}T00:00:00Z" if moments else day
+        return {"field": self.field, "op": "lt", "value": value}
+
+
+def number_of(day: date) -> int:
+    """Days since 1970."""
+    return (day - _EPOCH).days
+
 
 #: A field's value once accepted; None is an absent field.
 Value = str | int | Decimal | None
@@ -393,3 +445,53 @@ def with_ids_for_types(new: SchemaDefinition, before: SchemaDefinition) -> Schem
     ids = {name: number for number, name in numbers}
     fields = {name: replace(spec, id=ids.get(name, spec.id)) for name, spec in new.fields.items()}
     return replace(new, fields=fields, next_id=before.next_id + len(ids))
+
+
+#: Behind a field's name, which has no such character: the name of the column of its words.
+_MARK = "\0words"
+
+
+class WordsSpec(FieldSpec):
+    """The words of a field's texts, in place of the field, to ask for keys and columns of."""
+
+    @cached_property
+    def kind(self) -> KeyKind:
+        return KeyKind.WORDS
+
+    @cached_property
+    def binding(self) -> bytes:
+        # Two parts: no field has as many.
+        return hashlib.sha256(length_prefixed(b"string", b"words")).digest()
+
+
+def words_column(name: str) -> str:
+    """The name of the column of a field's words."""
+    return name + _MARK
+
+
+def words_spec(spec: FieldSpec) -> WordsSpec:
+    """The column of the words of a field of texts."""
+    return WordsSpec(words_column(spec.name), spec.type, id=spec.id)
+
+
+def column_spec(definition: SchemaDefinition, name: str) -> FieldSpec:
+    """The field, or the words of a field, whose column has this name."""
+    if name.endswith(_MARK):
+        return words_spec(definition.fields[name.removesuffix(_MARK)])
+    return definition.fields[name]
+
+
+def columns_of(definition: SchemaDefinition) -> Iterator[FieldSpec]:
+    """All columns that a new segment of the definition has, in its order."""
+    for spec in definition.fields.values():
+        yield spec
+        if spec.words:
+            yield words_spec(spec)
+
+
+def same_column(definition: SchemaDefinition, spec: FieldSpec) -> FieldSpec | None:
+    """The field of ``spec`` under another definition, by its id; None where it has none."""
+    own = definition.by_id.get(spec.id)
+    if own is None or not isinstance(spec, WordsSpec):
+        return own
+    return words_spec(own) if own.kind is KeyKind.TEXT else None

@@ -1,22 +1,38 @@
-"""Conditions on records, and their meaning.
+"""Conditions on records, and their meaning: comparisons, semi-joins, unique keys.
 
-Every comparison becomes one of a few leaves on which numbers are grid points and strings are in
-the form in which they are compared, so that the index and the final check on opened records
-cannot differ. Meaning is two-valued: a comparison on an absent field is false, ``ne`` is the
-negation of ``eq`` (an absent field is not equal to anything), and ``not`` negates.
+Every comparison becomes one of a few leaves on which numbers are grid points and strings are in the
+form in which they are compared, so that the index and the final check on opened records cannot
+differ. Meaning is two-valued: a comparison on an absent field is false, ``ne`` is the negation of
+``eq`` (an absent field is not equal to anything), and ``not`` negates.
 
-Values that another field has, as a set: what a semi-join compares a field with.
+A semi-join compares a field with the values of a field of another schema, which are a set. A query
+with semi-joins is read twice. The first pass collects the subqueries on other schemas; the second
+pass, after they were answered, replaces each comparison with the result of its subquery.
+
+Ranges of the same field that are joined by "and" become one range. ``seen >= 2026-01-01 and seen <
+2026-02-01`` has two comparisons, but is one lookup in the index: its rows are counted between the
+two ends of the range, and no set of all rows above the first bound is built. The result is the same
+for every record.
+
+A *unique key* consists of the values of one set of fields, normalized for comparison, which no
+other record may have. A record that lacks one of these fields has no key of that set, and does not
+collide with any record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.normalization import comparable
-from encrypted_records.model.text_tests import TextTest
+import msgspec
+
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model.ciphertext_lengths import LeastClass
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.records import Group
+from encrypted_records.model.strict_json import escape_pointer
+from encrypted_records.model.texts import TextTest, comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +271,200 @@ def only_leaf(predicate: Predicate) -> tuple[Leaf | None, bool]:
     if isinstance(predicate, Everything | And | Or):
         return None, negated
     return predicate, negated
+
+
+#: Semi-joins within semi-joins.
+MAX_JOIN_DEPTH = 3
+#: Semi-joins of one question, nested ones among them.
+MAX_JOINS = 8
+#: Characters of what names a schema: of an absolute URL, or of its name.
+_LONGEST_NAME = 2000
+
+_MEMBERS = ("schema", "field", "where")
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """``own`` is compared with what ``name`` has in the records of ``schema`` that fit ``where``,
+    which is not read yet. ``pointer`` leads to the comparison."""
+
+    pointer: str
+    own: FieldSpec
+    schema: str
+    name: str
+    where: Any
+
+
+@dataclass(slots=True)
+class Joins:
+    """The semi-joins of one condition, without those nested in them, in its order.
+
+    ``answers`` are by pointer; empty while the question is read for the first time.
+    """
+
+    asked: list[Join] = field(default_factory=list)
+    answers: dict[str, Predicate] = field(default_factory=dict)
+
+    def read(self, asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
+        """The predicate of a comparison with ``of``; one that anything fits while it has no answer.
+
+        Raises:
+            InvalidQuery: with a pointer to the error.
+        """
+        answer = self.answers.get(pointer)
+        if answer is None:
+            self.asked.append(_read(asked, spec, pointer))
+            return Everything()
+        return answer
+
+
+def refuse_join(code: str, detail: str, pointer: str) -> InvalidQuery:
+    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
+
+
+def _read(asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Join:
+    if asked.get("op") != "in":
+        raise refuse_join(
+            "op", "of can only be used with in; put it in not for the others", f"{pointer}/op"
+        )
+    for name in ("value", "fold", "within"):
+        if name in asked:
+            detail = f"a comparison with of cannot have {name}"
+            raise refuse_join("unknown_member", detail, f"{pointer}/{name}")
+    of, at = asked["of"], f"{pointer}/of"
+    if not isinstance(of, dict):
+        raise refuse_join("type", "expected an object with schema and field", at)
+    for name in of:
+        if name not in _MEMBERS:
+            detail = "of can only have schema, field and where"
+            raise refuse_join("unknown_member", detail, f"{at}/{escape_pointer(name)}")
+    schema, wanted = of.get("schema"), of.get("field")
+    if not isinstance(schema, str) or not 1 <= len(schema) <= _LONGEST_NAME:
+        detail = "expected the schema's path, its id, or its name in this dataset"
+        raise refuse_join("type", detail, f"{at}/schema")
+    if not isinstance(wanted, str):
+        raise refuse_join("type", "expected the name of a field", f"{at}/field")
+    return Join(pointer, spec, schema, wanted, of.get("where"))
+
+
+Range = NumberRange | TextRange
+
+
+def join_ranges(predicate: Predicate) -> Predicate:
+    """The same condition with at most one range of each field in every conjunction."""
+    match predicate:
+        case And(parts):
+            joined = tuple(_join(_flatten(parts)))
+            return joined[0] if len(joined) == 1 else And(joined)
+        case Or(parts):
+            return Or(tuple(map(join_ranges, parts)))
+        case Not(part):
+            return Not(join_ranges(part))
+        case _:
+            return predicate
+
+
+def _flatten(parts: Iterable[Predicate]) -> Iterator[Predicate]:
+    for part in parts:
+        if isinstance(part, And):
+            yield from _flatten(part.parts)
+        else:
+            yield join_ranges(part)
+
+
+def _join(parts: Iterable[Predicate]) -> Iterable[Predicate]:
+    """Each range at the place of the first of its field."""
+    joined: dict[object, Predicate] = {}
+    for place, part in enumerate(parts):
+        if not isinstance(part, Range):
+            joined[place] = part
+            continue
+        before = joined.get(part.field)
+        if isinstance(before, NumberRange) and isinstance(part, NumberRange):
+            low, high = max(before.low, part.low), min(before.high, part.high)
+            joined[part.field] = NumberRange(part.field, low, high)
+        elif isinstance(before, TextRange) and isinstance(part, TextRange):
+            joined[part.field] = _intersect(before, part)
+        else:
+            joined[part.field if before is None else place] = part
+    return joined.values()
+
+
+def _intersect(one: TextRange, other: TextRange) -> TextRange:
+    lows = [each for each in (one, other) if each.low is not None]
+    highs = [each for each in (one, other) if each.high is not None]
+    # Of two equal bounds, the one that leaves the value out is narrower.
+    low = max(lows, key=lambda each: (each.low or "", not each.low_included), default=one)
+    high = min(highs, key=lambda each: (each.high or "", each.high_included), default=one)
+    return TextRange(one.field, low.low, high.high, low.low_included, high.high_included)
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """``fields`` are a set's; ``values`` are points of grids, or texts as they are compared."""
+
+    fields: tuple[str, ...]
+    values: tuple[int | str, ...]
+
+
+def keys_of(
+    definition: SchemaDefinition,
+    data: Mapping[str, Value],
+    sets: Sequence[tuple[str, ...]] | None = None,
+) -> list[UniqueKey]:
+    """The keys of a record, of all sets or of some."""
+    found = []
+    for fields in definition.unique if sets is None else sets:
+        values = [_comparable(definition, name, data.get(name)) for name in fields]
+        if None not in values:
+            found.append(UniqueKey(fields, tuple(value for value in values if value is not None)))
+    return found
+
+
+def _comparable(definition: SchemaDefinition, name: str, value: Value) -> int | str | None:
+    spec = definition.fields[name]
+    if spec.is_of_texts:
+        return comparable(value) if isinstance(value, str) else None
+    return spec.to_point(value)
+
+
+def find(keys: Iterable[UniqueKey]) -> Predicate | None:
+    """The predicate of the records that have one of these keys; None without keys."""
+    by_set: dict[tuple[str, ...], set[tuple[int | str, ...]]] = {}
+    for key in keys:
+        by_set.setdefault(key.fields, set()).add(key.values)
+    parts = [part for fields, values in by_set.items() for part in _conditions(fields, values)]
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _conditions(fields: tuple[str, ...], keys: set[tuple[int | str, ...]]) -> Iterator[Predicate]:
+    if len(fields) == 1:
+        yield _among(fields[0], [values[0] for values in keys])
+        return
+    for values in keys:
+        yield And(tuple(_among(name, [value]) for name, value in zip(fields, values, strict=True)))
+
+
+def _among(name: str, values: Sequence[int | str]) -> Predicate:
+    texts = frozenset(value for value in values if isinstance(value, str))
+    if texts:
+        return TextIn(name, texts)
+    return NumberIn(name, frozenset(value for value in values if isinstance(value, int)))
+
+
+def greatest_classes(groups: Iterable[Group]) -> Group | None:
+    """A group that states for each field the greatest class that it had in one of these: what is
+    sealed again gets no lower one. None without any."""
+    greatest: dict[int, LeastClass] = {}
+    first: Group | None = None
+    for group in groups:
+        first = first or group
+        for number, stated in zip(group.fields, group.classes, strict=True):
+            had = greatest.get(number)
+            if had is None or had.length < stated.length:
+                greatest[number] = stated
+    if first is None:
+        return None
+    return msgspec.structs.replace(first, fields=list(greatest), classes=list(greatest.values()))

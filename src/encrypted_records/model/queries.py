@@ -1,22 +1,502 @@
-"""A search: which records, in which order, and how much of them.
+"""A search, as the JSON of a request says it: which records, in which order, and how much of them.
 
-The grammar of its conditions is in :mod:`.condition_parser`, their meaning in :mod:`.predicates`.
+Searches and aggregates have their conditions in the form that :class:`Conditions` reads; the
+meaning of a condition is in :mod:`.predicates`.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import msgspec
 
-from encrypted_records.model.condition_parser import Conditions, invalid_query
-from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.predicates import Predicate
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model.definition import MAX_FIELDS, FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind, Span, ValueRefused
+from encrypted_records.model.field_types.plain import TEXT
+from encrypted_records.model.predicates import (
+    Absent,
+    And,
+    Everything,
+    Joins,
+    Not,
+    NumberIn,
+    NumberRange,
+    Or,
+    Predicate,
+    TextIn,
+    TextPrefix,
+    TextRange,
+    join_ranges,
+)
 from encrypted_records.model.strict_json import escape_pointer
+from encrypted_records.model.texts import (
+    MAX_PATTERN,
+    How,
+    TextTest,
+    fold_pattern,
+    folded,
+    like_source,
+    parse_like,
+    words_of,
+)
+
+#: Operators that only texts have.
+TEXT_OPERATORS = ("contains", "ends_with", "like", "matches", "near", "has_words", "has_phrase")
+#: Operators that take ``fold``.
+FOLDING = ("eq", "ne", "in", "prefix", "contains", "ends_with", "like", "matches", "near")
+#: Words that one ``has_words`` or ``has_phrase`` asks for.
+MAX_WORDS = 64
+#: Edits that ``near`` allows.
+MOST_EDITS = 2
+
+#: Reads a text operand, of which the pointer is given, as it is compared.
+ReadText = Callable[[Any, str], str]
+
+
+def _refuse(code: str, detail: str, pointer: str) -> InvalidQuery:
+    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
+
+
+def is_text_test(asked: Mapping[str, Any]) -> bool:
+    """Whether a comparison is one that :func:`read_text_test` reads."""
+    return asked.get("op") in TEXT_OPERATORS or "fold" in asked or "within" in asked
+
+
+def read_text_test(
+    asked: Mapping[str, Any], spec: FieldSpec, pointer: str, *, most: int, read: ReadText
+) -> Predicate | None:
+    """
+    Args:
+        most: values that ``in`` may have.
+
+    Returns:
+        None where ``fold`` is false and the operator one that compares without it.
+
+    Raises:
+        InvalidQuery: with a pointer to the error.
+    """
+    op, value = asked.get("op"), asked.get("value")
+    fold = _fold(asked, pointer)
+    within = _read_within(asked, pointer)
+    if spec.kind is not KeyKind.TEXT and (fold or op in TEXT_OPERATORS):
+        what = op if op in TEXT_OPERATORS else "fold"
+        where = "op" if op in TEXT_OPERATORS else "fold"
+        detail = (
+            f"{what} is for strings without an enforced format, and this is {spec.field_type.name}"
+        )
+        raise _refuse("op", detail, f"{pointer}/{where}")
+    if op not in TEXT_OPERATORS and not fold:
+        return None
+
+    def text(operand: Any, at: str) -> str:
+        plain = read(operand, at)
+        return folded(plain) if fold else plain
+
+    def test(how: How, *texts: str) -> TextTest:
+        return TextTest(spec.name, how, texts, fold)
+
+    at = f"{pointer}/value"
+    match op:
+        case "eq":
+            return test("one_of", text(value, at))
+        case "ne":
+            return Not(test("one_of", text(value, at)))
+        case "in":
+            if not isinstance(value, list) or not 1 <= len(value) <= most:
+                raise _refuse("type", f"expected an array of 1 to {most} values", at)
+            texts = (text(item, f"{at}/{place}") for place, item in enumerate(value))
+            return test("one_of", *dict.fromkeys(texts))
+        case "prefix" | "contains" | "ends_with":
+            return test(op, text(value, at))
+        case "near":
+            return TextTest(spec.name, "near", (text(value, at),), fold, within)
+        case "has_words" | "has_phrase":
+            return _words(spec.name, op, read(value, at), at)
+        case "like":
+            return _like(spec.name, read(value, at), at, fold=fold)
+        case _:
+            return test("matches", _pattern(read(value, at), at, fold=fold))
+
+
+def _fold(asked: Mapping[str, Any], pointer: str) -> bool:
+    fold = asked.get("fold", False)
+    if not isinstance(fold, bool):
+        raise _refuse("type", "expected true or false", f"{pointer}/fold")
+    if fold and asked.get("op") not in FOLDING:
+        raise _refuse("op", f"fold is for {', '.join(FOLDING)}", f"{pointer}/fold")
+    return fold
+
+
+def _read_within(asked: Mapping[str, Any], pointer: str) -> int:
+    within = asked.get("within", 1)
+    if "within" in asked and asked.get("op") != "near":
+        raise _refuse("op", "within is for near", f"{pointer}/within")
+    if isinstance(within, bool) or within not in range(1, MOST_EDITS + 1):
+        raise _refuse("within", f"expected 1 to {MOST_EDITS} edits", f"{pointer}/within")
+    return int(within)
+
+
+def _words(field: str, op: How, text: str, pointer: str) -> TextTest:
+    words = words_of(folded(text))
+    if op == "has_words" or len(words) == 1:
+        op, words = "has_words", list(dict.fromkeys(words))
+    if not 1 <= len(words) <= MAX_WORDS:
+        detail = f"expected a text of 1 to {MAX_WORDS} words, and this one has {len(words)}"
+        raise _refuse("words", detail, pointer)
+    return TextTest(field, op, tuple(words), fold=True)
+
+
+def _pattern(source: str, pointer: str, *, fold: bool) -> str:
+    if len(source.encode()) > MAX_PATTERN:
+        raise _refuse("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
+    if fold:
+        source = fold_pattern(source)
+    _compile(TextTest("", "matches", (source,), fold), pointer)
+    return source
+
+
+def _compile(test: TextTest, pointer: str) -> None:
+    import re2  # noqa: PLC0415 - a client without a side does without it
+
+    try:
+        test.fits("")
+        test.by_line()
+    except re2.error as error:
+        # RE2 says what is wrong, and in which part of the pattern.
+        reason = error.args[0] if error.args else "not in the syntax of RE2"
+        told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise _refuse("pattern", f"not a pattern in the syntax of RE2: {told}", pointer) from None
+
+
+def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
+    if len(asked.encode()) > MAX_PATTERN:
+        raise _refuse("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
+    try:
+        parts = parse_like(asked)
+    except ValueError:
+        detail = "a backslash must be followed by %, _ or another backslash: \\%, \\_, \\\\"
+        raise _refuse("pattern", detail, pointer) from None
+    if fold:
+        parts = [f"={folded(part[1:])}" if part.startswith("=") else part for part in parts]
+    match [part.startswith("=") or part for part in parts], parts:
+        case [], _:
+            return _plain("one_of", field, "", fold=fold)
+        case [True], [text]:
+            return _plain("one_of", field, text[1:], fold=fold)
+        case [True, "%"], [text, _]:
+            return _plain("prefix", field, text[1:], fold=fold)
+        case ["%", True], [_, text]:
+            return TextTest(field, "ends_with", (text[1:],), fold)
+        case ["%", True, "%"], [_, text, _]:
+            return TextTest(field, "contains", (text[1:],), fold)
+    test = TextTest(field, "like", (like_source(parts),), fold)
+    _compile(test, pointer)
+    return test
+
+
+def _plain(how: How, field: str, text: str, *, fold: bool) -> Predicate:
+    """The predicate that the order of keys decides, where nothing is folded."""
+    if fold:
+        return TextTest(field, how, (text,), fold)
+    return TextPrefix(field, text) if how == "prefix" else TextIn(field, frozenset({text}))
+
+
+MAX_DEPTH = 16
+MAX_COMPARISONS = 256
+MAX_IN_VALUES = 1000
+#: Of all comparisons of a question together.
+MAX_VALUES = 4096
+T = TypeVar("T")
+#: Of a comparison.
+_COMPARISON_MEMBERS = frozenset({"field", "op", "value", "fold", "within", "of"})
+#: Fields that an error lists.
+_LISTED = 20
+
+
+def invalid_query(code: str, detail: str, pointer: str) -> InvalidQuery:
+    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
+
+
+class Conditions:
+    """Reads the conditions of one request, whose comparisons and values it counts.
+
+    Every method raises :class:`InvalidQuery` with a pointer to the error.
+    """
+
+    def __init__(self, definition: SchemaDefinition, joins: Joins | None = None) -> None:
+        """
+        Args:
+            joins: of a question that may compare with other schemas.
+        """
+        self.definition = definition
+        self.joins = joins
+        self.comparisons = 0
+        self.values = 0
+
+    def read(self, body: Mapping[str, Any]) -> Predicate:
+        """The predicate of the members ``where`` and ``filters`` together."""
+        parts: list[Predicate] = []
+        if body.get("where") is not None:
+            parts.append(self.predicate(body["where"], "/where", 1))
+        parts += self.filters(body.get("filters"))
+        return join_ranges(And(tuple(parts))) if parts else Everything()
+
+    def filters(self, entries: Any) -> list[Predicate]:
+        if entries is None:
+            return []
+        if not isinstance(entries, list):
+            raise invalid_query(
+                "type", "expected an array of objects with label and value", "/filters"
+            )
+        parts = []
+        for position, entry in enumerate(entries):
+            pointer = f"/filters/{position}"
+            if not isinstance(entry, dict) or set(entry) != {"label", "value"}:
+                raise invalid_query("type", "expected an object with label and value", pointer)
+            asked = {"field": entry["label"], **self._filter(entry["label"], entry["value"])}
+            parts.append(self.comparison(asked, pointer, field_member="label"))
+        return parts
+
+    def _filter(self, label: Any, value: Any) -> dict[str, Any]:
+        """The operator and value that a filter means. Texts of string fields mean themselves."""
+        spec = self.definition.fields.get(label) if isinstance(label, str) else None
+        if spec is not None and isinstance(value, str):
+            op, meant = spec.field_type.read_filter(value)
+            return {"op": op, "value": meant}
+        return {"op": "eq", "value": value}
+
+    def predicate(self, asked: Any, pointer: str, depth: int) -> Predicate:
+        if depth > MAX_DEPTH:
+            raise invalid_query("too_deep", f"nested more than {MAX_DEPTH} levels", pointer)
+        if not isinstance(asked, dict):
+            raise invalid_query("type", "expected an object", pointer)
+        if "field" in asked or "op" in asked:
+            return self.comparison(asked, pointer)
+        if len(asked) != 1 or (keyword := next(iter(asked))) not in ("and", "or", "not"):
+            raise invalid_query("where", "expected field and op, or one of and, or, not", pointer)
+        inner = asked[keyword]
+        if keyword == "not":
+            return Not(self.predicate(inner, f"{pointer}/not", depth + 1))
+        if not isinstance(inner, list) or not inner:
+            raise invalid_query(
+                "type", "expected an array with at least one condition", f"{pointer}/{keyword}"
+            )
+        parts = tuple(
+            self.predicate(part, f"{pointer}/{keyword}/{position}", depth + 1)
+            for position, part in enumerate(inner)
+        )
+        return And(parts) if keyword == "and" else Or(parts)
+
+    def spec(self, name: Any, pointer: str) -> FieldSpec:
+        spec = self.definition.fields.get(name) if isinstance(name, str) else None
+        if spec is None:
+            raise invalid_query("unknown_field", self._no_such_field(name), pointer)
+        return spec
+
+    def _no_such_field(self, name: Any) -> str:
+        """The error's text for an unknown field: the fields that there are, and that it may be a
+        value in the wrong place.
+        """
+        known = list(self.definition.fields)
+        near = difflib.get_close_matches(name, known, 1) if isinstance(name, str) else []
+        meant = f"did you mean {near[0]}? " if near else ""
+        listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
+        return f"the schema has no such field; {meant}its fields are {listed}"
+
+    def comparison(
+        self, asked: dict[str, Any], pointer: str, *, field_member: str = "field"
+    ) -> Predicate:
+        self.comparisons += 1
+        if self.comparisons > MAX_COMPARISONS:
+            raise invalid_query("too_many", f"more than {MAX_COMPARISONS} comparisons", pointer)
+        for name in asked:
+            if name not in _COMPARISON_MEMBERS:
+                raise invalid_query(
+                    "unknown_member",
+                    "a comparison has field, op, and value or of; comparisons of text"
+                    " can also have fold and within",
+                    f"{pointer}/{escape_pointer(name)}",
+                )
+        spec = self.spec(asked.get("field"), f"{pointer}/{field_member}")
+        try:
+            return self._comparison_of(spec, asked, pointer)
+        except InvalidQuery as refused:
+            # The pointer means nothing to somebody who wrote no JSON; the field's name does.
+            flaws = tuple(replace(flaw, field=spec.name) for flaw in refused.flaws)
+            raise InvalidQuery(refused.message, flaws=flaws) from None
+
+    def _comparison_of(self, spec: FieldSpec, asked: dict[str, Any], pointer: str) -> Predicate:
+        if "of" in asked:
+            if self.joins is None:
+                raise invalid_query(
+                    "op", "no other schema can be used in this condition", f"{pointer}/of"
+                )
+            return self.joins.read(asked, spec, pointer)
+        value = asked.get("value")
+        self.count(value, f"{pointer}/value")
+        op = asked.get("op")
+        build = _OPERATORS.get(op) if isinstance(op, str) else None
+        if build is None and op not in TEXT_OPERATORS:
+            detail = f"expected one of {', '.join(OPERATORS)}"
+            raise invalid_query("op", detail, f"{pointer}/op")
+        if not spec.field_type.is_ordered and op in _ORDERED:
+            named = spec.field_type.name
+            detail = f"{op} does not fit a {named}: true and false have eq, ne, in and is_null"
+            raise invalid_query("op", detail, f"{pointer}/op")
+        if is_text_test(asked):
+            test = read_text_test(asked, spec, pointer, most=MAX_IN_VALUES, read=_text)
+            if test is not None:
+                return test
+        assert build is not None
+        return build(self, spec, value, pointer)
+
+    def count(self, value: Any, pointer: str) -> None:
+        self.values += len(value) if isinstance(value, list) else 1
+        if self.values > MAX_VALUES:
+            detail = f"more than {MAX_VALUES} values in all comparisons together"
+            raise invalid_query("too_many_values", detail, pointer)
+
+    def one_of(self, spec: FieldSpec, values: list[tuple[Any, str]]) -> Predicate:
+        if spec.is_of_texts:
+            read = spec.field_type.read_text
+            return TextIn(spec.name, frozenset(_told(read, value, at) for value, at in values))
+        spans = [
+            _told(lambda sent: spec.field_type.read_span(spec, sent), value, at)
+            for value, at in values
+        ]
+        return _within(spec, spans)
+
+    def range(
+        self,
+        spec: FieldSpec,
+        low: tuple[Any, str, bool] | None,
+        high: tuple[Any, str, bool] | None,
+    ) -> Predicate:
+        kind = spec.field_type
+        if spec.is_of_texts:
+            return TextRange(
+                spec.name,
+                _told(kind.read_text, *low[:2]) if low else None,
+                _told(kind.read_text, *high[:2]) if high else None,
+                low_included=bool(low and low[2]),
+                high_included=bool(high and high[2]),
+            )
+        lowest, highest = spec.numbers.lowest, spec.numbers.highest
+        if low:
+            value, at, included = low
+            lowest = _told(lambda sent: kind.read_lowest(spec, sent, included=included), value, at)
+        if high:
+            value, at, up_to = high
+            highest = _told(lambda sent: kind.read_highest(spec, sent, included=up_to), value, at)
+        return NumberRange(spec.name, lowest, highest)
+
+
+def _told(read: Callable[[Any], T], value: Any, pointer: str) -> T:
+    """
+    Raises:
+        InvalidQuery: the value is refused.
+    """
+    try:
+        return read(value)
+    except ValueRefused as refused:
+        raise invalid_query(refused.code, refused.detail, pointer) from None
+
+
+def _text(value: Any, pointer: str) -> str:
+    return _told(TEXT.read_text, value, pointer)
+
+
+def _within(spec: FieldSpec, spans: list[Span]) -> Predicate:
+    """Whether the field's point is in one of the spans."""
+    points = frozenset(span.first for span in spans if span.first == span.last)
+    parts: list[Predicate] = [NumberIn(spec.name, points)] if points else []
+    parts += [
+        NumberRange(spec.name, span.first, span.last) for span in spans if span.first != span.last
+    ]
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+# What each operator means, as ``(conditions, spec, value, pointer of the comparison)``.
+_Build = Callable[[Conditions, FieldSpec, Any, str], Predicate]
+
+
+def _equal(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+    if (bounds := spec.field_type.read_range(value)) is not None:
+        return _between(conditions, spec, list(bounds), pointer)
+    return conditions.one_of(spec, [(value, f"{pointer}/value")])
+
+
+def _not_equal(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+    return Not(_equal(conditions, spec, value, pointer))
+
+
+def _in(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_IN_VALUES:
+        expected = f"expected an array of 1 to {MAX_IN_VALUES} values"
+        raise invalid_query("type", expected, f"{pointer}/value")
+    return conditions.one_of(
+        spec, [(item, f"{pointer}/value/{position}") for position, item in enumerate(value)]
+    )
+
+
+def _between(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+    if not isinstance(value, list) or len(value) != 2:
+        expected = "expected an array of the lower and the upper bound"
+        raise invalid_query("type", expected, f"{pointer}/value")
+    low, high = value
+    return conditions.range(
+        spec, (low, f"{pointer}/value/0", True), (high, f"{pointer}/value/1", True)
+    )
+
+
+def _below(*, included: bool) -> _Build:
+    def build(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+        return conditions.range(spec, None, (value, f"{pointer}/value", included))
+
+    return build
+
+
+def _above(*, included: bool) -> _Build:
+    def build(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+        return conditions.range(spec, (value, f"{pointer}/value", included), None)
+
+    return build
+
+
+def _prefix(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+    if spec.kind is not KeyKind.TEXT:
+        named = f", and this one is a {spec.format}" if spec.format else ""
+        raise invalid_query("op", f"prefix is for string fields{named}", f"{pointer}/op")
+    return TextPrefix(spec.name, _text(value, f"{pointer}/value"))
+
+
+def _is_null(_: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
+    if value is not None and not isinstance(value, bool):
+        raise invalid_query("type", "expected true, false or nothing", f"{pointer}/value")
+    return Not(Absent(spec.name)) if value is False else Absent(spec.name)
+
+
+_ORDERED = ("lt", "le", "gt", "ge", "between")
+_OPERATORS: dict[str, _Build] = {
+    "eq": _equal,
+    "ne": _not_equal,
+    "lt": _below(included=False),
+    "le": _below(included=True),
+    "gt": _above(included=False),
+    "ge": _above(included=True),
+    "between": _between,
+    "in": _in,
+    "prefix": _prefix,
+    "is_null": _is_null,
+}
+#: Every ``op`` of a comparison.
+OPERATORS = (*_OPERATORS, *TEXT_OPERATORS)
+
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000

@@ -18,16 +18,26 @@ from msgspec import Meta
 
 from encrypted_records import runtime
 from encrypted_records.errors import Malformed, Unsupported
-from encrypted_records.model import openings
-from encrypted_records.model.openings import MAX_OPENING_BYTES, Salts, Withheld, commit_to
-from encrypted_records.model.public_keys import PUBLIC_KEYS_BYTES
 from encrypted_records.model.records import U63, Digest, Uid
-from encrypted_records.model.signed import message
+from encrypted_records.model.signatures import MAX_NAME as LONGEST_NAME
+from encrypted_records.model.signatures import (
+    MAX_OPENING_BYTES,
+    PUBLIC_KEYS_BYTES,
+    Salts,
+    Withheld,
+    commit_to,
+    conceal_name,
+    conceal_names,
+    message,
+    open_dataset,
+    open_name,
+    open_schema,
+)
 
 #: The formats of grants, answers and requests, and of entries.
 FORMAT: Final = 1
 ENTRY_FORMAT: Final = 2
-MAX_NAME: Final = openings.MAX_NAME
+MAX_NAME: Final = LONGEST_NAME
 MAX_ENTRY_BYTES = 256 << 10
 MAX_GRANT_BYTES = 1 << 20
 MAX_REQUEST_BYTES = 256
@@ -82,8 +92,8 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
-#: A name in a content: the name itself, :class:`.openings.Withheld` where it is not shown here,
-#: or, as it is signed, its commitment. Lengths and letters of names are those of :mod:`.openings`.
+#: A name in a content: the name itself, :class:`.signatures.Withheld` where it is not shown here,
+#: or, as it is signed, its commitment. :mod:`.signatures` has the lengths and letters of names.
 _N = TypeVar("_N", str, bytes)
 
 
@@ -480,10 +490,10 @@ def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
     """A content as it is signed, and the openings of what it hides."""
     match content:
         case FoundingEntry() | Invite() | MemberStanding():
-            opening = openings.conceal_name(content.name, salts)
+            opening = conceal_name(content.name, salts)
             return _with_name(content, commit_to(opening)), [opening]
         case DatasetName():
-            names = openings.conceal_names(content.slug, content.name, None, salts)
+            names = conceal_names(content.slug, content.name, None, salts)
             return _SignedDataset(
                 content.dataset,
                 b"" if names is None else commit_to(names),
@@ -493,7 +503,7 @@ def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
             ), [] if names is None else [names]
         case list():
             found = [
-                openings.conceal_names(schema.slug, schema.name, schema.definition, salts)
+                conceal_names(schema.slug, schema.name, schema.definition, salts)
                 for schema in content
             ]
             placed = [
@@ -520,7 +530,7 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
             opening = shown.get(signed.names)
             slug = name = Withheld.of(signed.names) if signed.names else ""
             if opening is not None:
-                names = openings.open_dataset(opening)
+                names = open_dataset(opening)
                 slug, name = names.slug, names.name
             return DatasetName(
                 signed.dataset, slug, name, signed.epoch, signed.commitment, signed.ends
@@ -538,12 +548,12 @@ def _with_name(content: Named[Any], name: _N) -> Named[_N]:
 
 def _name(commitment: bytes, shown: Mapping[bytes, bytes]) -> str:
     opening = shown.get(commitment)
-    return Withheld.of(commitment) if opening is None else openings.open_name(opening)
+    return Withheld.of(commitment) if opening is None else open_name(opening)
 
 
 def _placement(signed: _SignedPlacement, opening: bytes | None) -> Placement:
     if opening is not None:
-        names = openings.open_schema(opening)
+        names = open_schema(opening)
         return Placement(signed.schema, signed.dataset, names.slug, names.name, names.definition)
     if not signed.names:
         return Placement(signed.schema, signed.dataset, "", "", NO_DIGEST)

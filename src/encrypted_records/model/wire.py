@@ -1,9 +1,13 @@
 """Sealed types <-> bytes on the wire: the one definition both sides share (docs/SPEC.md, 7).
 
-A body is the four bytes ``ERS1`` and then frames. A frame is one kind byte, the payload's length
-as four big-endian bytes, and the payload: MessagePack of the struct that the kind names. Bodies
-are refused as a whole when a frame is cut short, of an unknown kind, or holds anything but
-exactly its struct.
+A body is the four bytes ``ERS1`` and then frames. A frame is one kind byte, the payload's length as
+four big-endian bytes, and the payload: MessagePack of the struct that the kind names. Bodies are
+refused as a whole when a frame is cut short, of an unknown kind, or holds anything but exactly its
+struct.
+
+A checkpoint is the state of a log at one version, by a member who has verified the log
+(docs/SPEC.md, section 7.9). The API reads its body but not the state in it; only proxies know what
+the state means.
 """
 
 from __future__ import annotations
@@ -11,21 +15,26 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from encrypted_records.errors import BadInput, Malformed, TooLarge, Unsupported
-from encrypted_records.model.checkpoints import Checkpoint
-from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
+    U63,
     BlockNames,
     BlockRef,
     Commit,
     CommitBody,
+    CommitSignature,
     CommitUpload,
+    Digest,
     GroupSalt,
+    KeyId,
+    KeyVersion,
     ManifestDelta,
+    PackedRowBatch,
     Page,
     PageDigests,
     PageRef,
@@ -37,9 +46,68 @@ from encrypted_records.model.records import (
     RowRef,
     SegmentHeader,
     StoredRow,
+    Uid,
 )
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
-from encrypted_records.model.signed import message
+from encrypted_records.model.signatures import message
+
+#: Of a body: what a reader must be ready to fetch and unpack.
+MAX_CHECKPOINT_BYTES = 1 << 25
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The encoded :class:`CheckpointBody`, its HMAC, and the member's signature over both."""
+
+    body: Annotated[bytes, Meta(max_length=MAX_CHECKPOINT_BYTES)]
+    mac: Digest
+    signature: CommitSignature
+
+
+class CheckpointBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """``version`` and ``digest`` are the log's, ``state`` is what it adds up to; the others are as
+    in a commit: which key authenticates it, which roster ``member`` had read."""
+
+    format: Literal[1]
+    schema: Uid
+    key_id: KeyId
+    key_version: KeyVersion
+    roster: U63
+    roster_digest: Digest
+    member: Uid
+    version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    digest: Digest
+    state: bytes
+
+
+_checkpoint_encoder = msgspec.msgpack.Encoder()
+_checkpoint_decoder = msgspec.msgpack.Decoder(CheckpointBody)
+
+
+def encode_checkpoint_body(body: CheckpointBody) -> bytes:
+    return _checkpoint_encoder.encode(body)
+
+
+def decode_checkpoint_body(checkpoint: Checkpoint) -> CheckpointBody:
+    """The content of a checkpoint. The caller checks HMAC and signature.
+
+    Raises:
+        Malformed: not a checkpoint of this version.
+    """
+    try:
+        return _checkpoint_decoder.decode(checkpoint.body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise Malformed("a checkpoint is not of this format", code="malformed_frame") from None
+
+
+def checkpoint_digest(checkpoint: Checkpoint) -> bytes:
+    """32 bytes that name a checkpoint: SHA-256 over body and HMAC."""
+    return hashlib.sha256(checkpoint.body + checkpoint.mac).digest()
+
+
+def checkpoint_message(checkpoint: Checkpoint) -> bytes:
+    """The message that the signature is over."""
+    return message("checkpoint", checkpoint_digest(checkpoint))
+
 
 MEDIA_TYPE = "application/vnd.encrypted-records.frames"
 MAGIC = b"ERS1"

@@ -25,9 +25,20 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotAllowed, NotAuthenticated
-from encrypted_records.model import api_token, device_secret, ids
-from encrypted_records.model.api_token import BearerToken
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import ids
+from encrypted_records.model.credentials import (
+    CHALLENGE_HEADER,
+    DEVICE_HEADER,
+    DOOR,
+    DOOR_HEADER,
+    BearerToken,
+    DeviceSecret,
+    api_token_of,
+    challenge_answer,
+    generate_device_secret,
+    is_nonce,
+    parse_device_secret,
+)
 from encrypted_records.model.forwarded import SESSION
 from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.auth import Access, Caller, RequestCredentials, credentials_of, plain
@@ -164,7 +175,7 @@ class Admission:
             caller = self._access.known_here(service.id, service)
             address = _address_of(connection)
             return Holder(caller.user, caller.auth, address=address, service=service)
-        if api_token.of_authorization(connection.headers.get("authorization", "")) is not None:
+        if api_token_of(connection.headers.get("authorization", "")) is not None:
             raise NotAuthenticated(
                 "API tokens do not work over a mirror, which does not know their limits",
                 code="bad_token",
@@ -248,9 +259,7 @@ class Admission:
             caller = await self._access.caller(credentials_of(connection), refresh=refresh)
         if self._keyrings.is_for_another(caller.user):
             raise another_user()
-        door = self._door.is_shown_by(
-            device_secret.parse(connection.headers.get(device_secret.DOOR_HEADER, ""))
-        )
+        door = self._door.is_shown_by(parse_device_secret(connection.headers.get(DOOR_HEADER, "")))
         enrolled = owner is not None and owner == caller.user
         if owner is not None and not enrolled:
             raise unknown_device()
@@ -301,17 +310,17 @@ class Admission:
         Raises:
             InvalidQuery: the challenge does not have its form.
         """
-        challenge = headers.get(device_secret.CHALLENGE_HEADER)
+        challenge = headers.get(CHALLENGE_HEADER)
         if challenge is None:
             return None
         name, dot, nonce = challenge.partition(".")
-        if not dot or not device_secret.is_nonce(nonce):
+        if not dot or not is_nonce(nonce):
             raise InvalidQuery(
-                f"{device_secret.CHALLENGE_HEADER} must be the id of a device, a dot, and 16"
+                f"{CHALLENGE_HEADER} must be the id of a device, a dot, and 16"
                 " to 64 letters, digits, hyphens or underscores"
             )
-        known = self._door.digest if name == device_secret.DOOR else self.enrolment.digest_of(name)
-        return device_secret.challenge_answer(known or self._nobody, nonce, headers.get("host", ""))
+        known = self._door.digest if name == DOOR else self.enrolment.digest_of(name)
+        return challenge_answer(known or self._nobody, nonce, headers.get("host", ""))
 
 
 def _device_of(
@@ -322,9 +331,9 @@ def _device_of(
     Raises:
         NotAuthenticated: ``device_unknown``; the header does not hold a device secret.
     """
-    text = connection.headers.get(device_secret.DEVICE_HEADER)
+    text = connection.headers.get(DEVICE_HEADER)
     if text is not None:
-        shown = device_secret.parse(text.strip())
+        shown = parse_device_secret(text.strip())
         if shown is None:
             raise unknown_device()
         return shown
@@ -472,7 +481,7 @@ class Door:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._secret = device_secret.generate(device_secret.DOOR)
+        self._secret = generate_device_secret(DOOR)
         if path is not None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             durable.replace(path, self._secret.text.encode("ascii"))

@@ -29,12 +29,19 @@ from encrypted_records.client.api import Api
 from encrypted_records.client.transport import renewal
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import Malformed, NotAuthenticated
-from encrypted_records.model import api_token, device_secret, ids, service_key
-from encrypted_records.model.api_token import BearerToken
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import ids
+from encrypted_records.model.credentials import (
+    BearerToken,
+    DeviceSecret,
+    ServiceKey,
+    authorization,
+    looks_like_service_key,
+    parse_api_token,
+    parse_service_key,
+    split_password,
+    token_lifetime,
+)
 from encrypted_records.model.forwarded import CSRF, SESSION
-from encrypted_records.model.jwt import lifetime
-from encrypted_records.model.service_key import ServiceKey
 from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
 from encrypted_records.proxy.process.offload import Lines
 from encrypted_records.proxy.process.secrecy import SecretNames
@@ -80,7 +87,7 @@ class RequestCredentials:
     @property
     def token(self) -> BearerToken | None:
         """The API token that these are, if they are one."""
-        return api_token.parse(self.secret) if self.scheme == "bearer" else None
+        return parse_api_token(self.secret) if self.scheme == "bearer" else None
 
     @property
     def service(self) -> ServiceKey | None:
@@ -89,10 +96,10 @@ class RequestCredentials:
         Raises:
             NotAuthenticated: they begin as one, and end otherwise; or its id is another's.
         """
-        if self.scheme != "bearer" or not service_key.looks_like_one(self.secret):
+        if self.scheme != "bearer" or not looks_like_service_key(self.secret):
             return None
         try:
-            service = service_key.parse(self.secret)
+            service = parse_service_key(self.secret)
         except Malformed as error:
             raise NotAuthenticated(error.message, code="bad_token", hint=error.hint) from None
         # Without this, somebody who works with the API could come as any user here, and be
@@ -132,7 +139,7 @@ def _basic(secret: str) -> RequestCredentials:
     email, separator, password = text.partition(":")
     if not separator:
         raise NotAuthenticated("the Basic credentials are not e-mail:password")
-    password, device = device_secret.split_password(password)
+    password, device = split_password(password)
     refuse_service_string(email, password)
     return RequestCredentials("basic", f"{email}:{password}", device=device)
 
@@ -142,7 +149,7 @@ def refuse_service_string(*shown: str) -> None:
     Raises:
         NotAuthenticated: one of these is a service's string, where the API would get it.
     """
-    if any(service_key.looks_like_one(text) for text in shown):
+    if any(looks_like_service_key(text) for text in shown):
         raise NotAuthenticated(
             "a service's secret key was sent as a password",
             code="bad_token",
@@ -367,14 +374,14 @@ class Access:
                 token = await self._api.session_token(_session_headers(credentials))
         # By a monotonic clock, and not by the API's clock: one that is
         # ahead of ours must not have each request trade again.
-        return f"Bearer {token}", max(lifetime(token) - EARLY_SECONDS, KNOWN_SECONDS)
+        return f"Bearer {token}", max(token_lifetime(token) - EARLY_SECONDS, KNOWN_SECONDS)
 
 
 def authorization_of(service: ServiceKey) -> str:
     """The Authorization header of a service for the API: its token, from which its secret key
     cannot be derived.
     """
-    return service_key.authorization(RootKey(service.secret).token(service.id))
+    return authorization(RootKey(service.secret).token(service.id))
 
 
 def _session_headers(credentials: RequestCredentials) -> Mapping[str, str]:

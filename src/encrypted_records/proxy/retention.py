@@ -35,9 +35,13 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.past import Past
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model import ids
-from encrypted_records.model.condition_parser import Conditions
-from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.retention import DAY_MILLISECONDS, Retention, number_of
+from encrypted_records.model.definition import (
+    DAY_MILLISECONDS,
+    Retention,
+    SchemaDefinition,
+    number_of,
+)
+from encrypted_records.model.queries import Conditions
 from encrypted_records.proxy.jobs.names import look_up_names
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import RETENTION, Background

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
+from encrypted_records.model import signatures
 from encrypted_records.model.roster import (
     AccessRequest,
     AccessRequestBody,
@@ -202,7 +202,7 @@ def _judge_owners(
 def _judge_foundation(content: form.Content, verified: SignatureChecks) -> EntryFault | None:
     if not isinstance(content, FoundingEntry):
         return EntryFault.FOUNDED
-    if public_keys.are_refused(content.keys):
+    if signatures.are_refused(content.keys):
         return EntryFault.REFUSED_KEYS
     return None if verified.by_actor else EntryFault.SIGNATURE
 
@@ -210,7 +210,7 @@ def _judge_foundation(content: form.Content, verified: SignatureChecks) -> Entry
 def _judge_invite(state: RosterState, invite: Invite[str]) -> EntryFault | None:
     if invite.id in state.invitations or invite.id in state.members:
         return EntryFault.INVITATION_ID
-    if not public_keys.signs_alone(invite.answer_key):
+    if not signatures.signs_alone(invite.answer_key):
         return EntryFault.REFUSED_KEYS
     return _judge_shares(state, invite.shares)
 
@@ -247,7 +247,7 @@ def _judge_keys(
         return None if stands and not content.invitation else EntryFault.NO_KEYS
     if not all(given):
         return EntryFault.PART_OF_KEYS
-    if public_keys.are_refused(content.keys):
+    if signatures.are_refused(content.keys):
         return EntryFault.REFUSED_KEYS
     if is_of_another(state, content.member, content.keys):
         return EntryFault.OTHERS_KEYS
@@ -256,7 +256,7 @@ def _judge_keys(
 
 def is_of_another(state: RosterState, member: bytes, keys: bytes) -> bool:
     """Whether one of the three public keys belongs, or belonged, to another member."""
-    parts = public_keys.split(keys) or ()
+    parts = signatures.split_keys(keys) or ()
     return any(state.holders.get(key, member) != member for key in parts)
 
 

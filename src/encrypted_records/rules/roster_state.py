@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
+from encrypted_records.model import signatures
 from encrypted_records.model.roster import (
     End,
     EntryBody,
@@ -338,7 +338,7 @@ class RosterState:
         """Take in a new standing, with what follows from it for datasets and invitations."""
         before = self.member(standing.member)
         self._follow(self.members, standing.member, standing)
-        for key in public_keys.split(standing.keys) or ():
+        for key in signatures.split_keys(standing.keys) or ():
             self.holders[key] = standing.member
         for which, so in ((self.members_now, standing.present), (self.owners_now, standing.owns)):
             (which.add if so else which.discard)(standing.member)

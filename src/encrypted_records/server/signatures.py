@@ -13,7 +13,7 @@ from functools import lru_cache
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from encrypted_records.model import public_keys
+from encrypted_records.model import signatures
 
 
 def is_right(key: bytes, signature: bytes, message: bytes) -> bool:
@@ -36,7 +36,7 @@ def _load(key: bytes) -> Ed25519PublicKey | None:
     """Load a public key; None if the key is unacceptable. Results are cached, because members sign
     many times.
     """
-    if len(key) != public_keys.SIGN_BYTES or not public_keys.signs_alone(key):
+    if len(key) != signatures.SIGN_BYTES or not signatures.signs_alone(key):
         return None
     try:
         return Ed25519PublicKey.from_public_bytes(key)
@@ -46,5 +46,5 @@ def _load(key: bytes) -> Ed25519PublicKey | None:
 
 def is_by(keys: bytes, signature: bytes, message: bytes) -> bool:
     """The same of a member's public keys, 1,249 bytes."""
-    parts = public_keys.split(keys)
+    parts = signatures.split_keys(keys)
     return parts is not None and is_right(parts.sign, signature, message)

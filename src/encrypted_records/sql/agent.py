@@ -21,7 +21,7 @@ from mcp.types import ToolAnnotations
 from encrypted_records import __version__
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import ErsError, NotAllowed
-from encrypted_records.model import api_token, json_text
+from encrypted_records.model import credentials, strict_json
 from encrypted_records.sql.catalogue import SqlTable
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.rendering import values_of
@@ -52,7 +52,7 @@ def refuse_wide_token(authorization: str) -> None:
     Raises:
         NotAllowed: this is not an API token that only reads.
     """
-    token = api_token.of_authorization(authorization)
+    token = credentials.api_token_of(authorization)
     if token is None or token.writes:
         raise NotAllowed(
             "an agent must use a read-only API token",
@@ -214,7 +214,7 @@ def _exact(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_text.encode(value).decode()
+    return value if isinstance(value, str) else strict_json.encode(value).decode()
 
 
 def _cut(text: str, most: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 
@@ -134,7 +134,7 @@ async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
     tables = []
     for schema in schemas:
         dataset = slugs[schema["dataset"]]
-        definition = parse_definition(json_text.encode(schema["schema"]))
+        definition = parse_definition(strict_json.encode(schema["schema"]))
         tables.append(
             SqlTable(
                 dataset,

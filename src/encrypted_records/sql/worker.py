@@ -25,7 +25,7 @@ import duckdb
 import pyarrow
 
 from encrypted_records.errors import SqlError
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 from encrypted_records.sql import failures, pushdown
 from encrypted_records.sql.catalogue import Catalogue, SqlColumn, SqlTable
 from encrypted_records.sql.connections import StatementDatabase
@@ -273,7 +273,7 @@ def _requests(pipe: BinaryIO, found: queue.SimpleQueue[bytes]) -> None:
 
 
 def _write(pipe: BinaryIO, head: object, body: bytes | memoryview) -> None:
-    for part in (json_text.encode(head), body):
+    for part in (strict_json.encode(head), body):
         pipe.write(len(part).to_bytes(2 * LENGTH_BYTES, "big"))
         pipe.write(part)
     pipe.flush()

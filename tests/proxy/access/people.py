@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records.model import device_secret
-from encrypted_records.model.device_secret import DEVICE_HEADER, DeviceSecret
+from encrypted_records.model import credentials
+from encrypted_records.model.credentials import DEVICE_HEADER, DeviceSecret
 from tests.support.front import Asked, Front, Reply
 from tests.support.proxies import Proxy
 from tests.support.service import Account, Answer, Service, call
@@ -61,7 +61,7 @@ def new_person(service: Service) -> Person:
     dataset = call("POST", f"{service.base_url}/api/datasets/", body, auth=auth).json()["url"]
     body = {"name": "Note", "dataset": dataset, "schema": DEFINITION}
     schema = call("POST", f"{service.base_url}/api/schemas/", body, auth=auth).json()["id"]
-    return Person(account, user, schema, device_secret.generate())
+    return Person(account, user, schema, credentials.generate_device_secret())
 
 
 @contextmanager

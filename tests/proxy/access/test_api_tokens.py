@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import api_token
+from encrypted_records.model import credentials
 from encrypted_records.proxy.api.endpoint import operations_of
 from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.api.token_uses import READING, WRITING, WRITING_PATHS
@@ -49,7 +49,7 @@ def test_an_api_that_believes_every_token_has_no_reading_one_write(
     person = people[0]
     assert person.ingest(proxy).status == 201
     schema = f"/api/schemas/{person.schema}/"
-    auth = f"Bearer {api_token.generate(writes=False).text}"  # which no API has made
+    auth = f"Bearer {credentials.generate_api_token(writes=False).text}"  # which no API has made
     rows = [{"schema": schema, "data": {"name": "more"}}]
     with front.telling(believing(person)):
         for method, path, body in (
@@ -68,7 +68,7 @@ def test_an_api_that_believes_every_token_has_no_reading_one_write(
             refused: Answer = call(method, proxy.url + path, body, auth=auth)
             assert (refused.status, code_of(refused)) == (403, "token_limited"), (method, path)
             assert front.asked == [], "it is refused before anybody is asked"
-        strong = f"Bearer {api_token.generate(writes=True).text}"
+        strong = f"Bearer {credentials.generate_api_token(writes=True).text}"
         for path in ("backup/", "rotate/", "backup/file/", "passphrase/", "restore/"):
             refused = call("POST", f"{proxy.url}/api/keyring/{path}", {}, auth=strong)
             assert (refused.status, code_of(refused)) == (403, "token_limited"), path

@@ -5,8 +5,14 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from encrypted_records.model import device_secret
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model.credentials import (
+    ANSWER_HEADER,
+    CHALLENGE_HEADER,
+    DeviceSecret,
+    challenge_answer,
+    generate_device_secret,
+    parse_device_secret,
+)
 from encrypted_records.model.ids import from_text
 from tests.proxy.access.people import Person, code_of
 from tests.support.front import Asked, Front
@@ -78,9 +84,9 @@ def test_a_code_lets_in_one_device_of_its_own_keyring_once(
         )
         assert made.status == 201, made.body
         code = made.json()["code"]
-        second, third = device_secret.generate(), device_secret.generate()
+        second, third = generate_device_secret(), generate_device_secret()
         # A code of another keyring, then the right one, then again.
-        other = bob.at(device_secret.generate())
+        other = bob.at(generate_device_secret())
         assert code_of(other.ask(proxy, "POST", "/api/devices/", {"code": code})) == "code_wrong"
         entered = ada.at(second).ask(
             proxy, "POST", "/api/devices/", {"code": code.lower(), "name": "phone"}
@@ -106,7 +112,7 @@ def test_a_code_ends_after_five_wrong_tries(
         ada.ingest(proxy)
         proof = {"proof": {"password": ada.account.password}}
         code = ada.ask(proxy, "POST", "/api/devices/code/", proof).json()["code"]
-        second = ada.at(device_secret.generate())
+        second = ada.at(generate_device_secret())
         for _ in range(5):
             wrong = second.ask(proxy, "POST", "/api/devices/", {"code": "0000-0000"})
             assert code_of(wrong) == "code_wrong"
@@ -121,7 +127,7 @@ def test_words_let_a_device_in_and_wrong_ones_make_strangers_wait(
         ada.ingest(proxy)
         proof = {"proof": {"password": ada.account.password}}
         (shown,) = ada.ask(proxy, "POST", "/api/keyring/backup/", proof).json()
-        second = ada.at(device_secret.generate())
+        second = ada.at(generate_device_secret())
         assert code_of(second.ask(proxy, "POST", "/api/devices/", {"phrase": "x y"})) == (
             "proof_wrong"
         )
@@ -146,7 +152,7 @@ def test_a_revoked_device_is_refused_from_then_on(
         made = ada.ask(
             proxy, "POST", "/api/devices/", {"create": True, "name": "nightly", **proof}
         ).json()
-        second = ada.at(device_secret.parse(made["device"]))
+        second = ada.at(parse_device_secret(made["device"]))
         assert second.ingest(proxy).status == 201
         gone = second.ask(proxy, "DELETE", f"/api/devices/{ada.device.id}/", proof)
         assert gone.status == 204, gone.body
@@ -169,16 +175,16 @@ def test_a_proxy_answers_challenges_and_says_nothing_of_devices_it_does_not_know
     nonce = "0123456789abcdef"
 
     def answer(proxy: Proxy, name: str) -> str:
-        headers = {device_secret.CHALLENGE_HEADER: f"{name}.{nonce}"}
+        headers = {CHALLENGE_HEADER: f"{name}.{nonce}"}
         found = call("GET", f"{proxy.url}/api/status/", headers=headers)
-        return str(found.headers[device_secret.ANSWER_HEADER])
+        return str(found.headers[ANSWER_HEADER])
 
     with running_proxy(front.url, tmp_path, access="device") as proxy:
         host = proxy.url.removeprefix("http://")
-        right = device_secret.challenge_answer(ada.device.digest, nonce, host)
+        right = challenge_answer(ada.device.digest, nonce, host)
         assert answer(proxy, ada.device.id) != right  # it was never here
         ada.ingest(proxy)
         assert answer(proxy, ada.device.id) == right
         assert len(answer(proxy, "AAAAAAAA")) == len(right)
-        bad = {device_secret.CHALLENGE_HEADER: "no-nonce"}
+        bad = {CHALLENGE_HEADER: "no-nonce"}
         assert call("GET", f"{proxy.url}/api/status/", headers=bad).status == 400

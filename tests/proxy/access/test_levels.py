@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Startup
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.proxy.keyrings.policy import Circumstances, Level, Policy, decide
 from tests.proxy.access.people import Person
 from tests.support.front import Front
@@ -32,7 +32,7 @@ def test_a_proxy_says_that_others_reach_it_where_credentials_suffice(
     level: str,
     exposed: bool,
 ) -> None:
-    ada = people[0].at(device_secret.generate())
+    ada = people[0].at(credentials.generate_device_secret())
     with running_proxy(front.url, tmp_path, access=access, allowed_hosts=names) as proxy:
         assert ada.ingest(proxy).status == 201
         found = ada.ask(proxy, "GET", "/api/devices/").json()
@@ -52,7 +52,7 @@ def test_an_inline_proxy_answers_its_own_command_alone(
     with running_proxy(front.url, tmp_path, access="auto", inline_secret="between us") as proxy:
         for path in ("/api/status/", "/api/keyring/", "/", "/static/icon.svg"):
             assert ada.ask(proxy, "GET", path).status == 403
-        headers = {device_secret.INLINE_HEADER: "between us"}
+        headers = {credentials.INLINE_HEADER: "between us"}
         assert ada.ask(proxy, "GET", "/api/status/", headers=headers).status == 200
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model import device_secret, ids
-from encrypted_records.model.service_key import ServiceKey
+from encrypted_records.model import credentials, ids
+from encrypted_records.model.credentials import ServiceKey
 from tests.proxy.access.people import SECRET_WORD, Person, code_of, taking_for
 from tests.support.front import Asked, Front, Reply
 from tests.support.proxies import Proxy, running_proxy
@@ -83,7 +83,7 @@ def test_an_api_that_takes_one_user_for_another_opens_nothing_at_level_device(
 
         with taking_for(front, bob, ada):
             proxy.services.access.forget_everyone()
-            for device in (bob.device, None, device_secret.generate()):
+            for device in (bob.device, None, credentials.generate_device_secret()):
                 try_everything(proxy, bob.at(device), ada, record, job)
         # And the other way round: what Ada sends is not sealed under Bob's keys.
         with taking_for(front, ada, bob):
@@ -179,21 +179,21 @@ def test_a_missing_keyring_is_never_replaced_by_a_new_one(
         (bobs,) = bob.ask(proxy, "POST", "/api/keyring/backup/", proof).json()
     (tmp_path / "proxy" / "keyrings" / f"{ada.user}.keyring").unlink()
     with running_proxy(front.url, tmp_path, access="device") as proxy:
-        for device in (ada.device, device_secret.generate()):
+        for device in (ada.device, credentials.generate_device_secret()):
             assert ada.at(device).ingest(proxy).status in (401, 422)
         made = ada.ask(proxy, "POST", "/api/keyring/backup/", adas)
         assert code_of(made) == "keyring_damaged"
         # Nobody brings another one in its place whom the API takes for its owner.
         with taking_for(front, bob, ada):
             proxy.services.access.forget_everyone()
-            stranger = bob.at(device_secret.generate())
+            stranger = bob.at(credentials.generate_device_secret())
             body = {"phrases": [bobs["phrase"]], "replace": True}
             assert code_of(stranger.ask(proxy, "POST", "/api/keyring/restore/", body)) == (
                 "proof_needed"
             )
         proxy.services.access.forget_everyone()
         body = {"phrases": [shown["phrase"]]}
-        restored = ada.at(device_secret.generate()).ask(
+        restored = ada.at(credentials.generate_device_secret()).ask(
             proxy, "POST", "/api/keyring/restore/", body
         )
         assert restored.status == 201, restored.body

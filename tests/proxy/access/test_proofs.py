@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.model import device_secret
+from encrypted_records.model.credentials import (
+    DOOR,
+    DOOR_HEADER,
+    generate_device_secret,
+    parse_device_secret,
+)
 from encrypted_records.model.ids import from_text
 from tests.proxy.access.people import Person, code_of
 from tests.support.authenticator import Authenticator
@@ -18,12 +23,12 @@ from tests.support.service import Answer, Service, call
 def test_whoever_lost_the_passphrase_gets_back_by_words_while_another_device_has_it(
     front: Front, people: tuple[Person, Person], tmp_path: Path
 ) -> None:
-    ada = people[0].at(device_secret.generate())
+    ada = people[0].at(generate_device_secret())
     with running_proxy(front.url, tmp_path, access="device") as proxy:
         assert ada.ingest(proxy).status == 201
         password = {"proof": {"password": ada.account.password}}
         phrase = ada.ask(proxy, "POST", "/api/keyring/backup/", password).json()[0]["phrase"]
-        for elsewhere in (ada.at(device_secret.generate()), ada):
+        for elsewhere in (ada.at(generate_device_secret()), ada):
             own = {"new": "a passphrase of her own", **password}
             set_now = ada.ask(proxy, "POST", "/api/keyring/passphrase/", own)
             assert set_now.status == 200, set_now.body
@@ -61,7 +66,7 @@ def test_keys_go_out_and_change_for_a_fresh_proof_alone(
                 assert code_of(refused) == "proof_needed", (path, refused.body)
             # A password without a device: that is what the API knows.
             password = {"password": ada.account.password}
-            stranger = ada.at(device_secret.generate() if access == "device" else None)
+            stranger = ada.at(generate_device_secret() if access == "device" else None)
             refused = stranger.ask(proxy, method, path, {**body, "proof": password})
             assert code_of(refused) == "proof_needed", (path, refused.body)
             # The right device with somebody else's password.
@@ -127,7 +132,7 @@ def test_an_own_passphrase_is_needed_on_each_device_at_either_level(
         # Unlocking without a device takes in a new one.
         unlock = {"passphrase": "open sesame"}
         opened = ada.at(None).ask(proxy, "POST", "/api/keyring/unlock/", unlock)
-        second = ada.at(device_secret.parse(opened.json()["device"]))
+        second = ada.at(parse_device_secret(opened.json()["device"]))
         assert second.ingest(proxy).status == 201
         # Neither the password nor the door stands in for the passphrase.
         refused = ada.ask(proxy, "POST", "/api/keyring/rotate/", proof, headers=proxy.door)
@@ -146,8 +151,8 @@ def test_the_door_lets_in_and_proves_and_opens_for_nobody_else(
     ada, bob = people
     with running_proxy(front.url, tmp_path, access="device") as proxy:
         ada.ingest(proxy)
-        second = ada.at(device_secret.generate())
-        wrong = {device_secret.DOOR_HEADER: device_secret.generate(device_secret.DOOR).text}
+        second = ada.at(generate_device_secret())
+        wrong = {DOOR_HEADER: generate_device_secret(DOOR).text}
         refused = second.ask(proxy, "POST", "/api/devices/", {"name": "x"}, headers=wrong)
         assert code_of(refused) == "proof_needed"
         entered = second.ask(proxy, "POST", "/api/devices/", {"name": "x"}, headers=proxy.door)
@@ -158,7 +163,7 @@ def test_the_door_lets_in_and_proves_and_opens_for_nobody_else(
         refused = bob.ask(proxy, "POST", "/api/devices/code/", asked)
         assert code_of(refused) == "proof_needed"
         made = bob.ask(proxy, "POST", "/api/devices/code/", asked, headers=proxy.door)
-        third = ada.at(device_secret.generate())
+        third = ada.at(generate_device_secret())
         body = {"code": made.json()["code"]}
         assert third.ask(proxy, "POST", "/api/devices/", body).status == 201
         file = proxy.door_file

@@ -12,7 +12,7 @@ from pathlib import Path
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from tests.proxy.access.people import Person
 from tests.support.eventually import eventually
 from tests.support.front import Front
@@ -88,7 +88,7 @@ def test_who_watches_from_a_device_that_is_revoked_hears_no_more(
         made = ada.ask(
             proxy, "POST", "/api/devices/", {"create": True, "name": "nightly", **proof}
         ).json()
-        second = ada.at(device_secret.parse(made["device"]))
+        second = ada.at(credentials.parse_device_secret(made["device"]))
         with watching(ada, proxy, path) as one, watching(second, proxy, path) as other:
             one.recv()
             other.recv()

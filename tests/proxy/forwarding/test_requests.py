@@ -11,16 +11,16 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from encrypted_records.crypto.keys import RootKey
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
+from encrypted_records.model.credentials import ServiceKey
 from encrypted_records.model.forwarded import MAX_BODY_BYTES, SMALL_BODY_BYTES
 from encrypted_records.model.ids import new_id, to_text
-from encrypted_records.model.service_key import ServiceKey
 from tests.proxy.forwarding.place import SELF, Place
 from tests.support.service import ANSWER_SECONDS
 
 
 def test_the_api_sees_no_header_beyond_a_list(place: Place) -> None:
-    secret = device_secret.generate().text
+    secret = credentials.generate_device_secret().text
     answer = place.call(
         "GET",
         SELF,
@@ -57,7 +57,7 @@ def test_the_api_sees_no_header_beyond_a_list(place: Place) -> None:
     "form", ["{0}:{1}:{2}", "{0}:{1}:{2}:{2}", "{0}:{2}", "{0}:{1}:{2}x", "{2}"]
 )
 def test_no_device_secret_reaches_the_api_in_basic_credentials(place: Place, form: str) -> None:
-    secret = device_secret.generate().text
+    secret = credentials.generate_device_secret().text
     pair = form.format(place.account.email, place.account.password, secret).encode()
     right = form == "{0}:{1}:{2}"
     for sent in (pair, pair.replace(b"@", b"\xf6@", 1)):
@@ -97,7 +97,7 @@ def test_no_service_string_reaches_the_api_in_a_body(place: Place, path: str, na
 def test_other_credentials_stay_here(place: Place, auth: str) -> None:
     assert place.call("GET", SELF, auth=auth).status == 401
     assert not any("Authorization" in asked.headers for asked in place.front.asked)
-    device = device_secret.generate().text
+    device = credentials.generate_device_secret().text
     assert place.call("GET", SELF, auth=f"Bearer {device}").status == 401
     assert device not in str(place.last)
 

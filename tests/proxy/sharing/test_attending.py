@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import ids
-from encrypted_records.model.api_token import generate
+from encrypted_records.model.credentials import generate_api_token
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import ATTENDING
 from encrypted_records.proxy.sharing.service import Sharing
@@ -93,7 +93,7 @@ def test_only_an_owners_own_credentials_make_a_proxy_act_and_not_at_once(team: T
         return team.view(team.ada).roster.member(grace.id) is not None
 
     assert (looks(reader, 0), is_in()) == (1, False)
-    limited = generate(writes=True)
+    limited = generate_api_token(writes=True)
     assert (looks(team.ada, 0, token=limited), is_in()) == (0, False)
     assert (looks(team.ada, 60), is_in()) == (0, False)
     assert (looks(team.ada, 0), is_in()) == (1, True)

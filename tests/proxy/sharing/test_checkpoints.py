@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from encrypted_records.errors import ErsError
-from encrypted_records.model import checkpoints, ids, wire
+from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import ManifestDelta
+from encrypted_records.model.wire import Checkpoint
 from encrypted_records.proxy.process.background import CHECKPOINTING
 from encrypted_records.proxy.sharing.service import Sharing
 from tests.proxy.sharing.people import Person
@@ -91,7 +91,7 @@ def since(front: Front) -> list[int]:
 def test_a_new_proxy_begins_with_a_checkpoint_and_the_log_after_it(shared: Shared) -> None:
     ada = shared.proxy(shared.team.ada, checkpoints=3)
     stored(ada, 1, 2, 3)
-    first = checkpoints.decode_body(written(ada, 3))
+    first = wire.decode_checkpoint_body(written(ada, 3))
     grace = shared.person(form.WRITER)
     stored(ada, 4)
     theirs = shared.proxy(grace)
@@ -99,7 +99,7 @@ def test_a_new_proxy_begins_with_a_checkpoint_and_the_log_after_it(shared: Share
     with shared.fronts[grace.id].telling(watch):
         assert numbers(theirs) == [1, 2, 3, 4]
     [(handed, after)] = watch.handed
-    assert checkpoints.decode_body(handed) == first
+    assert wire.decode_checkpoint_body(handed) == first
     assert first.member == shared.team.ada.id
     assert after == [4]
     assert since(shared.fronts[grace.id]) == []
@@ -110,7 +110,7 @@ def test_a_new_proxy_begins_with_a_checkpoint_and_the_log_after_it(shared: Share
     assert numbers(ada) == numbers(theirs) == [1, 3, 4, 5]
 
 
-def signed(shared: Shared, person: Person, body: checkpoints.CheckpointBody) -> Checkpoint:
+def signed(shared: Shared, person: Person, body: wire.CheckpointBody) -> Checkpoint:
     """What somebody who has the keys, and no scruples, signs with an identity of their own."""
     schema = ids.from_text(shared.schema.split("/")[-2])
 
@@ -118,10 +118,10 @@ def signed(shared: Shared, person: Person, body: checkpoints.CheckpointBody) -> 
         view = await sharing.reader.read(person.holder, shared.team.organization)
         assert view is not None
         opened = await sharing.grants.open(view, shared.team.dataset, newest=False)
-        encoded = checkpoints.encode_body(body)
+        encoded = wire.encode_checkpoint_body(body)
         mac = opened.schema(schema, body.key_version).checkpoint.compute(encoded)
         bare = Checkpoint(encoded, mac, b"")
-        signature = view.identity.sign("checkpoint", checkpoints.digest_of(bare))
+        signature = view.identity.sign("checkpoint", wire.checkpoint_digest(bare))
         return Checkpoint(bare.body, bare.mac, signature)
 
     return person.do(act)
@@ -137,7 +137,7 @@ def test_no_lie_about_a_checkpoint_is_believed_and_each_is_named(
     assert shared.put_out(ada, mallory).status == 200
     stored(ada, 4, 5, 6, 7)
     newer = written(ada, 4, key_version=2)
-    body = checkpoints.decode_body(newer)
+    body = wire.decode_checkpoint_body(newer)
     by_reader = signed(shared, reader, msgspec.structs.replace(body, member=reader.id))
     # Somebody who was removed has the new key from somebody who reads, and dates it back.
     behind = signed(shared, reader, msgspec.structs.replace(body, member=mallory.id))
@@ -179,7 +179,7 @@ def test_each_new_epoch_gets_a_checkpoint_of_its_own(shared: Shared) -> None:
     assert listed(ada) == []
     stored(ada, 4)
     # Of before that commit or after it: they are made at the same time.
-    version = checkpoints.decode_body(written(ada, 3, key_version=2)).version
+    version = wire.decode_checkpoint_body(written(ada, 3, key_version=2)).version
     watch = Watch()
     theirs = shared.proxy(alan)
     with shared.fronts[alan.id].telling(watch):
@@ -206,7 +206,7 @@ def test_a_proxy_that_remembers_an_older_head_proves_the_way_to_the_checkpoint(
     assert [after for _, after in watch.handed] == [[3, 4, 5]]
     assert since(front_of[grace.id]) == []
     # One that says of the versions between what was not so is of another log than was seen.
-    body = checkpoints.decode_body(honest)
+    body = wire.decode_checkpoint_body(honest)
     members = msgspec.msgpack.decode(body.state)
     members[0] = members[0][:32] + bytes(96) + members[0][128:]
     other = msgspec.structs.replace(body, state=msgspec.msgpack.encode(members))
@@ -229,7 +229,7 @@ def test_a_writer_who_lied_is_named_by_whoever_writes_the_next_one(
     stored(ada, 1, 2, 3)
     theirs = shared.proxy(mallory, checkpoints=2)
     assert numbers(theirs) == [1, 2, 3]
-    body = checkpoints.decode_body(written(ada, 3))
+    body = wire.decode_checkpoint_body(written(ada, 3))
     members = msgspec.msgpack.decode(body.state)
     members[18], members[19] = [[members[16][0][:16], [[0, 1]]]], []
     lie = signed(

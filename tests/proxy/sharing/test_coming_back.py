@@ -17,7 +17,7 @@ from encrypted_records import runtime
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.recovery import keyring_of, phrase_of
 from encrypted_records.errors import ErsError
-from encrypted_records.model import ids, service_key
+from encrypted_records.model import credentials, ids
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.sharing import drafts, inviting
 from encrypted_records.proxy.sharing.inviting import Invited
@@ -286,5 +286,5 @@ def test_nothing_of_a_services_secret_reaches_the_api(
             team.ada.holder, team.organization, "nightly", shares, 0
         )
     )
-    secret = service_key.parse(made.key).secret
+    secret = credentials.parse_service_key(made.key).secret
     assert_nowhere([made.key.encode(), *spellings(secret)], heard, team.folder, caplog.text)

@@ -16,10 +16,10 @@ import pytest
 
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.model import api_token, ids, wire
+from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import RosterEntry
+from encrypted_records.model.signatures import Withheld
 from encrypted_records.proxy.api.rollbacks import _as_json as as_json
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.naming import WantedNames
@@ -42,7 +42,7 @@ def limited(person: Person, dataset: Any) -> Holder:
     made = person.call("POST", "/api/tokens/", wanted | {"datasets": [dataset["url"]]})
     assert made.status == 201, made.body
     text = made.json()["token"]
-    return replace(person.holder, auth=f"Bearer {text}", token=api_token.parse(text))
+    return replace(person.holder, auth=f"Bearer {text}", token=credentials.parse_api_token(text))
 
 
 def read(person: Person, team: Team, *holders: Holder) -> list[Roster]:

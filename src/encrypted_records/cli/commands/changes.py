@@ -21,7 +21,7 @@ from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, show, warn
 from encrypted_records.client.proxy.changes import Change
 from encrypted_records.errors import ErsError, Gone, InvalidSetting, Unavailable
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 
 #: Between two attempts while the proxy is away, in seconds.
 _RETRY_SECONDS = 5.0
@@ -86,7 +86,7 @@ async def watch(
         except Gone as error:
             if error.reason != "start_again" or not restart:
                 raise _explained(error) from None
-            say(json_text.encode({"op": "restart", "detail": error.message}).decode())
+            say(strict_json.encode({"op": "restart", "detail": error.message}).decode())
             place.move(None)
         except Unavailable as error:
             if once:
@@ -141,10 +141,10 @@ def _begin(named: str | None, file: Path | None) -> str | None:
 async def _follow(session: CommandSession, schema: str, place: _Place, *, once: bool) -> None:
     async for page in session.client.changes(schema, place.cursor, follow=not once):
         for change in page.changes:
-            show(json_text.encode(_members(change)).decode())
+            show(strict_json.encode(_members(change)).decode())
         if page.current:
             told = {"op": "current", "version": page.version, "cursor": page.cursor}
-            say(json_text.encode(told).decode())
+            say(strict_json.encode(told).decode())
         place.move(page.cursor)
 
 

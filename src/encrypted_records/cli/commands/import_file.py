@@ -27,7 +27,7 @@ from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head
 from encrypted_records.errors import BadInput, InvalidSetting, NotFound, UploadedBefore
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _DELIMITERS |= {mark: mark for mark in ",;\t|"}
@@ -315,10 +315,10 @@ async def import_file(
     _require_sure(found, reading, yes=yes)
     called = name or file.path.stem
     group = dataset or "Imported files"
-    recipe = json_text.encode(found["reading"])
+    recipe = strict_json.encode(found["reading"])
     remembered = remembered_imports()
     handling = [skip_invalid, options.on_conflict, options.by]
-    told = json_text.encode([called, group, definition, handling, found["reading"]])
+    told = strict_json.encode([called, group, definition, handling, found["reading"]])
     mark = f"text {hashlib.sha256(told).hexdigest()} {file.mark}"
     key = f"{session.address} {session.who.email} {mark}"
     made = await _begun(session, remembered.read().get(key))
@@ -401,7 +401,7 @@ async def _import_again(
             why="the reading of the file needs a confirmation",
             undone="nothing was stored",
         )
-    recipe = json_text.encode(found["reading"])
+    recipe = strict_json.encode(found["reading"])
     order = options.order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)

@@ -96,7 +96,7 @@ class _Login:
         self._until = 0.0
 
     async def authorization(self) -> str:
-        from encrypted_records.model.jwt import lifetime  # noqa: PLC0415 - slow to import
+        from encrypted_records.model.credentials import token_lifetime  # noqa: PLC0415 - slow to import
 
         who = self._session.who
         if who.service:
@@ -105,7 +105,7 @@ class _Login:
             return await who.login()
         if time.monotonic() >= self._until:
             self._token = await self._session.access_token()
-            self._until = time.monotonic() + lifetime(self._token) - EARLY_SECONDS
+            self._until = time.monotonic() + token_lifetime(self._token) - EARLY_SECONDS
         return f"Bearer {self._token}"
 
 

@@ -46,7 +46,7 @@ from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.measures import name_measures, own_column
 from encrypted_records.client.sdk.progress_bars import bar
 from encrypted_records.errors import InvalidRecords, InvalidSetting, UploadedBefore
-from encrypted_records.model.csv_text import LEFT_OUT
+from encrypted_records.model.record_formats import LEFT_OUT
 
 
 @click.command(short_help="Store the records of a JSON file, and print their ids.")

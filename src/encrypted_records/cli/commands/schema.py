@@ -42,7 +42,7 @@ from encrypted_records.cli.profiles import ProfileOption
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, format_count, say, warn
 from encrypted_records.cli.times import TIMES
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 
 _TAKES = {
     "commit": "at once",
@@ -76,7 +76,7 @@ def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
         if count := change.get("records"):
             where = "all of them"
             if change["where"] is not None:
-                where = f"find them with {json_text.encode(change['where']).decode()}"
+                where = f"find them with {strict_json.encode(change['where']).decode()}"
             yield f"  {count} of {plan['records']} records prevent it: {where}"
             if change["code"] == "field_removed":
                 name = change["field"]
@@ -190,7 +190,7 @@ async def infer(
         proposed, found = await propose(session, source, reading, asked)
         if into is not None:
             with open_result(into) as out:
-                out.write(json_text.encode(found["reading"]) + b"\n")
+                out.write(strict_json.encode(found["reading"]) + b"\n")
         Output("json").write_one(proposed)
         return
     if into is not None or reading != NO_READING_OPTIONS:

@@ -221,9 +221,9 @@ def _writer(
     """Write the head of a file of this form; returns the function that makes a record's line."""
     if form == "ndjson":
         return lambda line, _: line + b"\n"
-    from encrypted_records.model import csv_text  # noqa: PLC0415 - slow to import
+    from encrypted_records.model import record_formats  # noqa: PLC0415 - slow to import
 
-    columns = csv_text.CsvColumns.of(list(schema["schema"]["properties"]), (), safe=safe)
+    columns = record_formats.CsvColumns.of(list(schema["schema"]["properties"]), (), safe=safe)
     head(columns.header(schema["id"] if with_schema_id else None))
     return lambda _, record: columns.record(record["data"])
 

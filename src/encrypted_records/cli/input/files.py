@@ -12,7 +12,7 @@ from typing import IO, Any
 from encrypted_records.cli.terminal import STDOUT
 from encrypted_records.client.media import LocalFile
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 
 STDIN = "-"
 #: A sample is cut here; a definition is inferred from at most 10,000 rows of it.

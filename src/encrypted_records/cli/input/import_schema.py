@@ -12,7 +12,7 @@ from encrypted_records.cli.terminal import warn
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk.names import as_sent
 from encrypted_records.errors import Conflict, NotFound
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 
 
 def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:
     Raises:
         InvalidSetting: what is asked for names no column, or not one of the right kind.
     """
-    definition = proposals.definition(dict(shape.fields), shape.required)
+    definition = field_types.propose_definition(dict(shape.fields), shape.required)
     notes = {name: {"note": shape.notes.get(name)} for name in shape.fields}
     asked.apply(definition, notes)
     tell_of(notes, definition)

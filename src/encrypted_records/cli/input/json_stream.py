@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from encrypted_records.errors import Malformed
-from encrypted_records.model.json_items import JsonItems, JsonValue, skip_blanks
+from encrypted_records.model.strict_json import JsonItems, JsonValue, skip_blanks
 
 _ITEMS = JsonItems("value", "text")
 #: A value that does not end within so many characters is refused; a record has at most 16 MiB.

@@ -23,7 +23,7 @@ from encrypted_records.cli.input.postgresql_types import (
 )
 from encrypted_records.errors import InvalidSetting, NotFound, Unavailable
 from encrypted_records.model.field_types import PLAIN
-from encrypted_records.model.field_types.formatted import UUID
+from encrypted_records.model.field_types.plain import UUID
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.session import CommandSession

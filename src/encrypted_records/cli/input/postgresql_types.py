@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 from encrypted_records.model.field_types import TYPES
 
 _WHOLE = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
@@ -105,7 +105,7 @@ def field_of(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str 
     if kind in (*_FLOATING, "numeric"):
         return _decimal(column, seen)
     if kind == "money":
-        return proposals.number(2, 16), None
+        return field_types.propose_number(2, 16), None
     if kind in _DECLARED:
         return _DECLARED[kind].propose(), _DECLARED[kind].sql.note
     if column.longest is not None:
@@ -124,7 +124,7 @@ def field_of(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str 
         note = "JSON: kept as text"
     elif kind not in TEXTS:
         note = f"{kind}: kept as text, as PostgreSQL writes it"
-    return proposals.text((seen[0] if seen else None) or 0), note
+    return field_types.propose_text((seen[0] if seen else None) or 0), note
 
 
 def _has_length(column: TableColumn) -> bool:
@@ -133,24 +133,24 @@ def _has_length(column: TableColumn) -> bool:
 
 def _whole(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str | None]:
     most = _WHOLE[column.kind]
-    if seen and seen[0] is not None and max(-seen[0], seen[1]) > proposals.WHOLE:
-        return proposals.text(20), "more than 18 digits: kept as text"
-    return proposals.whole_number(-most, most - 1), None
+    if seen and seen[0] is not None and max(-seen[0], seen[1]) > field_types.WHOLE:
+        return field_types.propose_text(20), "more than 18 digits: kept as text"
+    return field_types.propose_whole_number(-most, most - 1), None
 
 
 def _decimal(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str | None]:
     if column.size is not None:
-        if column.size > proposals.MAX_DIGITS or not 0 <= column.scale <= column.size:
-            return proposals.text(column.size + 2), "more than 18 digits: kept as text"
-        return proposals.number(column.scale, column.size - column.scale), None
+        if column.size > field_types.MAX_DIGITS or not 0 <= column.scale <= column.size:
+            return field_types.propose_text(column.size + 2), "more than 18 digits: kept as text"
+        return field_types.propose_number(column.scale, column.size - column.scale), None
     low, high, scale = (*seen, None, None, None)[:3]
     digits = 1 if low is None else max(max(-low, high).adjusted() + 1, 1)
     field: dict[str, Any] | None
     if column.kind == "numeric" and digits <= _DECIMALS and (scale or 0) <= _DECIMALS:
-        field = proposals.number(_DECIMALS, _DECIMALS)
+        field = field_types.propose_number(_DECIMALS, _DECIMALS)
     else:
-        field = proposals.decimal_number(digits, scale or 0)
+        field = field_types.propose_decimal(digits, scale or 0)
     if field is None:
-        return proposals.text(31), "more than 18 digits: kept as text"
+        return field_types.propose_text(31), "more than 18 digits: kept as text"
     kept = field.get("precision", 0)
     return field, f"a value with more than {kept} decimals is refused"

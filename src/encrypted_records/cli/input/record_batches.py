@@ -9,7 +9,7 @@ from typing import Any
 
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.model.record_form import MEMBERS
+from encrypted_records.model.record_formats import RECORD_MEMBERS
 
 
 async def batches(items: Iterator[Any], at_once: int) -> AsyncIterator[list[Any]]:
@@ -43,7 +43,7 @@ async def records_from(
             if not isinstance(item, dict):
                 flaws.append(Flaw("record", "expected an object", row=row))
                 continue
-            whole = isinstance(item.get("data"), dict) and item.keys() <= MEMBERS
+            whole = isinstance(item.get("data"), dict) and item.keys() <= RECORD_MEMBERS
             named, data = (item.get("schema"), item["data"]) if whole else (None, item)
             if named is not None and not isinstance(named, str):
                 flaws.append(

@@ -23,8 +23,8 @@ from encrypted_records.cli.input.files import STDIN
 from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.client.media import LocalFile, reading
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model import record_form
-from encrypted_records.model.media_types import Format
+from encrypted_records.model import record_formats
+from encrypted_records.model.record_formats import Format
 
 KINDS = {kind.value: kind.media_type for kind in Format}
 _LINES = Format.NDJSON.media_type
@@ -115,7 +115,7 @@ def is_exact(file: LocalFile, *, names_schema: bool) -> bool:
     if Format.of_file(str(file.path), file.start) is Format.CSV:
         return any(name.startswith(_OURS) for name in _header(text))
     first = _first_of(text)
-    if not isinstance(first, dict) or not record_form.is_exported(first):
+    if not isinstance(first, dict) or not record_formats.is_exported_record(first):
         return False
     return names_schema or "schema" in first
 
@@ -177,13 +177,13 @@ def lines_of(rows: Iterator[Any]) -> Iterator[bytes]:
 
 
 def _line_of(row: Any) -> bytes:
-    from encrypted_records.model import json_text  # noqa: PLC0415 - slow to import
+    from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
 
     try:
-        return json_text.encode(row) + b"\n"
+        return strict_json.encode(row) + b"\n"
     except UnicodeEncodeError:
         # Half of a surrogate pair is sent as it came, so that the job names its row and field.
-        return json_text.encode(_with_escapes(row)) + b"\n"
+        return strict_json.encode(_with_escapes(row)) + b"\n"
 
 
 def _with_escapes(value: Any) -> Any:

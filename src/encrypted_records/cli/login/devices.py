@@ -19,7 +19,7 @@ from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 
 VARIABLE = "ERS_DEVICE"
 _PREFIX = "ersd1_"
@@ -63,7 +63,7 @@ class KeptDevices:
         if text is None:
             with system_keychain() as keychain:
                 text = keychain.get_password(APP, _entry(address, email)) if keychain else None
-        secret = device_secret.parse(text or "")
+        secret = credentials.parse_device_secret(text or "")
         return None if secret is None else Device(secret, new=kept.new)
 
     def keep(self, address: str, email: str, device: Device) -> str:
@@ -117,7 +117,7 @@ def read_device() -> Device | None:
         if _PREFIX not in told:
             with Path(told).expanduser().open(encoding="ascii") as file:
                 text = file.read(_MOST_CHARACTERS)
-    secret = device_secret.parse(text.strip())
+    secret = credentials.parse_device_secret(text.strip())
     if secret is None:
         raise InvalidSetting(
             f"{VARIABLE} is neither a device secret nor a file with one",

@@ -29,8 +29,7 @@ from encrypted_records.cli.profiles import ProfileOption, choose_profile, profil
 from encrypted_records.cli.settings import Origin, Settings, takes_settings
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated, NotFound
-from encrypted_records.model import service_key
-from encrypted_records.model.device_secret import INLINE_HEADER
+from encrypted_records.model.credentials import INLINE_HEADER, parse_service_key
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.token_store import Logins
@@ -464,7 +463,7 @@ def known_credentials(proxy: ProxyAddress) -> Credentials | None:
         Malformed: ``ERS_SERVICE`` is not the secret key of a service.
     """
     if service := os.environ.get("ERS_SERVICE", "").strip():
-        service_key.parse(service)
+        parse_service_key(service)
         return Credentials(service=service)
     if token := os.environ.get("ERS_TOKEN", "").strip():
         return _by_token(token)

@@ -22,7 +22,7 @@ from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.client.proxy.client import Tokens
 from encrypted_records.errors import NotAllowed, NotAuthenticated
-from encrypted_records.model.jwt import expiry, lifetime
+from encrypted_records.model.credentials import token_expiry, token_lifetime
 
 #: An access token is replaced this long before it expires: a request may take its time.
 EARLY_SECONDS = 60.0
@@ -40,10 +40,10 @@ class KeptLogin(msgspec.Struct, frozen=True):
     def is_good(self) -> bool:
         """Whether the access token is good for a while. How long it is good, its issuer's clock
         says; how old it is, this machine's, which may be another day's."""
-        good, now = lifetime(self.tokens.access), time.time()
+        good, now = token_lifetime(self.tokens.access), time.time()
         if self.kept and good:
             return 0 <= now - self.kept < good - EARLY_SECONDS
-        return expiry(self.tokens.access) - now >= EARLY_SECONDS
+        return token_expiry(self.tokens.access) - now >= EARLY_SECONDS
 
 
 #: Trades a refresh token for a new pair.

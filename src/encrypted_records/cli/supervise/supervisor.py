@@ -40,7 +40,7 @@ from encrypted_records.cli.supervise.ports import (
     free_port,
 )
 from encrypted_records.errors import ErsError, ProxyUnreachable, Startup
-from encrypted_records.model.device_secret import INLINE_HEADER
+from encrypted_records.model.credentials import INLINE_HEADER
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient

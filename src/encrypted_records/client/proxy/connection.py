@@ -16,8 +16,8 @@ from encrypted_records.client.proxy.plain_values import STORABLE, plain
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import ApiFailed, BadInput, Malformed
-from encrypted_records.model import json_text, service_key, strict_json
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import strict_json
+from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Connection(Closing):
         known = basic(email, password) if email is not None and password is not None else None
         if token is not None:
             known = f"Bearer {token.strip()}"
-        service = token is not None and service_key.looks_like_one(token)
+        service = token is not None and looks_like_service_key(token)
         self._transport = ProxyTransport(
             proxy_url,
             auth=auth or known,
@@ -134,7 +134,7 @@ def encode_plain(body: Any) -> bytes:
         BadInput: as for :func:`encode`, without the position of the value.
     """
     try:
-        return json_text.encode(body)
+        return strict_json.encode(body)
     except UnicodeEncodeError:
         raise BadInput("a text contains half of a surrogate pair", hint=STORABLE) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

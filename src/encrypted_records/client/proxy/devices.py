@@ -12,7 +12,7 @@ import msgspec
 
 from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.client.proxy.transport import Device, device_of, new_device
-from encrypted_records.model.device_secret import DEVICE_HEADER
+from encrypted_records.model.credentials import DEVICE_HEADER
 
 
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

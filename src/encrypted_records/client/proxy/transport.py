@@ -35,8 +35,8 @@ from encrypted_records.errors import (
     ProxyUnreachable,
     Unavailable,
 )
-from encrypted_records.model import device_secret
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import credentials
+from encrypted_records.model.credentials import DeviceSecret
 
 #: What goes there is plaintext or keys, which an API must never see.
 _FOR_PROXIES_ALONE = (
@@ -86,7 +86,7 @@ class Device:
 
 def new_device() -> Device:
     """A device that no proxy knows yet."""
-    return Device(device_secret.generate(), new=True)
+    return Device(credentials.generate_device_secret(), new=True)
 
 
 def device_of(text: str) -> Device:
@@ -95,7 +95,7 @@ def device_of(text: str) -> Device:
     Raises:
         BadInput: it is no such secret.
     """
-    secret = device_secret.parse(text)
+    secret = credentials.parse_device_secret(text)
     if secret is None:
         raise BadInput(
             "this is not a device secret",
@@ -209,9 +209,9 @@ class ProxyTransport(Transport):
                     raise NoProxy(f"{self.base_url} is not a proxy")
         shown: dict[str, str] = {}
         if self.device is not None and self._is_proxy:
-            shown[device_secret.DEVICE_HEADER] = self.device.secret.text
+            shown[credentials.DEVICE_HEADER] = self.device.secret.text
         if self._door is not None and by_door:
-            shown[device_secret.DOOR_HEADER] = self._door.text
+            shown[credentials.DOOR_HEADER] = self._door.text
         return shown
 
     async def _meet(self) -> None:
@@ -245,9 +245,9 @@ class ProxyTransport(Transport):
         """Whether who answers there knows a secret."""
         nonce = runtime.random_text(24)
         host = urlsplit(self.base_url).netloc.rpartition("@")[2]
-        asked = {device_secret.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
-        told = (await self._ask_status(asked)).get(device_secret.ANSWER_HEADER, "")
-        expected = device_secret.challenge_answer(secret.digest, nonce, host)
+        asked = {credentials.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
+        told = (await self._ask_status(asked)).get(credentials.ANSWER_HEADER, "")
+        expected = credentials.challenge_answer(secret.digest, nonce, host)
         return hmac.compare_digest(told.encode(), expected.encode())
 
     async def _ask_status(self, headers: Mapping[str, str]) -> Mapping[str, str]:

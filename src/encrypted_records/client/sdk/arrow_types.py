@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 from encrypted_records.model.field_types import TYPES
 from encrypted_records.model.field_types.base import FieldType
 
@@ -81,22 +81,22 @@ def field_of(declared: Any, seen: ColumnFacts) -> tuple[dict[str, Any], str | No
     if types.is_integer(kind) or types.is_decimal(kind) or types.is_floating(kind):
         field = _number(kind, seen)
         if field is None:
-            return proposals.text(_PADDED), "more than 18 digits: kept as text"
+            return field_types.propose_text(_PADDED), "more than 18 digits: kept as text"
         if types.is_floating(kind):
             return field, f"a value with more than {field.get('precision', 0)} decimals is refused"
         return field, None
     if seen.odd:
-        return proposals.text(_PADDED), "finer than microseconds: kept as text"
+        return field_types.propose_text(_PADDED), "finer than microseconds: kept as text"
     if (named := _type_of(kind)) is not None:
         return named.propose(), named.frame.note
     if _is_text(kind):
-        return proposals.text(seen.longest), None
+        return field_types.propose_text(seen.longest), None
     if seen.present:
         raise InvalidSetting(
             f"{declared.name}: values of type {kind} cannot be stored",
             hint="leave the column out, or turn it into texts",
         )
-    return proposals.text(_PADDED), f"{kind}: kept as text"
+    return field_types.propose_text(_PADDED), f"{kind}: kept as text"
 
 
 def _number(kind: Any, seen: ColumnFacts) -> dict[str, Any] | None:
@@ -104,16 +104,16 @@ def _number(kind: Any, seen: ColumnFacts) -> dict[str, Any] | None:
     from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
 
     if types.is_floating(kind):
-        return proposals.decimal_number(seen.digits, seen.decimals)
+        return field_types.propose_decimal(seen.digits, seen.decimals)
     if types.is_decimal(kind):
-        if kind.precision > proposals.MAX_DIGITS or not 0 <= kind.scale <= kind.precision:
+        if kind.precision > field_types.MAX_DIGITS or not 0 <= kind.scale <= kind.precision:
             return None
-        return proposals.number(kind.scale, kind.precision - kind.scale)
-    if seen.digits > proposals.MAX_DIGITS:
+        return field_types.propose_number(kind.scale, kind.precision - kind.scale)
+    if seen.digits > field_types.MAX_DIGITS:
         return None
     signed = types.is_signed_integer(kind)
     most = 2 ** (kind.bit_width - signed)
-    return proposals.whole_number(-most if signed else 0, most - 1)
+    return field_types.propose_whole_number(-most if signed else 0, most - 1)
 
 
 def _type_of(kind: Any) -> FieldType | None:

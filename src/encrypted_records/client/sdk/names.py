@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from encrypted_records.errors import Closed, Conflict, InvalidSetting, Malformed, NotFound
-from encrypted_records.model import ids, json_text
+from encrypted_records.model import ids, strict_json
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
@@ -220,7 +220,7 @@ class Names:
 
 def as_sent(definition: Any) -> Any:
     """A definition as JSON has it, whatever types its numbers and lists have here."""
-    return msgspec.json.decode(json_text.encode(definition))
+    return msgspec.json.decode(strict_json.encode(definition))
 
 
 def _named(name: str, found: list[Resource]) -> list[Resource]:

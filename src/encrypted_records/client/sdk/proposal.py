@@ -20,7 +20,7 @@ from msgspec import inspect
 from encrypted_records.client.sdk.arrow_types import ColumnFacts, field_of
 from encrypted_records.client.sdk.frames import is_frame, is_of
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 from encrypted_records.model.field_types import TYPES, proposed_type
 from encrypted_records.model.field_types.calendar import DATE
 
@@ -60,7 +60,9 @@ def proposal_of(source: Any) -> Proposal:
     else:
         raise _unknown(type(source).__name__)
     notes = {name: note for name, (_, note) in fields.items() if note}
-    made = proposals.definition({name: field for name, (field, _) in fields.items()}, required)
+    made = field_types.propose_definition(
+        {name: field for name, (field, _) in fields.items()}, required
+    )
     return Proposal(made, notes)
 
 
@@ -96,7 +98,7 @@ def _of_frame(frame: Any) -> tuple[dict[str, Field], list[str]]:
             raise _refused(
                 name,
                 f"has {seen.digits} digits before the point and {seen.decimals} after it; a"
-                f" field keeps {proposals.MAX_DIGITS} in all",
+                f" field keeps {field_types.MAX_DIGITS} in all",
                 "round the column, or turn it into texts",
             )
         fields[name] = field, note
@@ -154,8 +156,8 @@ def _of_pandas(column: Any, declared: Any) -> Field | None:
     if types.is_floating(declared.type):
         present = column.dropna()
         whole = len(present) and all(isfinite(value) and value == int(value) for value in present)
-        if whole and abs(present).max() <= 2**53 and not proposals.is_amount(declared.name):
-            return proposals.whole_number(), "decimals that are all whole: whole numbers"
+        if whole and abs(present).max() <= 2**53 and not field_types.is_amount(declared.name):
+            return field_types.propose_whole_number(), "decimals that are all whole: whole numbers"
     if types.is_timestamp(declared.type) and declared.type.tz is None:
         present = column.dropna()
         if len(present) and bool((present.dt.normalize() == present).all()):
@@ -259,9 +261,9 @@ def _field_of_type(name: str, kind: Any, limits: dict[str, Any]) -> Field:
     match kind:
         case inspect.IntType():
             low, high = _bounds(limits, 1)
-            return proposals.whole_number(
-                -proposals.WHOLE if low is None else int(low),
-                proposals.WHOLE if high is None else int(high),
+            return field_types.propose_whole_number(
+                -field_types.WHOLE if low is None else int(low),
+                field_types.WHOLE if high is None else int(high),
             ), None
         case inspect.FloatType() | inspect.DecimalType():
             return _number(limits)
@@ -275,7 +277,7 @@ def _field_of_type(name: str, kind: Any, limits: dict[str, Any]) -> Field:
 
 def _text(longest: int | None) -> dict[str, Any]:
     if longest is None:
-        return proposals.text(0)
+        return field_types.propose_text(0)
     return {"type": "string", "maxLength": longest, "padTo": min(4 * longest, _PADDED)}
 
 
@@ -294,8 +296,8 @@ def _number(limits: dict[str, Any]) -> Field:
     before = max((abs(bound).adjusted() + 1 for bound in (low, high) if bound), default=_DECIMALS)
     if digits is not None:
         before = max(digits - (decimals or 0), 1)
-    precision = min(_DECIMALS, proposals.MAX_DIGITS - before) if decimals is None else decimals
-    field = proposals.number(precision, min(before, proposals.MAX_DIGITS - precision))
+    precision = min(_DECIMALS, field_types.MAX_DIGITS - before) if decimals is None else decimals
+    field = field_types.propose_number(precision, min(before, field_types.MAX_DIGITS - precision))
     for key, limit in (("minimum", low), ("maximum", high)):
         if limit is not None and limit == limit.to_integral_value():
             field[key] = int(limit)
@@ -309,8 +311,8 @@ def _choices(name: str, kind: Any) -> dict[str, Any]:
     values = list(kind.values) if isinstance(kind, inspect.LiteralType) else None
     known = [member.value for member in kind.cls] if values is None else values
     if all(isinstance(value, int) and not isinstance(value, bool) for value in known):
-        return proposals.whole_number()
+        return field_types.propose_whole_number()
     texts = [value for value in known if isinstance(value, str)]
     if len(texts) == len(known):
-        return proposals.text(max(len(text.encode()) for text in texts))
+        return field_types.propose_text(max(len(text.encode()) for text in texts))
     raise _refused(name, "its values are of several types", "give a definition")

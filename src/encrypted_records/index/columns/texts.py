@@ -21,8 +21,7 @@ from encrypted_records.crypto.format import INDEX_KEY_PREFIX
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.model.folding import folded
-from encrypted_records.model.text_tests import TextTest
+from encrypted_records.model.texts import TextTest, folded
 
 #: Keys of a chunk: other threads have a turn behind each.
 CHUNK = 1 << 14

@@ -28,9 +28,7 @@ from encrypted_records.index.columns.column import (
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
 from encrypted_records.model.definition import Value
-from encrypted_records.model.folding import folded
-from encrypted_records.model.normalization import comparable
-from encrypted_records.model.words import is_known, words_of
+from encrypted_records.model.texts import comparable, folded, is_known, words_of
 
 #: Words that any segment may list, and for each of its rows where that is more.
 MOST_LISTED, MOST_A_ROW = 1 << 25, 32

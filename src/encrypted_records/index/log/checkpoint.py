@@ -31,10 +31,9 @@ from encrypted_records.index.log.past import Past, Resealed
 from encrypted_records.index.log.signing import NO_MEMBER, LogMembership
 from encrypted_records.index.log.standing import bitmap_of
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.model import checkpoints, wire
-from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
+from encrypted_records.model import wire
 from encrypted_records.model.ciphertext_lengths import LeastClass, is_class
-from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.definition_changes import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.ids import milliseconds
 from encrypted_records.model.records import (
@@ -53,6 +52,7 @@ from encrypted_records.model.records import (
     Uid,
 )
 from encrypted_records.model.roster import NO_DIGEST
+from encrypted_records.model.wire import Checkpoint, CheckpointBody
 
 #: For so long after its own time a request may be sent again, and a day more; in milliseconds.
 REPEATED_MS = 2 * 86_400_000
@@ -72,7 +72,7 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
     key, by = ledger.keys.newest, ledger.membership
     roster, roster_digest, member = ledger.stated
     version = state.snapshot.version
-    encoded = checkpoints.encode_body(
+    encoded = wire.encode_checkpoint_body(
         CheckpointBody(
             format=1,
             schema=ledger.keys.schema,
@@ -93,7 +93,7 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
     made = Checkpoint(encoded, key.checkpoint.compute(encoded), b"")
     if by is None:
         return made
-    signature = by.identity.sign("checkpoint", checkpoints.digest_of(made))
+    signature = by.identity.sign("checkpoint", wire.checkpoint_digest(made))
     return Checkpoint(made.body, made.mac, signature)
 
 
@@ -114,7 +114,7 @@ def take(
         Closed: the newest key is missing, or a key with which the log began.
     """
     body = _checked(checkpoint, keys, membership)
-    begun = Begun(body.version, body.member, checkpoints.digest_of(checkpoint))
+    begun = Begun(body.version, body.member, wire.checkpoint_digest(checkpoint))
     kept = decode(body.state, body.version, body.digest, begun)
     if kept.order.requests_since > now - REPEATED_MS:
         raise CheckpointBroken("a checkpoint does not name the requests that may be repeated")
@@ -133,7 +133,7 @@ def read(checkpoint: Checkpoint) -> CheckpointBody:
         CheckpointBroken: the checkpoint has a format that this version does not know.
     """
     try:
-        return checkpoints.decode_body(checkpoint)
+        return wire.decode_checkpoint_body(checkpoint)
     except Malformed as error:
         raise CheckpointBroken(error.message) from None
 
@@ -159,7 +159,7 @@ def _checked(
     signer = roster.member(body.member)
     if signer is None or not roster.may_write(body.member, keys.schema):
         raise CheckpointBroken("a checkpoint was signed by somebody who cannot write here")
-    signed = checkpoints.signed_message(checkpoint)
+    signed = wire.checkpoint_message(checkpoint)
     if not roster.keys_of(signer).verifier.verify(checkpoint.signature, signed):
         raise CheckpointBroken("the signature of a checkpoint is wrong")
     return body

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from encrypted_records.errors import LogBroken, Malformed, StaleDefinition
 from encrypted_records.model.ciphertext_lengths import is_class
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_history import DefinitionHistory, NotFollowing
+from encrypted_records.model.definition_changes import DefinitionHistory, NotFollowing
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.records import CommitBody
 

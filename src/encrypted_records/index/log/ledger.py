@@ -51,8 +51,7 @@ from encrypted_records.index.log.standing import (
 )
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_history import DefinitionHistory
-from encrypted_records.model.packed_rows import PackedRowBatch
+from encrypted_records.model.definition_changes import DefinitionHistory
 from encrypted_records.model.records import (
     CommitBody,
     CommitUpload,
@@ -61,6 +60,7 @@ from encrypted_records.model.records import (
     KilledRows,
     LogEntry,
     ManifestDelta,
+    PackedRowBatch,
     Page,
     RowRef,
     Segment,

@@ -21,7 +21,7 @@ from encrypted_records.index.log.order import Begun, OrderState
 from encrypted_records.index.log.past import Past, Resealed
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.ciphertext_lengths import LeastClass
-from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.definition_changes import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.records import Group, Segment, SegmentHeader
 

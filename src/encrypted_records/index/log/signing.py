@@ -19,9 +19,9 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Closed, LogBroken
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
-from encrypted_records.model.openings import require_shown
 from encrypted_records.model.records import Commit, CommitBody
 from encrypted_records.model.roster import NO_DIGEST
+from encrypted_records.model.signatures import require_shown
 
 NO_MEMBER = bytes(16)
 

@@ -20,7 +20,7 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import NotFound
 from encrypted_records.index.ordinals import Ordinals, ordinals
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.definition_changes import DefinitionHistory
 from encrypted_records.model.records import Group, RowRef, Segment, SegmentHeader
 
 Positions = NDArray[np.int64]

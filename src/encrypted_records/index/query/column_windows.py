@@ -33,8 +33,8 @@ from encrypted_records.index.query.row_lookups import read_rows
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import Window, read_column, sample_column
+from encrypted_records.model.definition import column_spec
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.word_columns import column_spec
 
 #: Up to this share of a segment's rows, a column without keys is looked up page by page.
 _FEW = 1 / 64

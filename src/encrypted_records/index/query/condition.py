@@ -54,7 +54,7 @@ from encrypted_records.model.predicates import (
     Predicate,
     values_of,
 )
-from encrypted_records.model.text_tests import TextTest
+from encrypted_records.model.texts import TextTest
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from encrypted_records.index.segments.reading import (
     read_column,
 )
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.joins import refuse_join
+from encrypted_records.model.predicates import refuse_join
 
 #: Bytes of the values of one semi-join.
 MOST_BYTES = 512 << 20

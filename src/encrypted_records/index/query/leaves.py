@@ -53,9 +53,8 @@ from encrypted_records.index.segments.reading import (
     read_pages,
 )
 from encrypted_records.index.segments.zones import Zone
-from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.text_tests import TextTest
-from encrypted_records.model.word_columns import words_spec
+from encrypted_records.model.definition import FieldSpec, words_spec
+from encrypted_records.model.texts import TextTest
 
 
 @dataclass(frozen=True, slots=True)

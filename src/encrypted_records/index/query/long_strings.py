@@ -19,7 +19,7 @@ from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
 from encrypted_records.crypto.keys import TailKey
 from encrypted_records.errors import DoesNotOpen, InvalidQuery
 from encrypted_records.index.columns.column import Keys
-from encrypted_records.model.normalization import comparable
+from encrypted_records.model.texts import comparable
 
 #: Records that may be opened to decide the order of long strings, or to show them.
 MAX_OPENED = 10_000

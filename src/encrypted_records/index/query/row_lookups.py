@@ -48,7 +48,7 @@ from encrypted_records.index.segments.reading import (
     fill_up,
     read_pages,
 )
-from encrypted_records.model.word_columns import column_spec
+from encrypted_records.model.definition import column_spec
 
 #: Of so many rows it takes longer to find those of one value than to keep the value of each.
 _FEW = 64

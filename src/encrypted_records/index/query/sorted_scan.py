@@ -29,9 +29,9 @@ from encrypted_records.index.columns.dictionary import PartialDictionary, build_
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, finder, ordinals
 from encrypted_records.index.segments.loaded import OpenedSegment
+from encrypted_records.model.definition import column_spec
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.queries import SortKey
-from encrypted_records.model.word_columns import column_spec
 
 
 @dataclass(frozen=True, slots=True)

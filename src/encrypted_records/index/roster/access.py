@@ -5,7 +5,7 @@ from __future__ import annotations
 from encrypted_records.errors import NotAllowed, SchemaUnsigned
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.openings import require_shown
+from encrypted_records.model.signatures import require_shown
 from encrypted_records.rules.roster_state import Member
 
 

@@ -6,7 +6,7 @@ was signed by a member with the right to do so at that point. The state at earli
 known, because commits and grants name the entry that their makers had read.
 
 Only the signed bytes decide whether an entry is valid. Names are signed as commitments, and a name
-without an opening is :class:`encrypted_records.model.openings.Withheld`; nothing else depends on
+without an opening is :class:`encrypted_records.model.signatures.Withheld`; nothing else depends on
 it.
 """
 

@@ -39,7 +39,7 @@ from encrypted_records.index.segments.headers import (
 )
 from encrypted_records.index.segments.mini import Built, build_mini
 from encrypted_records.model.ciphertext_lengths import class_step, padded_length
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, column_spec
 from encrypted_records.model.digests import page_digest, segment_digest
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import (
@@ -49,7 +49,6 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.model.word_columns import column_spec
 
 #: Up to this many rows nothing is compressed, and sizes depend on their number and types alone.
 MAX_PLAIN_RECORDS = 1 << 16
@@ -133,7 +132,7 @@ class _Place(NamedTuple):
 
 
 class Builder:
-    """Takes each column of the definition (:mod:`~encrypted_records.model.word_columns`), in its
+    """Takes each column of the definition (:mod:`~encrypted_records.model.definition`), in its
     order, then gives the segment.
 
     Its form is the one that its number of rows and the room of its columns of words ask for.

@@ -15,10 +15,9 @@ from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen, Unsupported
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, words_spec
 from encrypted_records.model.digests import DIGEST
 from encrypted_records.model.records import Segment, SegmentHeader
-from encrypted_records.model.word_columns import words_spec
 
 _NUMBER = np.dtype(">u4")
 #: A column that has each of its rows once, and one of words. Numbers are never reused.

@@ -26,8 +26,8 @@ from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.paged_column import PagedColumn
+from encrypted_records.model.definition import column_spec
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.word_columns import column_spec
 
 
 class LoadedSegment(PagedSegment):

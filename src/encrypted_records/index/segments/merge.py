@@ -45,9 +45,8 @@ from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.mini import Built, MiniSegment
 from encrypted_records.index.segments.paged import MergeInput, PagedSegment
 from encrypted_records.index.segments.paged_column import check_order
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, column_spec, columns_of
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.word_columns import column_spec, columns_of
 
 #: Gives a sealed data page of an input, by the segment's uid and the page's number.
 ReadPage = Callable[[bytes, int], bytes]

@@ -37,11 +37,15 @@ from encrypted_records.index.segments.headers import (
     seal_header,
 )
 from encrypted_records.model.ciphertext_lengths import SEAL_VERSION, TAG_BYTES
-from encrypted_records.model.definition import SchemaDefinition, length_prefixed
+from encrypted_records.model.definition import (
+    SchemaDefinition,
+    column_spec,
+    length_prefixed,
+    same_column,
+)
 from encrypted_records.model.digests import page_digest, segment_digest
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import MAX_MINI_RECORDS, Page, Segment, SegmentHeader
-from encrypted_records.model.word_columns import column_spec, same_column
 
 _SEALED_OVERHEAD = len(bytes((SEAL_VERSION,))) + TAG_BYTES
 

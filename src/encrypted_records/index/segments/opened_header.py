@@ -25,9 +25,8 @@ from encrypted_records.index.segments.headers import (
     open_header,
 )
 from encrypted_records.index.segments.zones import Zone, decode_zone
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, same_column
 from encrypted_records.model.records import Segment, SegmentHeader
-from encrypted_records.model.word_columns import same_column
 
 #: What the specs, zones, keys and page numbers of one column take, beside their bytes.
 _COLUMN_BYTES = 20 * OBJECT_BYTES

@@ -30,9 +30,8 @@ from encrypted_records.index.segments.headers import PagedHeader
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader, PageRole
 from encrypted_records.index.segments.zones import Zone, decode_zone, encode_zone
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, column_spec
 from encrypted_records.model.records import Segment
-from encrypted_records.model.word_columns import column_spec
 
 
 class PagedSegment:

@@ -29,8 +29,8 @@ from encrypted_records.index.columns.texts import Mask
 from encrypted_records.index.ordinals import Ordinals, finder
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
+from encrypted_records.model.definition import column_spec
 from encrypted_records.model.records import PAGE_BYTES
-from encrypted_records.model.word_columns import column_spec
 
 T = TypeVar("T")
 #: Work that yields the numbers of pages to put into one segment.

@@ -29,10 +29,9 @@ from encrypted_records.index.segments.builder import (
     Shell,
 )
 from encrypted_records.index.segments.contents import Contents
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, column_spec, columns_of
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import Group
-from encrypted_records.model.word_columns import column_spec, columns_of
 
 #: A run: how many rows have a value, and its blocks as bytes.
 Blocks = tuple[int, list[bytes]]

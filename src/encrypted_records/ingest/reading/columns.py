@@ -11,7 +11,7 @@ import msgspec
 
 from encrypted_records.ingest.reading import values
 from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, moment_type
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 
 #: How many different values are tried first. A form that one of them refutes is not tried on all.
 _FIRST = 1_000
@@ -175,14 +175,14 @@ def _forms(filled: Sequence[str]) -> list[values.NumberForm]:
 
 def _has_room(filled: Sequence[str], form: values.NumberForm) -> bool:
     """Whether one field takes the longest whole part and the most decimals together."""
-    if 2 * max(map(len, filled)) <= proposals.MAX_DIGITS:
+    if 2 * max(map(len, filled)) <= field_types.MAX_DIGITS:
         return True
     read = values.number_reader(form)
     digits = decimals = 0
     for cell in filled:
         before, _, behind = (read(cell) or "").lstrip("-0").partition(".")
         digits, decimals = max(digits, len(before)), max(decimals, len(behind.rstrip("0")))
-    return max(digits, 1) + decimals <= proposals.MAX_DIGITS
+    return max(digits, 1) + decimals <= field_types.MAX_DIGITS
 
 
 def _are_digits(filled: Sequence[str]) -> bool:

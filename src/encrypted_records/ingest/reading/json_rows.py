@@ -12,7 +12,7 @@ from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser, layout_of
 from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.dialect import ParsedRow
-from encrypted_records.model import json_text, record_form, strict_json
+from encrypted_records.model import record_formats, strict_json
 from encrypted_records.model.definition import MAX_FIELDS
 
 #: Objects within objects.
@@ -190,7 +190,7 @@ def flatten(item: Any) -> ObjectCells:
     lists: set[str] = set()
     if not isinstance(item, Mapping):
         return ObjectCells({}, frozenset(), frozenset(), "expected an object")
-    if record_form.is_exported(item):
+    if record_formats.is_exported_record(item):
         item = item["data"]
     flaw = _flatten(item, "", 0, (cells, texts, lists))
     return ObjectCells(cells, frozenset(texts), frozenset(lists), flaw)
@@ -215,7 +215,7 @@ def _flatten(item: Mapping[str, Any], before: str, depth: int, into: _Into) -> s
             continue
         if isinstance(value, list | Mapping):
             lists.add(name)
-            cells[name] = json_text.encode(value).decode()
+            cells[name] = strict_json.encode(value).decode()
         elif isinstance(value, bool):
             cells[name] = "true" if value else "false"
         elif isinstance(value, str):

@@ -9,9 +9,9 @@ from typing import Any
 
 from encrypted_records.ingest.reading.detect import Detection
 from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, reader_of
-from encrypted_records.model import proposals
+from encrypted_records.model import field_types
 from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL
-from encrypted_records.model.field_types.formatted import BOOLEAN
+from encrypted_records.model.field_types.plain import BOOLEAN
 
 _EXAMPLES = 2
 #: Texts of a field that are told of, where they are no more.
@@ -65,7 +65,7 @@ def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], l
                 not absent and len(stored) == sum(stored.values()),
             )
         )
-    return proposals.definition(properties, []), reports
+    return field_types.propose_definition(properties, []), reports
 
 
 def _look(
@@ -123,7 +123,7 @@ def _field(
             return LOCAL.propose(), LOCAL.said, "no time zone: local times"
     longest = max((len(text.encode("utf-8", "replace")) for text in stored), default=0)
     zeros = any(text[:1] == "0" and text[1:2].isdigit() for text in stored)
-    return proposals.text(longest), "text", "leading zeros are kept" if zeros else None
+    return field_types.propose_text(longest), "text", "leading zeros are kept" if zeros else None
 
 
 def _number(
@@ -133,14 +133,14 @@ def _number(
     digits = max((number.adjusted() + 1 for number in numbers), default=1)
     decimals = max((_decimals(number) for number in numbers), default=0)
     points = any("." in text for text in stored)
-    field: dict[str, Any] | None = proposals.whole_number()
-    if points or proposals.is_amount(column.name or ""):
-        field = proposals.decimal_number(digits, decimals)
+    field: dict[str, Any] | None = field_types.propose_whole_number()
+    if points or field_types.is_amount(column.name or ""):
+        field = field_types.propose_decimal(digits, decimals)
     assert field is not None  # columns of too many digits are text
     if tight and numbers:
         low, high = min(numbers), max(numbers)
-        least = -proposals.headroom(-low) if low < 0 else 0
-        most = proposals.headroom(high) if high > 0 else 0
+        least = -field_types.headroom(-low) if low < 0 else 0
+        most = field_types.headroom(high) if high > 0 else 0
         field["minimum"] = max(least, field["minimum"])
         field["maximum"] = min(most, field["maximum"])
     if "precision" not in field:

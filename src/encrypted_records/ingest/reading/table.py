@@ -11,9 +11,9 @@ from itertools import takewhile
 
 from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.dialect import ParsedRow
-from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.record_formats import LEFT_OUT, SCHEMA_ENTRY
+from encrypted_records.model.texts import normalized
 
 _FILLED = 0.6
 _LONG = 12

@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from encrypted_records.model.proposals import MAX_DIGITS
+from encrypted_records.model.field_types import MAX_DIGITS
 
 #: A cell -> its canonical text; None where it does not read so.
 Reader = Callable[[str], str | None]

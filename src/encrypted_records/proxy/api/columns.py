@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidQuery, NotInstalled
-from encrypted_records.model import csv_text
+from encrypted_records.model import record_formats
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.records import PlainRecord
@@ -152,7 +152,7 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[
     def line(record: PlainRecord) -> bytes:
         return json_line(record_json(record, schema, exported.definition, exported.fields))
 
-    columns = csv_text.CsvColumns.of(names, exported.definition.required, safe=form.safe)
+    columns = record_formats.CsvColumns.of(names, exported.definition.required, safe=form.safe)
     if form.csv:
         yield columns.header(to_text(schema) if form.names_schema else None)
     async with aclosing(exported.batches) as batches:

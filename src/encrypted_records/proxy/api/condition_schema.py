@@ -14,9 +14,8 @@ from encrypted_records.model.aggregations import (
     MAX_PERCENTILES,
     MEASURES,
 )
-from encrypted_records.model.condition_parser import MAX_IN_VALUES, OPERATORS
 from encrypted_records.model.field_types.calendar import PERIODS
-from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS
+from encrypted_records.model.queries import FOLDING, MAX_IN_VALUES, MOST_EDITS, OPERATORS
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
     PARTS,

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_text, to_text
 from encrypted_records.proxy.admission import NOBODY, Applicant, GivenProof, wrong_code, wrong_proof
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -155,7 +155,7 @@ async def add_device(request: Request) -> Response:
     user, device = applicant.caller.user, applicant.device
     if device is None:
         raise InvalidQuery(
-            f"this registers the device of the header {device_secret.DEVICE_HEADER}, which"
+            f"this registers the device of the header {credentials.DEVICE_HEADER}, which"
             " is missing",
             hint="ers device add sends this header; to have a device created, send create",
         )
@@ -249,7 +249,7 @@ async def _way_in(services: Services, applicant: Applicant, asked: _DeviceReques
 async def _create(request: Request, services: Services, asked: _DeviceRequest) -> Response:
     """A further device, made here; a keyring too, where its user has none yet."""
     holder = await services.proofs.demand(request, asked.proof)
-    device = device_secret.generate()
+    device = credentials.generate_device_secret()
     user = holder.user
     if not await runtime.in_thread(services.keyrings.has, user):
         newcomer = Holder(user, holder.auth, None, holder.newcomer or device, holder.address)

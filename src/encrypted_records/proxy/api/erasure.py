@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from encrypted_records.client.erasure import ErasureProgress
 from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model.definition import Retention
 from encrypted_records.model.ids import reference
-from encrypted_records.model.retention import Retention
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,

@@ -25,8 +25,7 @@ from starlette.websockets import WebSocket
 
 from encrypted_records.client import journal
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, BadInput, Flaw, NotFound
-from encrypted_records.model import api_token
-from encrypted_records.model.device_secret import ANSWER_HEADER
+from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.forwarded import FORWARDED, Forwarded, has_form, methods_of
 from encrypted_records.model.ids import (
     ID_BYTES,
@@ -156,7 +155,7 @@ async def _sign(
         refused.close()
     if b'"code":"through_a_proxy"' not in begin.replace(b" ", b""):
         return await _ask(request, target, body)
-    require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
+    require_writing(api_token_of(request.headers.get("authorization", "")))
     signed = await sign_change(request, path, body)
     # The API has compared the ETag before it refused. By now its names are those of the entry.
     upstream = await _ask(request, target, body, matching=False)
@@ -170,7 +169,7 @@ async def _sign(
 
 async def _define(request: Request, path: str, target: str, body: bytes) -> aiohttp.ClientResponse:
     # The commit is this proxy's own, and is not made for a token that the API would refuse.
-    require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
+    require_writing(api_token_of(request.headers.get("authorization", "")))
     had_log = await _commit_definition(request, path, body)
     upstream = await _ask(request, target, body)
     if had_log or upstream.status != HTTPStatus.CONFLICT:

@@ -31,8 +31,13 @@ from encrypted_records.http import problem
 from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.listening.serving import go_on_with
-from encrypted_records.model.charsets import Charset, charset_of, require_utf8
-from encrypted_records.model.media_types import MEDIA_TYPES, Format
+from encrypted_records.model.record_formats import (
+    MEDIA_TYPES,
+    Charset,
+    Format,
+    charset_of,
+    require_utf8,
+)
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,

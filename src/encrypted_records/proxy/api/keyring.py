@@ -40,7 +40,7 @@ from encrypted_records.errors import (
     Unavailable,
     Unsupported,
 )
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.admission import NOBODY, Applicant, GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -502,7 +502,7 @@ async def unlock_keyring(request: Request) -> Response:
     if not await runtime.in_thread(services.keyrings.is_own, user):
         keyring = await existing(services, await services.holder(request))
         return answer(await runtime.in_thread(keyring_json, services, user, keyring))
-    device = applicant.device or device_secret.generate()
+    device = applicant.device or credentials.generate_device_secret()
     keyring = await deriving(
         services.keyrings.unlock, user, passphrase, device=device.id, counted=applicant.counted
     )

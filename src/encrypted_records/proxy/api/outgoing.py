@@ -20,10 +20,10 @@ from encrypted_records import runtime
 from encrypted_records.client.transport import forwarded_for
 from encrypted_records.errors import BadInput, Flaw, InvalidQuery, Malformed, TooLarge, Unsupported
 from encrypted_records.model import strict_json
-from encrypted_records.model.charsets import charset_of, require_utf8
-from encrypted_records.model.device_secret import without_device
+from encrypted_records.model.credentials import without_device
 from encrypted_records.model.forwarded import SIGNED, Forwarded
 from encrypted_records.model.ids import from_reference, reference, slug_in
+from encrypted_records.model.record_formats import charset_of, require_utf8
 from encrypted_records.proxy.api.token_uses import is_service_string
 from encrypted_records.proxy.auth import (
     RequestCredentials,

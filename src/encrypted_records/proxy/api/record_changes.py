@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.model import record_form
+from encrypted_records.model import record_formats
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -161,9 +161,9 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
     flaws = [
         Flaw("unknown_member", detail, f"/{escape_pointer(name)}")
         for name in body
-        if name not in record_form.MEMBERS
+        if name not in record_formats.RECORD_MEMBERS
     ]
-    wrong = record_form.misplaced(body, to_text(record_id))
+    wrong = record_formats.misplaced_members(body, to_text(record_id))
     flaws += [Flaw("read_only", what, f"/{name}") for name, what in wrong]
     if flaws:
         raise InvalidRecords(

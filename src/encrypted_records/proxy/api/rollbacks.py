@@ -13,8 +13,8 @@ from starlette.responses import Response
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import to_text
-from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import EntryBody
+from encrypted_records.model.signatures import Withheld
 from encrypted_records.proxy.admission import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery
 from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.model.ids import reference
-from encrypted_records.model.json_text import encode
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.roster import Placement
+from encrypted_records.model.strict_json import encode
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer
 from encrypted_records.proxy.api.json_schema import (

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.index.log.order import LogHead
-from encrypted_records.model import csv_text
+from encrypted_records.model import record_formats
 from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
 from encrypted_records.proxy.admission import GivenProof
@@ -222,7 +222,7 @@ async def salvage_records(request: Request) -> Response:
 
 async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:
     # A row that the log does not prove may lack a required field.
-    columns = csv_text.CsvColumns.of(tuple(salvaged.definition.fields), (), safe=form.safe)
+    columns = record_formats.CsvColumns.of(tuple(salvaged.definition.fields), (), safe=form.safe)
     if form.csv:
         yield columns.header(to_text(schema) if form.names_schema else None)
     async for batch in salvaged.batches:

@@ -18,8 +18,7 @@ from encrypted_records.errors import InvalidQuery, Unsupported
 from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.ingest.charsets import to_utf8
 from encrypted_records.ingest.infer import Wishes
-from encrypted_records.model.charsets import charset_of, require_utf8
-from encrypted_records.model.media_types import MEDIA_TYPES, Format
+from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,

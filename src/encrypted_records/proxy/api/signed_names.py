@@ -24,7 +24,7 @@ from starlette.requests import Request
 
 from encrypted_records.client.rosters import DatasetResource, ListedSchema
 from encrypted_records.errors import BadInput, ErsError, Malformed, NotAllowed, NotAuthenticated
-from encrypted_records.model import api_token, ids
+from encrypted_records.model import credentials, ids
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import SIGNED
 from encrypted_records.model.ids import from_path
@@ -110,7 +110,7 @@ async def free_name(request: Request, path: str) -> None:
     services = services_of(request)
     sharing, resource = services.sharing, from_path(path.split("/")[3])
     try:
-        require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
+        require_writing(credentials.api_token_of(request.headers.get("authorization", "")))
         holder = await services.holder(request)
         if path.split("/")[2] == "schemas":
             view = await sharing.finder.of_schema(holder, resource)

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from encrypted_records.errors import NotAllowed
-from encrypted_records.model import api_token, service_key
+from encrypted_records.model import credentials
 from encrypted_records.proxy.auth import SAFE_METHODS
 from encrypted_records.proxy.mirrored import Mirrored
 
@@ -127,7 +127,7 @@ def refuse_beyond(scope: Scope, path: str) -> None:
         NotAllowed: ``token_limited``.
     """
     shown = Headers(scope=scope).get("authorization", "")
-    token, of_service = api_token.of_authorization(shown), is_service_string(shown)
+    token, of_service = credentials.api_token_of(shown), is_service_string(shown)
     if token is None and not of_service:
         return
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -146,10 +146,10 @@ def is_service_string(authorization: str) -> bool:
     """Whether an Authorization value is a service's string, which may do what a token may that
     writes; what it reaches, the roster says."""
     scheme, _, shown = authorization.strip().partition(" ")
-    return scheme.lower() == "bearer" and service_key.looks_like_one(shown)
+    return scheme.lower() == "bearer" and credentials.looks_like_service_key(shown)
 
 
-def require_writing(token: api_token.BearerToken | None) -> None:
+def require_writing(token: credentials.BearerToken | None) -> None:
     """
     Raises:
         NotAllowed: ``token_limited``; the token only reads.

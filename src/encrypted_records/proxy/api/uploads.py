@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, VersionRefused
 from encrypted_records.model.ids import from_path, to_text
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import (
     METADATA,

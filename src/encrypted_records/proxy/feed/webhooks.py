@@ -35,7 +35,7 @@ from encrypted_records.errors import (
     Refused,
     Unavailable,
 )
-from encrypted_records.model import api_token
+from encrypted_records.model import credentials
 from encrypted_records.model.ids import new_id, reference, to_text
 from encrypted_records.proxy.feed.cursor import parse_cursor
 from encrypted_records.proxy.feed.feed import Feed
@@ -71,7 +71,7 @@ _NO_MORE = 410
 
 class Readmit(Protocol):
     async def __call__(
-        self, user: bytes, token: api_token.BearerToken, device: str | None
+        self, user: bytes, token: credentials.BearerToken, device: str | None
     ) -> Holder:
         """The same as :meth:`Admission.readmit`."""
 
@@ -229,7 +229,7 @@ class Webhooks:
         Raises:
             BadInput: it is not one, or writes, or is another's.
         """
-        token = api_token.parse(text)
+        token = credentials.parse_api_token(text)
         if token is None or token.writes:
             raise _wrong_token("expected a read-only API token")
         return await self._readmit(holder.user, token, holder.device)
@@ -277,7 +277,7 @@ class Webhooks:
         locked = Holder.of_accepted_work(webhook.user)
         keyring = await runtime.in_thread(self._keyrings.of, locked)
         target = webhook.open(keyring)
-        token = api_token.parse(target.token)
+        token = credentials.parse_api_token(target.token)
         assert token is not None, "it was one when it was sealed"
         reader = await self._readmit(webhook.user, token, target.device)
         newest = watch.newest

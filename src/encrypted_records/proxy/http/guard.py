@@ -34,7 +34,7 @@ from encrypted_records.http import problem
 from encrypted_records.listening.binding import names_of, same_machine
 from encrypted_records.listening.connections import STOPPED
 from encrypted_records.metrics import Requests
-from encrypted_records.model.device_secret import INLINE_HEADER
+from encrypted_records.model.credentials import INLINE_HEADER
 from encrypted_records.proxy.auth import SAFE_METHODS
 from encrypted_records.proxy.http.messages import problem_answer
 

@@ -30,11 +30,10 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.http import problem
-from encrypted_records.model import json_text, strict_json
-from encrypted_records.model.charsets import charset_of, require_utf8
+from encrypted_records.model import strict_json
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference, to_text
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format, charset_of, require_utf8
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.auth import credentials_of
 from encrypted_records.proxy.process.offload import LONG_BYTES, Sent, aside, by_size
@@ -183,7 +182,7 @@ CHALLENGES = (
 def answer(content: Any, status: int = 200) -> Response:
     """``content`` as JSON; a Decimal becomes a number with all its decimals."""
     return Response(
-        json_text.encode(content),
+        strict_json.encode(content),
         status,
         headers=_HEADERS,
         media_type="application/json",
@@ -211,7 +210,7 @@ def record_json(
 
 def to_json(content: Any) -> bytes:
     """JSON as :func:`answer` writes it."""
-    return json_text.encode(content)
+    return strict_json.encode(content)
 
 
 async def records_answer(
@@ -290,7 +289,7 @@ def record_answer(
 
 def problem_answer(document: dict[str, Any], retry_after: int | None = None) -> Response:
     response = Response(
-        json_text.encode(document),
+        strict_json.encode(document),
         document["status"],
         headers=_HEADERS,
         media_type=problem.MEDIA_TYPE,
@@ -431,4 +430,4 @@ class Download(StreamingResponse):
 
 
 def json_line(content: Any) -> bytes:
-    return json_text.encode(content) + b"\n"
+    return strict_json.encode(content) + b"\n"

@@ -31,8 +31,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from encrypted_records import runtime
-from encrypted_records.model import device_secret
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import credentials
+from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import plain
@@ -115,7 +115,7 @@ def _cookie_line(name: str, value: str, seconds: int | None, *, secure: bool) ->
 #: In a scope: the path that was taken off, such as ``/~abcdefghijklmnop``.
 SCOPE_AT = "ers.at"
 KEPT_SECONDS = 180 * 86_400
-_BELOW = re.compile(rf"/~([a-z2-7]{{{device_secret.PAGE_CHARACTERS}}})(/.*)?", re.DOTALL)
+_BELOW = re.compile(rf"/~([a-z2-7]{{{credentials.PAGE_CHARACTERS}}})(/.*)?", re.DOTALL)
 _MADE_BY_DJANGO = re.compile(r"[A-Za-z0-9]{0,64}")
 
 
@@ -190,7 +190,7 @@ class PagePaths:
         for value in _cookies_named(connection, self._name):
             secret, _, rest = value.partition(".")
             session, dot, csrf = rest.partition(".")
-            device = device_secret.parse(secret)
+            device = credentials.parse_device_secret(secret)
             if (
                 device is not None
                 and device.page == page

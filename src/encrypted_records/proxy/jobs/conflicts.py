@@ -36,8 +36,8 @@ from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference
+from encrypted_records.model.predicates import greatest_classes
 from encrypted_records.model.records import MAX_KILLED, RowRef
-from encrypted_records.model.unique import greatest_classes
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.job_keys import JobKeys, Numbers, SetCodes

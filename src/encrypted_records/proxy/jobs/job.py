@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from encrypted_records.errors import ErsError, UploadedBefore, time_of
-from encrypted_records.model.charsets import Charset
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Charset, Format
 
 JobState = Literal["uploading", "processing", "completed", "failed"]
 Phase = Literal["check", "seal", "publish"]

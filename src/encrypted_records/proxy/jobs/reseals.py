@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.service import BatchJobs

@@ -21,7 +21,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Group, Segment
 from encrypted_records.proxy.disk import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from encrypted_records.crypto.format import UID_BYTES
-from encrypted_records.model.charsets import Charset
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Charset, Format
 from encrypted_records.model.records import Group
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.workers.messages import SealedPart

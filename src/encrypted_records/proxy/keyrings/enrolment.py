@@ -17,7 +17,7 @@ from dataclasses import replace
 from encrypted_records import runtime
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import Conflict, NotAllowed, NotAuthenticated, NotFound, Throttled
-from encrypted_records.model.device_secret import DOOR, DeviceSecret
+from encrypted_records.model.credentials import DOOR, DeviceSecret
 from encrypted_records.proxy.keyrings.enrolment_store import (
     AccessStore,
     DeviceRecord,

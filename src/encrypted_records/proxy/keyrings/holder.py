@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from encrypted_records.model.api_token import BearerToken
-from encrypted_records.model.device_secret import DeviceSecret
-from encrypted_records.model.service_key import ServiceKey
+from encrypted_records.model.credentials import BearerToken, DeviceSecret, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)

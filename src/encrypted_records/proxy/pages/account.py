@@ -16,8 +16,8 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotAuthenticated
-from encrypted_records.model import device_secret, ids
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model import credentials, ids
+from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.pages import second_factor
@@ -144,7 +144,7 @@ def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
         else:
             if owner is not None and owner != user:
                 device = None
-    return device or device_secret.generate()
+    return device or credentials.generate_device_secret()
 
 
 async def log_in(visit: Visit) -> Response:

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.column_heads import ColumnHead, quote_attribute
 from encrypted_records.proxy.pages.formatting import reveal, write_digits
@@ -37,7 +37,7 @@ class Links:
 def fingerprint(data: Mapping[str, Any]) -> str:
     """A short text that is another one when a record's values are others than those shown. It is
     in the page that shows them, and nowhere else."""
-    whole = json_text.encode_sorted(data)
+    whole = strict_json.encode_sorted(data)
     return hashlib.blake2b(whole, digest_size=_PRINT_BYTES).hexdigest()
 
 

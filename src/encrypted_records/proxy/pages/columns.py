@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from encrypted_records.model import csv_text
+from encrypted_records.model import record_formats
 
 #: Columns of a header; no schema has as many fields.
 MOST_COLUMNS = 1000
@@ -39,7 +39,7 @@ def heading_of(start: str) -> Heading | None:
         names = next(csv.reader(lines, strict=True), [])
     except csv.Error:
         return None
-    if names and names[-1].startswith(csv_text.SCHEMA_ENTRY):
+    if names and names[-1].startswith(record_formats.SCHEMA_ENTRY):
         names.pop()
     if not any(names) or len(names) > MOST_COLUMNS:
         return None
@@ -98,8 +98,8 @@ def chosen(form: Mapping[str, str], heading: Heading, fields: Collection[str]) -
 def header_line(fields: Sequence[str]) -> str:
     """The header of a file whose columns are of these fields, empty for those that are left out;
     with its line end."""
-    names = [name or f"{csv_text.LEFT_OUT}{number}" for number, name in enumerate(fields, 1)]
-    return csv_text.line(names).decode()
+    names = [name or f"{record_formats.LEFT_OUT}{number}" for number, name in enumerate(fields, 1)]
+    return record_formats.csv_line(names).decode()
 
 
 def with_header(text: str, heading: Heading, fields: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.errors import ErsError
-from encrypted_records.model import device_secret
+from encrypted_records.model import credentials
 from encrypted_records.proxy.pages import phrases
 from encrypted_records.proxy.pages.account import OWN_PATH
 from encrypted_records.proxy.pages.page import LET_IN, Visit, page
@@ -21,8 +21,8 @@ _CODE = re.compile(r"[0-9A-Za-z]{4}[- ]?[0-9A-Za-z]{4}")
 async def let_in(visit: Visit) -> Response:
     if visit.is_over_mirror:
         return await _let_in_over_mirror(visit)
-    device = visit.device or device_secret.generate()
-    shown = {device_secret.DEVICE_HEADER: device.text}
+    device = visit.device or credentials.generate_device_secret()
+    shown = {credentials.DEVICE_HEADER: device.text}
     back = visit.text("next") if visit.sends else visit.request.query_params.get("next", "")
     values: dict[str, Any] = {"next": back if OWN_PATH.fullmatch(back) else "", "typed": ""}
     values["access"] = (await visit.answer("GET", "/api/devices/", headers=shown)).json()
@@ -51,8 +51,8 @@ async def _let_in_over_mirror(visit: Visit) -> Response:
         values["next"] = back
     if not visit.sends:
         return visit.render("device_mirror.html", **values)
-    device = device_secret.generate()
-    shown = {device_secret.DEVICE_HEADER: device.text}
+    device = credentials.generate_device_secret()
+    shown = {credentials.DEVICE_HEADER: device.text}
     typed = visit.text("shown").strip()
     is_code = _CODE.fullmatch(typed) is not None
     sent = phrases.phrases_of(typed)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
-from encrypted_records.model import json_text, strict_json
+from encrypted_records.model import strict_json
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.schema_form import TYPES, SchemaDraft, draft_of
@@ -155,7 +155,7 @@ def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         (change["code"], change["pointer"], change.get("records")) for change in plan["changes"]
     ]
     said = (changes, plan["takes"], plan.get("old_enough", 0))
-    return f"{zlib.crc32(json_text.encode(body) + msgspec.json.encode(said)):08x}"
+    return f"{zlib.crc32(strict_json.encode(body) + msgspec.json.encode(said)):08x}"
 
 
 def _lost(schema: Mapping[str, Any], draft: SchemaDraft) -> list[str]:
@@ -189,7 +189,7 @@ async def _page(
         "types": TYPES,
         "draft": draft,
         "typed": typed,
-        "replaces": visit.text("replaces") or json_text.encode(schema["schema"]).decode(),
+        "replaces": visit.text("replaces") or strict_json.encode(schema["schema"]).decode(),
         "estimate": estimate,
         "plan": plan,
         "planned": planned,

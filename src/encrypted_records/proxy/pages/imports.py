@@ -18,7 +18,7 @@ import msgspec
 from starlette.responses import Response
 
 from encrypted_records.errors import BadInput, Conflict, ErsError
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.file_reading import (
     CHARSETS,

@@ -25,7 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from encrypted_records.errors import ApiFailed, ErsError, NotFound
 from encrypted_records.http import problem
-from encrypted_records.model import json_text, strict_json
+from encrypted_records.model import strict_json
 
 #: Keys that the routes of the page's own request have added to its scope.
 _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
@@ -198,7 +198,7 @@ class Inside:
         data = body if isinstance(body, bytes) else b""
         streams = isinstance(body, AsyncIterator)
         if body is not None and not streams and not isinstance(body, bytes):
-            data = json_text.encode(body)
+            data = strict_json.encode(body)
             sent.setdefault("content-type", "application/json")
         if not streams and (data or method not in ("GET", "HEAD")):
             sent["content-length"] = str(len(data))

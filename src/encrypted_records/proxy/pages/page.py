@@ -30,7 +30,7 @@ from encrypted_records.client.journal import Journal, PageCost
 from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
 from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
-from encrypted_records.model.device_secret import DeviceSecret
+from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import credentials_of

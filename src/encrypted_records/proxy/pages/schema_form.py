@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.errors import ErsError, Flaw, InvalidDefinition
-from encrypted_records.model import json_text, proposals, strict_json
+from encrypted_records.model import field_types, strict_json
 from encrypted_records.model.field_types import BY_NAME, FORMATS, PLAIN
 from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.strict_json import escape_pointer
@@ -78,7 +78,7 @@ class FieldRow:
     @property
     def is_bounded(self) -> bool:
         """Whether its bounds are others than those of any number."""
-        whole = str(proposals.WHOLE)
+        whole = str(field_types.WHOLE)
         return self.is_numeric and (self.minimum, self.maximum) != (f"-{whole}", whole)
 
     @property
@@ -147,21 +147,25 @@ class FieldRow:
         """Other keywords of the field, except those that contain values or have a control."""
         shown = (*_VALUES, "padTo", "x-index") if self.type == TEXT.name else _VALUES
         rest = {key: value for key, value in self.more.items() if key not in shown}
-        return json_text.encode(rest).decode() if rest else ""
+        return strict_json.encode(rest).decode() if rest else ""
 
     def take_values_out(self) -> None:
         """Leave no value in the definition; texts are padded instead of listed."""
         longest = max((len(value.encode()) for value in self.published), default=0)
         self.more = {key: value for key, value in self.more.items() if key not in _VALUES}
         if self.is_text:
-            self.more = {**proposals.text(longest), **self.more}
+            self.more = {**field_types.propose_text(longest), **self.more}
             del self.more["type"]
 
     def settle(self) -> None:
         """Give a field that has become a number the bounds and decimals of any number."""
         if self.is_numeric and not (self.minimum or self.maximum or self.precision):
             whole = not self.has_decimals
-            given = proposals.whole_number() if whole else proposals.decimal_number(1, 0) or {}
+            given = (
+                field_types.propose_whole_number()
+                if whole
+                else field_types.propose_decimal(1, 0) or {}
+            )
             self.minimum, self.maximum = str(given["minimum"]), str(given["maximum"])
             self.precision = str(given.get("precision", ""))
 
@@ -183,7 +187,7 @@ class FieldRow:
 
     @property
     def more_json(self) -> str:
-        return json_text.encode(self.more).decode()
+        return strict_json.encode(self.more).decode()
 
 
 @dataclass(slots=True)
@@ -199,12 +203,12 @@ class SchemaDraft:
 
     @property
     def rest_json(self) -> str:
-        return json_text.encode(self.rest).decode()
+        return strict_json.encode(self.rest).decode()
 
     @property
     def json(self) -> str:
         """The definition for reading: what :meth:`definition` gives, or all of it that parses."""
-        body = json_text.encode(self._definition([]))
+        body = strict_json.encode(self._definition([]))
         return msgspec.json.format(body, indent=2).decode()
 
     def definition(self) -> dict[str, Any]:

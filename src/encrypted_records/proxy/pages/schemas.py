@@ -16,7 +16,7 @@ from encrypted_records.errors import (
     PreconditionFailed,
 )
 from encrypted_records.model.field_types import BY_NAME
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions

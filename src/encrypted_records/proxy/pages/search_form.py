@@ -26,12 +26,11 @@ from encrypted_records.client.sdk.condition_language import (
 )
 from encrypted_records.client.sdk.condition_tokens import TOKENS
 from encrypted_records.errors import Flaw, InvalidQuery
-from encrypted_records.model import json_text
+from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.field_types import BY_NAME, type_in
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.queries import MAX_OFFSET, parse_query
-from encrypted_records.model.text_conditions import FOLDING
+from encrypted_records.model.predicates import Joins
+from encrypted_records.model.queries import FOLDING, MAX_OFFSET, parse_query
 
 PAGE_RECORDS = 50
 #: Filters of a question that was saved before it had expressions.
@@ -271,7 +270,7 @@ def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
         return [text]
     where, places = parse_with_places(text)
     try:
-        known = parse_definition(json_text.encode(definition))
+        known = parse_definition(strict_json.encode(definition))
         parse_query({"where": _fit(where, types)}, known, Joins())
     except InvalidQuery as error:
         if not error.flaws:

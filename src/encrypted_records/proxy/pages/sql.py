@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotAuthenticated, Overloaded, SqlError
-from encrypted_records.model import csv_text, json_text
+from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.http.messages import Download
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.services import services_of
@@ -198,7 +198,7 @@ async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Statement
 def _shown(value: Any) -> str | None:
     if value is None:
         return None
-    text = value if isinstance(value, str) else json_text.encode(value).decode()
+    text = value if isinstance(value, str) else strict_json.encode(value).decode()
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
@@ -234,10 +234,12 @@ async def _lines(
     """Lines of CSV, the header with the first of them, so that most errors come before it."""
     from encrypted_records.sql.rendering import unique_names, values_of  # noqa: PLC0415 - optional
 
-    head = csv_text.line(unique_names(column.name for column in result.columns), safe=safe)
+    head = record_formats.csv_line(
+        unique_names(column.name for column in result.columns), safe=safe
+    )
     async for batch in result.batches():
         values = zip(*map(values_of, batch.columns), strict=True)
-        lines = (csv_text.line(map(_cell, row), safe=safe) for row in values)
+        lines = (record_formats.csv_line(map(_cell, row), safe=safe) for row in values)
         yield head + b"".join(lines)
         head = b""
     if head:
@@ -246,7 +248,7 @@ async def _lines(
 
 def _cell(value: Any) -> Any:
     """A value of JSON as a cell; lists and structures are JSON."""
-    return json_text.encode(value).decode() if isinstance(value, list | dict | float) else value
+    return strict_json.encode(value).decode() if isinstance(value, list | dict | float) else value
 
 
 routes = [

@@ -27,7 +27,7 @@ from encrypted_records.errors import (
     NotFound,
     PreconditionFailed,
 )
-from encrypted_records.model import csv_text, json_text
+from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.cells import TICK, fingerprint
@@ -132,7 +132,7 @@ async def use_ticked(visit: Visit) -> Response:
         case "csv":
             return visit.download(_as_csv(records, on), f"{name}.csv")
         case "ndjson":
-            lines = b"".join(json_text.encode(record) + b"\n" for record in records)
+            lines = b"".join(strict_json.encode(record) + b"\n" for record in records)
             return visit.download(lines, f"{name}.ndjson")
     raise InvalidQuery("the page has no such button", hint="load the page again")
 
@@ -373,11 +373,11 @@ def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
     names = [name for name in on.types if name not in on.question.hidden]
     written = io.StringIO()
     writer = csv.writer(written, delimiter="\t", lineterminator="\n")
-    writer.writerow(csv_text.guard(name) for name in names)
+    writer.writerow(record_formats.guard_formula(name) for name in names)
     for record in records:
         values = [record["data"].get(name) for name in names]
         writer.writerow(
-            csv_text.guard(value) if isinstance(value, str) else words.plain(value)
+            record_formats.guard_formula(value) if isinstance(value, str) else words.plain(value)
             for value in values
         )
     return written.getvalue()
@@ -385,7 +385,7 @@ def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
 
 def _as_csv(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> bytes:
     required = on.schema["schema"].get("required", ())
-    columns = csv_text.CsvColumns.of(list(on.types), required, safe=False)
+    columns = record_formats.CsvColumns.of(list(on.types), required, safe=False)
     return columns.header() + b"".join(columns.record(record["data"]) for record in records)
 
 

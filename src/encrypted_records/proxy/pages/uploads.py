@@ -22,7 +22,7 @@ from encrypted_records.errors import (
     ReadingRefused,
     UploadedBefore,
 )
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.pages import columns
 from encrypted_records.proxy.pages.columns import Heading
 from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, is_read_whole, look

@@ -21,9 +21,9 @@ from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
 from encrypted_records.index.log.order import Begun
-from encrypted_records.model import checkpoints, ids
-from encrypted_records.model.checkpoints import MAX_CHECKPOINT_BYTES
+from encrypted_records.model import ids, wire
 from encrypted_records.model.records import ManifestDelta
+from encrypted_records.model.wire import MAX_CHECKPOINT_BYTES
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import CHECKPOINTING, Background
 from encrypted_records.proxy.schemas.log_reader import LogReader, extend
@@ -131,9 +131,9 @@ class CheckpointWriter:
             log.info("no checkpoint is written: it would be too large")
             return
         await self._api.add(state.id, made, caller.auth)
-        body = checkpoints.decode_body(made)
+        body = wire.decode_checkpoint_body(made)
         state.checkpointed = (body.version, body.key_version)
-        state.own_checkpoint = checkpoints.digest_of(made)
+        state.own_checkpoint = wire.checkpoint_digest(made)
 
     async def verify(self, caller: Holder, state: SchemaState) -> None:
         """Verify the log of ``state`` from its beginning if it began with a checkpoint, and use the

@@ -25,8 +25,8 @@ from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import ids, wire
-from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import ManifestDelta
+from encrypted_records.model.wire import Checkpoint
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.schemas.heads import Heads

@@ -23,7 +23,7 @@ from encrypted_records.index.query.column_windows import Codes, FieldValues
 from encrypted_records.model.definition import FieldSpec, Value
 from encrypted_records.model.field_types.base import text_of
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
-from encrypted_records.model.normalization import comparable
+from encrypted_records.model.texts import comparable
 
 #: Days from the first of January of the year 1, where grids begin, to that of 1970.
 _EPOCH = date(1970, 1, 1).toordinal() - 1

@@ -27,13 +27,13 @@ from encrypted_records.index.query.column_windows import (
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.query.pages import find_top
 from encrypted_records.index.segments.loaded import OpenedSegment
-from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.predicates import Predicate
+from encrypted_records.model.predicates import Joins, Predicate
 from encrypted_records.model.queries import (
     MAX_LIMIT,
+    Conditions,
     Rank,
+    invalid_query,
     parse_fields,
     parse_ranking,
     refuse_unknown,

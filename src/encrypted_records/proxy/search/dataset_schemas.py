@@ -14,7 +14,7 @@ from encrypted_records.client.api import Api, SchemaResource
 from encrypted_records.errors import ApiFailed, Malformed, SchemaUnsigned
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
-from encrypted_records.model.openings import require_shown
+from encrypted_records.model.signatures import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import read_shown
 from encrypted_records.proxy.sharing.reading import FRESH, View

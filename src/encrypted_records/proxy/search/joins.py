@@ -15,18 +15,19 @@ from encrypted_records.errors import BadInput, NotAllowed, NotFound
 from encrypted_records.index.query.cursor import joined_of
 from encrypted_records.index.query.join_values import collect_values
 from encrypted_records.index.query.members import are_alike, compare_with
-from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_reference
-from encrypted_records.model.joins import (
+from encrypted_records.model.predicates import (
     MAX_JOIN_DEPTH,
     MAX_JOINS,
+    Everything,
     Join,
     Joins,
+    Predicate,
     join_ranges,
     refuse_join,
 )
-from encrypted_records.model.predicates import Everything, Predicate
+from encrypted_records.model.queries import Conditions
 from encrypted_records.proxy.process.offload import aside, is_long
 from encrypted_records.proxy.search.context import JoinedSchema, QueryContext
 from encrypted_records.proxy.search.dataset_schemas import DatasetSchema

@@ -10,12 +10,10 @@ from typing import Any
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.counting import count_all
-from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.predicates import Not, NumberRange, Predicate, TextRange
-from encrypted_records.model.text_conditions import FOLDING
+from encrypted_records.model.predicates import Joins, Not, NumberRange, Predicate, TextRange
+from encrypted_records.model.queries import FOLDING, Conditions
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body

@@ -18,8 +18,8 @@ from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import BadInput, Conflict, NotFound
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
+from encrypted_records.model.credentials import SERVICE_KEY_BYTES, ServiceKey
 from encrypted_records.model.roster import MemberStanding, Share
-from encrypted_records.model.service_key import KEY_BYTES, ServiceKey
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.changes import RosterChanges
 from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
@@ -266,7 +266,7 @@ class ServiceMaking:
             ErsError: as :meth:`RosterChanges.change`. Without its entry a service reaches nothing.
         """
         await self._changes.change(holder, organization, _require_owner)
-        secret = runtime.random_bytes(KEY_BYTES)
+        secret = runtime.random_bytes(SERVICE_KEY_BYTES)
         root = RootKey(secret)
         service = root.service_id
         digest = hashlib.sha256(root.token(service)).hexdigest()

@@ -26,7 +26,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
-from encrypted_records.model.openings import Withheld, require_shown
+from encrypted_records.model.signatures import Withheld, require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.reading import RosterReader, hidden_roster
 

@@ -37,7 +37,7 @@ from encrypted_records.errors import (
 from encrypted_records.ingest.filetypes import SHORTEST, check_start
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES
 from encrypted_records.model import ids
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.secrets import FileNote

@@ -22,9 +22,8 @@ import msgspec
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import spooling
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.model import charsets
-from encrypted_records.model.charsets import Charset
-from encrypted_records.model.media_types import Format
+from encrypted_records.model import record_formats
+from encrypted_records.model.record_formats import Charset, Format
 from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.uploads.tus.headers import Kind
 from encrypted_records.proxy.uploads.tus.protocol import UploadStatus
@@ -219,7 +218,7 @@ def charset_of(metadata: Mapping[str, bytes]) -> Charset | None:
     """
     declared = metadata.get("charset", b"").decode(errors="replace")
     kind = metadata.get("filetype", b"").decode(errors="replace")
-    return charsets.charset_of(f"{kind}; charset={declared}" if declared else kind)
+    return record_formats.charset_of(f"{kind}; charset={declared}" if declared else kind)
 
 
 def format_of(metadata: Mapping[str, bytes]) -> Format | None:

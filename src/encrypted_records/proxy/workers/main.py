@@ -30,7 +30,7 @@ from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Page, Part, PartUpload, Segment, SegmentHeader
 from encrypted_records.proxy.process.secrecy import harden
 from encrypted_records.proxy.workers import messages, pipe

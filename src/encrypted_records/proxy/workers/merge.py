@@ -20,7 +20,7 @@ from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.paged import MergeInput, PagedSegment
-from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.definition_changes import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_page
 from encrypted_records.model.records import Page, PageRef, Segment, SegmentHeader

@@ -12,8 +12,7 @@ import msgspec
 
 from encrypted_records.errors import BY_CODE, ErsError, Flaw
 from encrypted_records.ingest.infer import Wishes
-from encrypted_records.model.charsets import Charset
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Charset, Format
 from encrypted_records.model.records import Group, Page, PageRef, Segment, SegmentHeader
 
 LENGTH_BYTES = 4

@@ -31,6 +31,8 @@ from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Valu
 from encrypted_records.model.definition_changes import convert
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_rows
+from encrypted_records.model.field_types.base import ValueRefused
+from encrypted_records.model.predicates import greatest_classes
 from encrypted_records.model.records import (
     Group,
     KilledRows,
@@ -44,8 +46,6 @@ from encrypted_records.model.records import (
     SegmentHeader,
     StoredRow,
 )
-from encrypted_records.model.rules import ValueRefused
-from encrypted_records.model.unique import greatest_classes
 from encrypted_records.proxy.workers import messages, pipe
 from encrypted_records.proxy.workers.page_spool import SpooledContents
 

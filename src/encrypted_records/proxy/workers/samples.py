@@ -19,7 +19,7 @@ from encrypted_records.ingest.reading.said import NOTHING, detect_as, notes_on_u
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.workers.messages import DetectTask
 
 

@@ -22,7 +22,7 @@ from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
-from encrypted_records.model.media_types import Format
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import messages
 

@@ -39,8 +39,8 @@ from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import SealedCommit, seal
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
+from encrypted_records.model.predicates import UniqueKey, keys_of
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.model.unique import UniqueKey, keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.coalescing import Gathering, Waiting, WaitingLine
 from encrypted_records.proxy.process.offload import by_size

@@ -28,7 +28,6 @@ from encrypted_records.index.query.global_dictionary import (
     build_global_dictionary,
 )
 from encrypted_records.index.query.records import BATCH
-from encrypted_records.model.condition_parser import MAX_COMPARISONS
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.definition_changes import (
     Cost,
@@ -36,10 +35,10 @@ from encrypted_records.model.definition_changes import (
     convert,
     find_added_sets,
 )
-from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.field_types.base import KeyKind, ValueRefused
 from encrypted_records.model.predicates import Everything
+from encrypted_records.model.queries import MAX_COMPARISONS
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.model.rules import ValueRefused
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.context import QueryContext
 

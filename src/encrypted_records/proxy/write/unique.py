@@ -14,9 +14,9 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, DoesNotOpen, Flaw, NotFound
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference
+from encrypted_records.model.predicates import UniqueKey, find, keys_of
 from encrypted_records.model.records import Group, PlainRecord, RowRef
 from encrypted_records.model.strict_json import escape_pointer
-from encrypted_records.model.unique import UniqueKey, find, keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext

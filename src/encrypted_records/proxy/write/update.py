@@ -31,14 +31,11 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.ingest.seal import seal
 from encrypted_records.ingest.validate import validate
-from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import to_text
-from encrypted_records.model.joins import Joins
-from encrypted_records.model.predicates import Predicate
-from encrypted_records.model.queries import refuse_unknown
+from encrypted_records.model.predicates import Joins, Predicate, keys_of
+from encrypted_records.model.queries import Conditions, refuse_unknown
 from encrypted_records.model.records import PlainRecord, RowRef
-from encrypted_records.model.unique import keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import Run
 from encrypted_records.proxy.schemas.state import SchemaState

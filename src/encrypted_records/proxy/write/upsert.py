@@ -18,8 +18,8 @@ from encrypted_records.ingest.seal import seal
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.predicates import UniqueKey, greatest_classes, keys_of
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.model.unique import UniqueKey, greatest_classes, keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import Run, by_size
 from encrypted_records.proxy.schemas.state import SchemaState

@@ -26,7 +26,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from encrypted_records.errors import Conflict, NotAllowed, NotAuthenticated
-from encrypted_records.model import api_token
+from encrypted_records.model import credentials
 from encrypted_records.server.accounts.models import ApiToken, User
 from encrypted_records.server.gateway.admission import SENDER
 
@@ -81,7 +81,7 @@ def create(
         Conflict: ``too_many_tokens``.
         NotAuthenticated: the password was changed, or the account shut, at this moment.
     """
-    made = api_token.generate(writes=writes)
+    made = credentials.generate_api_token(writes=writes)
     with transaction.atomic():
         # As a login begins: either a change of password sees this token, or this sees that change.
         same = User.objects.select_for_update().filter(
@@ -113,7 +113,7 @@ def find(text: str) -> ApiToken | None:
     Raises:
         NotAuthenticated: it has the form of a token, and may not be used.
     """
-    shown = api_token.parse(text)
+    shown = credentials.parse_api_token(text)
     if shown is None:
         return None
     token = ApiToken.objects.select_related("user").filter(digest=shown.digest).first()

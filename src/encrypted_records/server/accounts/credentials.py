@@ -13,7 +13,7 @@ from django.contrib.auth import authenticate
 from django.http import HttpRequest
 
 from encrypted_records.errors import NotAuthenticated
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.texts import normalized
 from encrypted_records.server.accounts import limits, second_factor
 from encrypted_records.server.accounts.models import User
 

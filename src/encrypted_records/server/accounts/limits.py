@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from encrypted_records.errors import Throttled
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.texts import normalized
 from encrypted_records.server.accounts.models import Tally
 from encrypted_records.server.http.middleware import source
 

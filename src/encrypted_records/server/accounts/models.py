@@ -20,7 +20,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from encrypted_records.model import ids
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.texts import normalized
 from encrypted_records.server.db.fields import ShortIdField, new_id
 
 M = TypeVar("M", bound=models.Model)

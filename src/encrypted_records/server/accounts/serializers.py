@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework import serializers
 
 from encrypted_records.model import ids
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.texts import normalized
 from encrypted_records.server import sql
 from encrypted_records.server.accounts.credentials import MAX_ADDRESS
 from encrypted_records.server.accounts.models import User

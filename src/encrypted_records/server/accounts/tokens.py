@@ -34,7 +34,7 @@ from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.settings import api_settings
 
 from encrypted_records.errors import NotAuthenticated
-from encrypted_records.model import service_key
+from encrypted_records.model import credentials
 from encrypted_records.server.accounts import logins
 from encrypted_records.server.accounts.digests import digest, new_secret
 from encrypted_records.server.accounts.models import Login, User
@@ -187,7 +187,7 @@ def refuse_key(*shown: str) -> None:
     Raises:
         NotAuthenticated: ``service_key_exposed``; one of these begins as a service's string.
     """
-    if any(text.lower().startswith(service_key.PREFIX) for text in shown):
+    if any(text.lower().startswith(credentials.SERVICE_PREFIX) for text in shown):
         raise NotAuthenticated(
             "a service's secret key was sent to the API, which must never see it",
             code="service_key_exposed",
@@ -209,10 +209,10 @@ class ServiceToken(authentication.BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[User, None] | None:
         header = request.headers.get("Authorization", "")
         scheme, _, shown = header.partition(" ")
-        if scheme.lower() != service_key.SCHEME.lower():
+        if scheme.lower() != credentials.SERVICE_SCHEME.lower():
             return None
         refuse_key(shown.strip())
-        token = service_key.token_of(header)
+        token = credentials.service_token_of(header)
         user = None if token is None else _find(token)
         if user is None or not user.is_active or has_expired(user):
             raise NotAuthenticated(
@@ -224,7 +224,7 @@ class ServiceToken(authentication.BaseAuthentication):
         return user, None
 
     def authenticate_header(self, request: Request) -> str:
-        return service_key.SCHEME
+        return credentials.SERVICE_SCHEME
 
 
 def _note_use(user: User) -> None:

@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from encrypted_records.errors import BadInput, Conflict, Malformed
-from encrypted_records.model import checkpoints, ids
-from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
+from encrypted_records.model import ids, wire
+from encrypted_records.model.wire import Checkpoint, CheckpointBody
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import signing
@@ -50,7 +50,7 @@ def add(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
         NotAllowed: ``not_writer``.
     """
     try:
-        body = checkpoints.decode_body(checkpoint)
+        body = wire.decode_checkpoint_body(checkpoint)
     except Malformed as error:
         raise BadInput(error.message, code="invalid_checkpoint") from None
     reached = permissions.schemas(user).select_related("dataset__organization")
@@ -58,7 +58,7 @@ def add(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
         schema = permissions.find(reached.select_for_update(of=("self",), no_key=True), schema_id)
         permissions.require_writer(user, schema)
         signed = Signed(
-            "checkpoint", body, checkpoint.signature, checkpoints.signed_message(checkpoint)
+            "checkpoint", body, checkpoint.signature, wire.checkpoint_message(checkpoint)
         )
         signed.require(body.schema == schema.uid, "a checkpoint is of another schema")
         signing.require(user, schema, signed)
@@ -76,7 +76,7 @@ def _require_of_log(schema: Schema, body: CheckpointBody) -> None:
 
 
 def _keep(schema: Schema, body: CheckpointBody, checkpoint: Checkpoint) -> bool:
-    digest = checkpoints.digest_of(checkpoint)
+    digest = wire.checkpoint_digest(checkpoint)
     if LogCheckpoint.objects.filter(schema=schema, digest=digest).exists():
         return False
     LogCheckpoint.objects.create(

@@ -23,11 +23,6 @@ from encrypted_records.model.ciphertext_lengths import (
     is_class_of,
 )
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.packed_rows import (
-    PackedRowBatch,
-    are_packed_fields,
-    sealed_rows,
-)
 from encrypted_records.model.records import (
     MAX_KILLED,
     MAX_MINI_RECORDS,
@@ -36,10 +31,13 @@ from encrypted_records.model.records import (
     CommitBody,
     CommitUpload,
     Group,
+    PackedRowBatch,
     Page,
     PartUpload,
     SealedRow,
     Segment,
+    are_packed_fields,
+    sealed_rows,
 )
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault

@@ -12,8 +12,12 @@ from django.utils import timezone
 
 from encrypted_records.errors import BadInput, Conflict, Malformed, StaleDefinition
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_changes import list_changes, refuse_changes
-from encrypted_records.model.definition_history import DefinitionHistory, NotFollowing
+from encrypted_records.model.definition_changes import (
+    DefinitionHistory,
+    NotFollowing,
+    list_changes,
+    refuse_changes,
+)
 from encrypted_records.model.definition_parser import parse_canonical, show_canonical
 from encrypted_records.model.records import CommitBody
 from encrypted_records.server.commits.checks import require

@@ -13,8 +13,8 @@ from typing import Any
 
 from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.model import ids, wire
-from encrypted_records.model.checkpoints import CheckpointBody
 from encrypted_records.model.records import CommitBody
+from encrypted_records.model.wire import CheckpointBody
 from encrypted_records.server import signatures, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits.checks import CheckedCommit

@@ -17,8 +17,8 @@ from rest_framework.views import APIView
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLarge
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
-from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef
+from encrypted_records.model.wire import Checkpoint
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES, Use

@@ -22,7 +22,7 @@ from rest_framework.request import Request
 
 from encrypted_records.errors import ErsError, Malformed
 from encrypted_records.model import strict_json, wire
-from encrypted_records.model.charsets import charset_of, require_utf8
+from encrypted_records.model.record_formats import charset_of, require_utf8
 
 
 def _plain(value: Any) -> Any:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput
 from encrypted_records.model import digests
-from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
     Group,
     GroupSalt,
+    PackedRowBatch,
     Page,
     PartUpload,
     SealedRow,

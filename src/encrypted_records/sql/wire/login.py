@@ -13,7 +13,11 @@ from typing import TypeVar
 
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import ErsError, NotAuthenticated, Throttled
-from encrypted_records.model import api_token, device_secret, service_key
+from encrypted_records.model.credentials import (
+    looks_like_service_key,
+    parse_api_token,
+    split_password,
+)
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.wire.answers import WORKER
@@ -50,15 +54,15 @@ async def log_in(
     Raises:
         Failure: 28P01 where the login is wrong, 3D000 where it sees no such dataset.
     """
-    password, device = device_secret.split_password(password)
-    if service_key.looks_like_one(password) or service_key.looks_like_one(user):
+    password, device = split_password(password)
+    if looks_like_service_key(password) or looks_like_service_key(user):
         raise Failure(
             "28P01",
             "a service's secret key was sent as a password",
             hint="use an API token: ers token create NAME",
             fatal=True,
         )
-    token = api_token.parse(password)
+    token = parse_api_token(password)
     client = connect(user, password, token.text if token else None, device.text if device else None)
     try:
         return await _opened(client, user, database, limits, is_token=token is not None)
