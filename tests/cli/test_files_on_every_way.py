@@ -18,10 +18,17 @@ from tests.cli.command import Ers
 from tests.proxy.test_file_pages import made, send
 from tests.support import jobs
 from tests.support.eventually import eventually
-from tests.support.mutated_files import EXPECTED, FILES, KEPT_AS_TEXT, TABLES
+from tests.support.mutated_files import EXPECTED, FILES, KEPT_AS_TEXT
 from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Account, Service, call
 from tests.support.store import Store, new_schema
+
+#: A question, a guess, another alphabet, UTF-16, identifiers of digits, a column of two forms, each
+#: container. tests/ingest/test_reading.py reads the cells of every file, by the same reader.
+OF_EACH_KIND = (
+    *("ambiguous-dates.csv", "excel-de-cp1252.csv", "excel-ja-sjis.csv", "excel-unicode-text.txt"),
+    *("big-ids.csv", "two-date-forms.csv", "title.xlsx", "lines.ndjson", "mixed-types.json"),
+)
 
 
 def is_meant(found: Any, wanted: str | None) -> bool:
@@ -91,7 +98,7 @@ def browser(running: Service, account: Account) -> Browser:
     return logged_in(running, account)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", OF_EACH_KIND)
 def test_every_cell_of_a_file_is_stored_as_its_author_meant_it_on_every_way(
     ers: Ers, running: Service, account: Account, client: Client, browser: Browser, name: str
 ) -> None:
