@@ -34,10 +34,15 @@ from encrypted_records.errors import (
 )
 from encrypted_records.proxy.workers.messages import DetectTask
 from encrypted_records.proxy.workers.samples import reading_of as detected
+from tests.support.mutated_files import EXPECTED, FILES
 from tests.support.postgres import running_postgresql
 from tests.support.service import Account, Service, running_service
 
-FILES = Path(__file__).parents[1] / "ingest" / "files"
+#: Texts, dates, times, numbers, long identifiers; texts of another alphabet, a workbook and JSON.
+HAVING_MANY_FORMS = (
+    *("excel-de-cp1252.csv", "excel-ja-sjis.csv", "excel-ru-cp1251.csv", "ambiguous-dates.csv"),
+    *("big-ids.csv", "shopify-orders.csv", "gov-uk-spend.csv", "title.xlsx", "nested.json"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -171,33 +176,25 @@ def content_of(file: Path) -> bytes:
         return b""
 
 
-def test_no_value_of_any_file_is_at_the_api(apart: Service) -> None:
+def test_no_value_of_a_file_is_at_the_api(apart: Service) -> None:
     account = apart.new_account()
     cells: set[str] = set()
     public: list[str] = []  # names of fields, which the API has in the clear
-    stored = 0
     with Client(apart.proxy_url, email=account.email, password=account.password) as client:
         dataset = client.create_dataset("Files")
-        for told in sorted(FILES.glob("*.expected.json")):
-            expected = json.loads(told.read_text())
-            if expected["outcome"] != "table":
-                continue
-            path = told.with_name(told.name.removesuffix(".expected.json"))
+        for name in HAVING_MANY_FORMS:
             try:
-                try:
-                    done = dataset.import_file(path, name=path.name)
-                except ReadingQuestion as question:
-                    done = dataset.import_file(path, name=path.name, reading=answers(question))
-            except InvalidRecords:
-                continue  # refused by name
-            stored += done.stored
+                done = dataset.import_file(FILES / name, name=name)
+            except ReadingQuestion as question:
+                done = dataset.import_file(FILES / name, name=name, reading=answers(question))
+            rows = EXPECTED[name]["rows"]
+            assert done.stored == len(rows)
             public.append(json.dumps(done.schema.definition, ensure_ascii=False))
-            cells |= {str(cell) for row in expected["rows"] for cell in row if cell is not None}
+            cells |= {str(cell) for row in rows for cell in row if cell is not None}
     names = "\n".join(public)
     # Six characters may be microseconds of a time at which something was stored.
     values = {cell for cell in cells if len(cell) > 6 and cell not in names}
-    assert stored > 500
-    assert len(values) > 400
+    assert len(values) > 200
     held = held_by_the_api(apart)
     # That the search looks in the right places: definitions are stored in the clear.
     assert b"Geburtsdatum" in held
@@ -332,22 +329,19 @@ def test_a_reading_is_kept_only_of_a_file_that_was_stored(dataset: Dataset, tmp_
 _OUT = {"columns": {"column_2": {"leave_out": True}}}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.csv", b"%PDF-1.7\n", "PDF"),
-        ("a.csv", b"<!doctype html><title>Log in</title>", "web page"),
-        ("a.csv", b"PK\x03\x04rest", "archive"),
-        ("a.csv", b"a;b\n1;2\n\x00\x00", "zero bytes"),
-    ],
-)
 def test_a_file_of_another_kind_than_its_name_is_refused_and_nothing_is_made(
-    dataset: Dataset, tmp_path: Path, name: str, content: bytes, said: str
+    dataset: Dataset, tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ReadingRefused, match=said) as caught:
-        dataset.import_file(tmp_path / name)
-    assert "--" not in caught.value.hint
+    for said, content in {
+        "PDF": b"%PDF-1.7\n",
+        "web page": b"<!doctype html><title>Log in</title>",
+        "archive": b"PK\x03\x04rest",
+        "zero bytes": b"a;b\n1;2\n\x00\x00",
+    }.items():
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(ReadingRefused, match=said) as caught:
+            dataset.import_file(tmp_path / "a.csv")
+        assert "--" not in caught.value.hint
     assert not list(dataset.schemas())
 
 
