@@ -26,7 +26,6 @@ _MOVING = (
 )
 _KILLED = f"{_SEVERAL}::test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_writers"
 _GOES_ON = f"{_SEVERAL}::test_sign_ins_lockouts_tokens_jobs_and_uploads_go_on_when_an_api_is_killed"
-_RECONCILED = "tests/cli/test_reconcile.py"
 #: By how a block begins; none of those that the document says are not run.
 RUN_BY: dict[str, tuple[str, ...]] = {
     "(umask 077; ers token create nightly": (
@@ -85,8 +84,8 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "::test_roster_and_logs_are_taken_back_together_and_what_is_lost_is_listed",
     ),
     "ers storage reconcile": (
-        f"{_RECONCILED}::test_the_database_of_before_an_erasure_takes_its_rows_and_its_index_again",
-        f"{_RECONCILED}::test_the_objects_of_before_an_erasure_bring_nothing_back_that_was_erased",
+        "tests/cli/test_reconcile.py"
+        "::test_what_was_erased_stays_so_with_the_database_and_with_the_objects_of_before",
     ),
     "ers schema status patient": (
         "tests/cli/test_broken_logs.py"
