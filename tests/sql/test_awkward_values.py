@@ -8,7 +8,7 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.errors import SqlError
-from tests.support.sql import MakeClient, ask
+from tests.support.sql import MakeClient, ask, ask_each
 
 LINES = "a\nc1 IS NULL\nb"
 TEXTS = [
@@ -44,29 +44,28 @@ def stored(client: Client) -> None:
         dataset.create_schema(slug, texts, slug=slug).ingest([{"a": slug}] * count)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_text_is_found_whatever_is_in_it(proxy: MakeClient, text: str) -> None:
-    for form in ("text = $1", "$1 IN (text)", "text >= $1 AND text <= $1", "text IN ($1, 'n/a')"):
-        told = ask(proxy, f"SELECT text, other FROM texts WHERE {form}", [text])
-        assert told == [{"text": text, "other": "there"}]
+@pytest.mark.parametrize(
+    "form", ["text = $1", "$1 IN (text)", "text >= $1 AND text <= $1", "text IN ($1, 'n/a')"]
+)
+def test_a_text_is_found_whatever_is_in_it(proxy: MakeClient, form: str) -> None:
+    asked = f"SELECT text, other FROM texts WHERE {form}"
+    told = ask_each(proxy, [(asked, [text]) for text in TEXTS])
+    assert told == [[{"text": text, "other": "there"}] for text in TEXTS]
 
 
 def test_numbers_of_many_digits_are_compared_exactly(proxy: MakeClient) -> None:
-    for op, count in (("=", 1), (">", 2), (">=", 3), ("<", 1), ("<=", 2)):
-        told = ask(proxy, f"SELECT count(*) AS n FROM numbers WHERE number {op} -{LOW}.50")
-        assert told == [{"n": count}], op
+    asked = "SELECT count(*) AS n FROM numbers WHERE number"
+    told = ask_each(proxy, [(f"{asked} {op} -{LOW}.50", ()) for op in ("=", ">", ">=", "<", "<=")])
+    assert told == [[{"n": count}] for count in (1, 2, 3, 1, 2)]
 
 
 def test_tables_may_be_called_as_nothing_else_is(proxy: MakeClient) -> None:
-    told = ask(proxy, "SELECT * FROM s3")
-    assert told == [{"a": "s3"}]
-    for first, second in (("s3", "s4"), ("s1", "s0"), ("s0", "s3")):
-        counts = ask(
-            proxy,
-            f"SELECT (SELECT count(*) FROM {first}) AS x, (SELECT count(*) FROM {second}) AS y",
-        )
-        sizes = {"s3": 1, "s4": 2, "s1": 4, "s0": 8}
-        assert counts == [{"x": sizes[first], "y": sizes[second]}]
+    assert ask(proxy, "SELECT * FROM s3") == [{"a": "s3"}]
+    sizes = {"s3": 1, "s4": 2, "s1": 4, "s0": 8}
+    pairs = (("s3", "s4"), ("s1", "s0"), ("s0", "s3"))
+    both = "SELECT (SELECT count(*) FROM {}) AS x, (SELECT count(*) FROM {}) AS y"
+    told = ask_each(proxy, [(both.format(*pair), ()) for pair in pairs])
+    assert told == [[{"x": sizes[first], "y": sizes[second]}] for first, second in pairs]
 
 
 @pytest.mark.parametrize("slug", ["memory", "temp", "system", "main", "_columns", "t0"])
@@ -77,13 +76,14 @@ def test_a_dataset_of_any_name_lets_others_be_asked(
     client.create_dataset(slug, slug=slug).create_schema("t0", texts, slug="t0").ingest(
         [{"a": slug}]
     )
-    asked = "SELECT count(*) AS n FROM texts"
-    assert ask(proxy, asked, dataset="awkward") == [{"n": len(TEXTS)}]
     if slug == "_columns":
+        count = "SELECT count(*) AS n FROM texts"
+        assert ask(proxy, count, dataset="awkward") == [{"n": len(TEXTS)}]
         with pytest.raises(SqlError):
-            ask(proxy, asked, dataset=slug)
+            ask(proxy, count, dataset=slug)
         return
-    assert ask(proxy, "SELECT a FROM t0", dataset=slug) == [{"a": slug}]
+    asked = [("SELECT count(*) AS n FROM awkward.texts", ()), ("SELECT a FROM t0", ())]
+    assert ask_each(proxy, asked, dataset=slug) == [[{"n": len(TEXTS)}], [{"a": slug}]]
 
 
 def test_a_statement_that_is_nested_deeply_is_answered_or_refused_by_name(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,20 @@ MakeClient = Callable[[], ProxyClient]
 
 def ask(proxy: MakeClient, statement: str, parameters: Any = (), **options: Any) -> Any:
     """The rows of a statement as a list of dictionaries."""
+    (rows,) = ask_each(proxy, [(statement, parameters)], **options)
+    return rows
 
-    async def run() -> Any:
-        async with (
-            proxy() as client,
-            Engine(client, **options) as engine,
-            await engine.execute(statement, parameters) as result,
-        ):
-            return (await result.table()).to_pylist()
+
+def ask_each(proxy: MakeClient, asked: Iterable[tuple[str, Any]], **options: Any) -> list[Any]:
+    """The rows of each statement with its parameters, by one engine: its start is a process."""
+
+    async def run() -> list[Any]:
+        told = []
+        async with proxy() as client, Engine(client, **options) as engine:
+            for statement, parameters in asked:
+                async with await engine.execute(statement, parameters) as result:
+                    told.append((await result.table()).to_pylist())
+        return told
 
     return asyncio.run(run())
 
