@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -15,6 +13,7 @@ import pytest
 
 from tests.cli.command import Ers, environment
 from tests.support.service import Account, Service, clean_environment
+from tests.support.store import Store, new_schema
 
 ERS = (sys.executable, "-m", "encrypted_records")
 FULL = Path("/dev/full")
@@ -26,21 +25,16 @@ HINT = "hint: the command may have succeeded: check before you repeat it\n"
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def told(running: Service, account: Account) -> Mapping[str, str]:
     return clean_environment(**environment(running, account))
 
 
-@pytest.fixture
-def schema(ers: Ers, tmp_path: Path) -> str:
-    slug = f"s{secrets.token_hex(4)}"
-    (tmp_path / "s.json").write_text(json.dumps(DEFINITION))
-    ers.done("dataset", "create", "--name", slug, "--slug", slug)
-    make = ("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug)
-    ers.done(*make, "--file", tmp_path / "s.json")
-    rows = json.dumps([{"name": f"person {number}"} for number in range(50)])
-    ers.done("record", "create", "--schema", slug, "--file", "-", typed=rows)
-    return slug
+@pytest.fixture(scope="module")
+def schema(running: Service, account: Account) -> str:
+    store = Store(running, account, new_schema(running, account, DEFINITION))
+    store.ingest([{"name": f"person {number}"} for number in range(50)])
+    return store.schema_id
 
 
 def run(told: Mapping[str, str], redirected: str, *arguments: str) -> tuple[int, str, str]:
@@ -49,33 +43,22 @@ def run(told: Mapping[str, str], redirected: str, *arguments: str) -> tuple[int,
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--version"],
-        ["-V"],
-        ["--help"],
-        ["record", "search", "--help"],
-        ["help", "record"],
-        ["completion", "bash"],
-        ["status"],
-        ["dataset", "list"],
-        ["dataset", "list", "-o", "table"],
-        ["user", "get"],
-        ["record", "search", "--schema", "SCHEMA"],
-        ["record", "search", "--schema", "SCHEMA", "-o", "csv"],
-        ["record", "search", "--schema", "SCHEMA", "-o", "json", "--all"],
-        ["record", "export", "--schema", "SCHEMA"],
-        ["doctor"],
-    ],
-    ids=" ".join,
-)
-def test_a_full_disk_and_a_closed_output_are_named(
-    told: Mapping[str, str], schema: str, arguments: list[str]
-) -> None:
-    asked = [schema if argument == "SCHEMA" else argument for argument in arguments]
-    assert run(told, "> /dev/full", *asked) == (1, "", DISK + HINT)
-    assert run(told, ">&-", *asked) == (1, "", CLOSED + HINT)
+def test_a_full_disk_and_a_closed_output_are_named(told: Mapping[str, str], schema: str) -> None:
+    of_schema = ("--schema", schema)
+    for redirected, said, asked in (
+        ("> /dev/full", DISK, ("--version",)),
+        (">&-", CLOSED, ("-V",)),
+        ("> /dev/full", DISK, ("record", "search", "--help")),
+        (">&-", CLOSED, ("help", "record")),
+        ("> /dev/full", DISK, ("completion", "bash")),
+        ("> /dev/full", DISK, ("dataset", "list", "-o", "table")),
+        (">&-", CLOSED, ("user", "get")),
+        ("> /dev/full", DISK, ("record", "search", *of_schema, "-o", "csv")),
+        (">&-", CLOSED, ("record", "search", *of_schema, "-o", "json", "--all")),
+        ("> /dev/full", DISK, ("record", "export", *of_schema)),
+        (">&-", CLOSED, ("doctor",)),
+    ):
+        assert run(told, redirected, *asked) == (1, "", said + HINT), asked
 
 
 def test_nobody_who_reads_errors_stops_no_command(told: Mapping[str, str], schema: str) -> None:
