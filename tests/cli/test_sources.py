@@ -279,12 +279,12 @@ def test_without_pyarrow_the_extra_is_named(
     assert "encrypted-records[arrow]" in refused.value.hint
 
 
-ROWS_OF_ONE_TEXT = 400
+ROWS_OF_ONE_TEXT = 100
 TEXT = "A" * (1 << 20)
 
 
 def _few_bytes_of_many(kind: str, path: Path) -> None:
-    """A file of 400 rows of 1 MiB each, which are one text: 400 MB from some hundred bytes."""
+    """A file of 100 rows of 1 MiB each, which are one text: 100 MB from some hundred bytes."""
     places = pyarrow.array([0] * ROWS_OF_ONE_TEXT, pyarrow.int32())
     texts = pyarrow.DictionaryArray.from_arrays(places, pyarrow.array([TEXT]))
     if kind == "run-ends":
