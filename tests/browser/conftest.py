@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +16,10 @@ from tests.browser.visitor import PATIENCE, Visitor
 from tests.support.service import Service, running_service
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")  # pytest leaves the package and comes back to it, file by file
 def site(in_memory: Path) -> Iterator[Service]:
     """A service of these tests' own. Its database does not matter to pages: SQLite is quick."""
-    # Made again where pytest leaves the package and comes back to it.
-    folder = Path(tempfile.mkdtemp(prefix="site-", dir=in_memory))
-    with running_service(folder / "data") as running:
+    with running_service(in_memory / "site") as running:
         yield running
 
 
