@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.cli import main, terminal
-from encrypted_records.cli.limits import STANDARD, CommandLimits
+from encrypted_records.cli.command_group import STANDARD, CommandLimits
 from tests.support.service import Account, Service
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from encrypted_records.cli.supervise.parent_watch import end_with_parent
+from encrypted_records.cli.supervise.startup import end_with_parent
 
 side, behaviour = sys.argv[1:]
 

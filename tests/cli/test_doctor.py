@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model.records import MAX_MINI_RECORDS
 from tests.cli.command import Ers, Said, environment

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.cli.commands import import_file
-from encrypted_records.cli.limits import CommandLimits
 from encrypted_records.client.proxy import uploads
 from tests.cli.command import Ers, environment
 from tests.support import forked
@@ -127,7 +127,7 @@ import os, signal, sys
 
 from encrypted_records.cli import main
 from encrypted_records.cli.commands import import_file
-from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.client.proxy import uploads
 from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.media import LocalFile

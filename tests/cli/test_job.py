@@ -17,7 +17,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.messages import Response
 from encrypted_records.client.transport import Transport

@@ -15,7 +15,7 @@ from pathlib import Path
 import keyring
 import pytest
 
-from encrypted_records.cli.login.token_store import KeptLogin, Logins
+from encrypted_records.cli.login.keychain import KeptLogin, Logins
 from encrypted_records.client.proxy.client import ProxyClient, Tokens
 from encrypted_records.errors import InvalidSetting, NotAuthenticated
 from encrypted_records.model import credentials

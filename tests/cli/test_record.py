@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.cli.output import Output
 from encrypted_records.client.limits import ClientLimits
 from tests.cli.command import Ers

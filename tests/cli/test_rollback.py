@@ -12,13 +12,7 @@ import pytest
 
 from tests.cli.command import Ers, environment, run_here
 from tests.cli.test_share import SCHEMA, Two
-from tests.support.service import (
-    Service,
-    clean_environment,
-    free_ports,
-    running_service,
-    state_of,
-)
+from tests.support.service import Service, clean_environment, free_ports, running_service, state_of
 
 
 class Before(Two):

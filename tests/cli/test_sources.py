@@ -31,8 +31,8 @@ from encrypted_records.cli.input.files import (
     open_input,
     read_definition,
     read_sample,
+    values_of,
 )
-from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.cli.input.upload_sources import FileSource, source_of
 from encrypted_records.client.sdk import frames
 from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from encrypted_records.cli import terminal
-from encrypted_records.cli.times import minute, with_minutes
+from encrypted_records.cli.terminal import minute, with_minutes
 from encrypted_records.errors import Flaw, UploadedBefore, time_of
 from tests.cli.command import Ers
 

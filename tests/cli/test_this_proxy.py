@@ -15,7 +15,7 @@ from pathlib import Path
 import keyring
 import pytest
 
-from encrypted_records.cli.login.devices import KeptDevices
+from encrypted_records.cli.login.keychain import KeptDevices
 from encrypted_records.client.proxy.transport import Device, new_device
 from tests.cli.keychain import FileKeychain
 from tests.cli.people import Person, code_from, look, names_seen, password_of, secret_on

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli.supervise.extras import MODULES, Side
+from encrypted_records.cli.supervise.startup import MODULES, Side
 from tests.packaging.conftest import Environments
 from tests.packaging.pythons import VERSIONS, interpreter
 from tests.support.demo import finish

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records import __version__
-from encrypted_records.cli.supervise.extras import MODULES, Side
+from encrypted_records.cli.supervise.startup import MODULES, Side
 from tests.packaging.conftest import ROOT
 
 WEB = "encrypted_records/proxy/pages"

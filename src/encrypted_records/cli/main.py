@@ -8,8 +8,7 @@ import click
 
 from encrypted_records import __version__
 from encrypted_records.cli import terminal
-from encrypted_records.cli.lazy_group import LazyGroup, Unread
-from encrypted_records.cli.limits import STANDARD, CommandLimits
+from encrypted_records.cli.command_group import STANDARD, CommandLimits, LazyGroup, Unread
 from encrypted_records.errors import ErsError
 
 COMMANDS = {

@@ -18,8 +18,18 @@ from typing import Any, TypeVar
 import click
 
 from encrypted_records.cli.profiles import FORMATS, ProfileOption
-from encrypted_records.cli.terminal import cut, pad, printable, show, table, warn, width_of
-from encrypted_records.cli.times import minute, utc_option, with_minutes
+from encrypted_records.cli.terminal import (
+    cut,
+    minute,
+    pad,
+    printable,
+    show,
+    table,
+    utc_option,
+    warn,
+    width_of,
+    with_minutes,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Row = Mapping[str, Any]

@@ -12,9 +12,8 @@ from functools import partial
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.confirmation import ask_link, confirm_account
-from encrypted_records.cli.login.devices import KeptDevices
-from encrypted_records.cli.login.passwords import answer, set_password
+from encrypted_records.cli.login.confirmation import answer, ask_link, confirm_account, set_password
+from encrypted_records.cli.login.keychain import KeptDevices
 from encrypted_records.cli.login.proofs import ask_code, ask_secret, with_code
 from encrypted_records.cli.login.session import (
     NOBODY,
@@ -30,8 +29,7 @@ from encrypted_records.cli.login.session import (
     usual_device,
 )
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import ask, ask_yes, confirm, say, warn
-from encrypted_records.cli.times import TIMES
+from encrypted_records.cli.terminal import TIMES, ask, ask_yes, confirm, say, warn
 from encrypted_records.client.proxy.client import Deletion
 from encrypted_records.errors import (
     Conflict,
@@ -112,7 +110,7 @@ async def login(session: CommandSession, email: str | None) -> None:
     Example:
       ers login --email ada@example.org
     """
-    from encrypted_records.cli.login.token_store import KeptLogin, Logins  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.keychain import KeptLogin, Logins  # noqa: PLC0415 - slow to import
 
     email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
     # From the device that is kept: a stranger at the proxy's port gets no password.
@@ -137,7 +135,7 @@ async def login(session: CommandSession, email: str | None) -> None:
 
 async def _take_in(session: CommandSession) -> None:
     """Have a device; have it taken in where that needs no question, or a single one."""
-    from encrypted_records.cli.login.enrolment import DEVICE, describe, devices_of, take_in  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.proofs import DEVICE, describe, devices_of, take_in  # noqa: PLC0415 - slow to import
 
     devices = await devices_of(session)
     session.make_device()
@@ -170,7 +168,7 @@ async def logout(session: CommandSession) -> None:
     Example:
       ers logout
     """
-    from encrypted_records.cli.login.token_store import Logins  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.keychain import Logins  # noqa: PLC0415 - slow to import
 
     logins = Logins()
     login = logins.find(session.address)

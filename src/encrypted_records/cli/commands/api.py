@@ -15,8 +15,7 @@ from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.api import run_api
-from encrypted_records.cli.supervise.mirrors import serve_mirror
-from encrypted_records.cli.supervise.operating import make_owner
+from encrypted_records.cli.supervise.operating import make_owner, serve_mirror
 from encrypted_records.cli.terminal import say, show
 from encrypted_records.client.proxy.devices import Proof, proof_member
 from encrypted_records.errors import InvalidSetting, Malformed

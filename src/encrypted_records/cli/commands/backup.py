@@ -13,9 +13,8 @@ import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.settings import FolderPath, Settings, takes_settings
-from encrypted_records.cli.supervise.backup import back_up
+from encrypted_records.cli.supervise.backup import back_up, restore_folder
 from encrypted_records.cli.supervise.operating import move_stored, reconcile_stored
-from encrypted_records.cli.supervise.restore import restore as restore_folder
 from encrypted_records.cli.terminal import DONE, FAILED, format_count, say
 
 

@@ -18,8 +18,7 @@ from encrypted_records.cli.commands.shares import (
 )
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import DONE, FAILED, confirm, format_count, say, warn
-from encrypted_records.cli.times import TIMES
+from encrypted_records.cli.terminal import DONE, FAILED, TIMES, confirm, format_count, say, warn
 from encrypted_records.errors import Conflict, SchemaUnsigned
 
 if TYPE_CHECKING:

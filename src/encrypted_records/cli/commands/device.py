@@ -12,13 +12,18 @@ from collections.abc import Iterator
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.devices import VARIABLE, KeptDevices
-from encrypted_records.cli.login.enrolment import DEVICE, describe, devices_of, take_in
-from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
+from encrypted_records.cli.login.keychain import DEVICE_VARIABLE, KeptDevices
+from encrypted_records.cli.login.proofs import (
+    DEVICE,
+    ask_secret,
+    call_with_proof,
+    describe,
+    devices_of,
+    take_in,
+)
 from encrypted_records.cli.login.session import CommandSession, caller_at, connected, session_of
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import confirm, printable, say, table, warn
-from encrypted_records.cli.times import day, minute
+from encrypted_records.cli.terminal import confirm, day, minute, printable, say, table, warn
 from encrypted_records.client.proxy.devices import Devices
 from encrypted_records.errors import InvalidSetting, NotAuthenticated, NotFound
 
@@ -60,8 +65,10 @@ async def add(
     """
     who = await caller_at(session.proxy)
     if new:
-        if os.environ.get(VARIABLE):
-            raise InvalidSetting(f"{VARIABLE} already names a device", hint=f"unset {VARIABLE}")
+        if os.environ.get(DEVICE_VARIABLE):
+            raise InvalidSetting(
+                f"{DEVICE_VARIABLE} already names a device", hint=f"unset {DEVICE_VARIABLE}"
+            )
         KeptDevices().forget(session.proxy.devices, who.email)
     async with session_of(session.proxy, who) as own:
         devices = await _find_devices(own)

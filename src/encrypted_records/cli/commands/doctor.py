@@ -20,8 +20,8 @@ from typing import Any, Literal
 import click
 
 from encrypted_records import __version__
+from encrypted_records.cli.command_group import STANDARD, CommandLimits
 from encrypted_records.cli.commands.selection import question
-from encrypted_records.cli.limits import STANDARD, CommandLimits
 from encrypted_records.cli.login.session import (
     NOBODY,
     SCHEMA,

@@ -23,7 +23,7 @@ from encrypted_records.cli.commands.job import (
     warn_of_rounding,
 )
 from encrypted_records.cli.input.files import open_input
-from encrypted_records.cli.input.proposed_rules import WantedRules, asked_for
+from encrypted_records.cli.input.import_schema import WantedRules, asked_for
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -242,7 +242,7 @@ async def _table(
         NotFound: there is no such table.
     """
     if not source.startswith(_DATABASES):
-        from encrypted_records.cli.input.columns import ColumnFile  # noqa: PLC0415 - slow to import
+        from encrypted_records.cli.input.importer import ColumnFile  # noqa: PLC0415 - slow to import
 
         if name is not None or key:
             raise InvalidSetting("--table and --key are for PostgreSQL")

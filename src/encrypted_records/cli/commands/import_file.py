@@ -15,14 +15,12 @@ import click
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.job import JobFlags, detached, finish, going_on, send
-from encrypted_records.cli.input.import_schema import create_schema
+from encrypted_records.cli.input.import_schema import WantedRules, create_schema
 from encrypted_records.cli.input.importer import ImportProgress, remembered_imports
-from encrypted_records.cli.input.proposed_rules import WantedRules
 from encrypted_records.cli.input.upload_sources import FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
-from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of
-from encrypted_records.cli.times import with_minutes
+from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of, with_minutes
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head

@@ -16,12 +16,16 @@ import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.input import files
-from encrypted_records.cli.login.enrolment import DEVICE, devices_of, take_in
-from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
+from encrypted_records.cli.login.proofs import (
+    DEVICE,
+    ask_secret,
+    call_with_proof,
+    devices_of,
+    take_in,
+)
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import ask, confirm, printable, say, table, warn
-from encrypted_records.cli.times import day
+from encrypted_records.cli.terminal import ask, confirm, day, printable, say, table, warn
 from encrypted_records.client.proxy.devices import Proof
 from encrypted_records.client.proxy.keyring import KeyringInfo, SealedSchema
 from encrypted_records.errors import BadInput, InvalidSetting, NotAuthenticated

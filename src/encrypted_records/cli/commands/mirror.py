@@ -15,15 +15,15 @@ import click
 from click.core import ParameterSource
 
 from encrypted_records.cli.login.confirmation import ask_link, confirm_account, link_in
+from encrypted_records.cli.login.keychain import EARLY_SECONDS
 from encrypted_records.cli.login.session import CommandSession, Credentials, connected
-from encrypted_records.cli.login.token_store import EARLY_SECONDS
 from encrypted_records.cli.settings import Settings, takes_settings
-from encrypted_records.cli.supervise.mirrors import (
+from encrypted_records.cli.supervise.operating import (
     authorization_of_service,
     copy_api,
     verify_mirror,
+    verify_stored,
 )
-from encrypted_records.cli.supervise.operating import verify_stored
 from encrypted_records.cli.terminal import DONE, FAILED, format_count, printable, say, warn
 from encrypted_records.errors import InvalidSetting
 

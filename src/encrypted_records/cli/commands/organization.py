@@ -28,8 +28,7 @@ from encrypted_records.cli.commands.token import Lifetime
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import DATASET, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import DONE, confirm, say, warn
-from encrypted_records.cli.times import TIMES
+from encrypted_records.cli.terminal import DONE, TIMES, confirm, say, warn
 from encrypted_records.client.proxy.sharing import People
 from encrypted_records.errors import ErsError, InvalidSetting, NotFound
 

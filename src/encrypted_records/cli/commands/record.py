@@ -35,8 +35,14 @@ from encrypted_records.cli.commands.selection import (
     split_groups,
     where_option,
 )
-from encrypted_records.cli.input.files import LineCounter, is_there, objects_in, open_result
-from encrypted_records.cli.input.record_batches import batches, records_from
+from encrypted_records.cli.input.files import (
+    LineCounter,
+    batches,
+    is_there,
+    objects_in,
+    open_result,
+    records_from,
+)
 from encrypted_records.cli.input.upload_sources import KINDS, lines_of
 from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output

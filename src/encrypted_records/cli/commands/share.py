@@ -30,8 +30,7 @@ from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import FORMATS
-from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
-from encrypted_records.cli.times import TIMES
+from encrypted_records.cli.terminal import DONE, REFUSED, TIMES, confirm, say, warn
 from encrypted_records.client.proxy.sharing import People, Settled
 from encrypted_records.errors import InvalidSetting, NotFound
 

@@ -22,8 +22,7 @@ from encrypted_records.cli.login.session import (
     usual_device,
 )
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import say, warn
-from encrypted_records.cli.times import minute
+from encrypted_records.cli.terminal import minute, say, warn
 from encrypted_records.errors import InvalidSetting
 
 _COLUMNS = ("id", "name", "scope", "datasets", "expires", "last_used")

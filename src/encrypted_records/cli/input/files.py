@@ -1,18 +1,169 @@
-"""Read what commands are given in files, or on standard input as ``-``."""
+"""Read what commands are given in files, or on standard input as ``-``: definitions, and records of
+
+JSON, one by one or some at a time.
+
+Memory stays flat, and numbers exact, however long a JSON text is.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import codecs
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, TypeVar
 
 from encrypted_records.cli.terminal import STDOUT
 from encrypted_records.client.media import LocalFile
-from encrypted_records.errors import InvalidSetting
-from encrypted_records.model.record_formats import Format
+from encrypted_records.client.sdk.names import Names
+from encrypted_records.errors import Flaw, InvalidRecords, InvalidSetting, Malformed
+from encrypted_records.model.record_formats import RECORD_MEMBERS, Format
+from encrypted_records.model.strict_json import JsonItems, JsonValue, skip_blanks
+
+_ITEMS = JsonItems("value", "text")
+#: A value that does not end within so many characters is refused; a record has at most 16 MiB.
+_LONGEST = 32 << 20
+
+
+def values_of(pieces: Iterator[bytes]) -> Iterator[Any]:
+    """The items of an array, or the values of a text that is not an array, such as one per line.
+
+    Raises:
+        Malformed: not UTF-8, not JSON, or not as :mod:`~encrypted_records.model.strict_json` has
+            it; the message names the value by its number, never its content.
+    """
+    text = _Text(pieces)
+    number = 1
+    if text.next() != "[":
+        while text.next():
+            yield _require(text.take(_ITEMS.read, number), number)
+            number += 1
+        return
+    text.skip()
+    is_last = False
+    while not is_last:
+        step = text.take(_ITEMS.step, number)
+        if step.item is not None:
+            yield _require(step.item, number)
+        is_last = step.is_last
+        number += 1
+    _ITEMS.check_end(text.next(), 0)
+
+
+def _require(found: JsonValue, number: int) -> Any:
+    """
+    Raises:
+        Malformed: the value is refused.
+    """
+    if found.fault:
+        raise Malformed(f"value {number}: {found.fault}")
+    return found.value
+
+
+class _Ends(Protocol):
+    @property
+    def end(self) -> int: ...
+
+
+T = TypeVar("T", bound=_Ends)
+
+
+class _Text:
+    """Characters that are read as they are needed, and dropped when they were taken."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._text = ""
+        self._at = 0
+        self._ended = False
+
+    def next(self) -> str:
+        """The next character that is not blank; none at the end."""
+        while True:
+            self._at = skip_blanks(self._text, self._at)
+            if self._at < len(self._text) or self._ended:
+                return self._text[self._at : self._at + 1]
+            self._read()
+
+    def skip(self) -> None:
+        self._at += 1
+
+    def take(self, read: Callable[..., T | None], number: int) -> T:
+        """The ``number``-th value that ``read`` of :class:`JsonItems` finds in this text."""
+        while True:
+            found = read(self._text, self._at, number, final=self._ended)
+            if found is not None:
+                self._at = found.end
+                return found
+            if len(self._text) - self._at > _LONGEST:
+                raise Malformed(f"value {number} has more than {_LONGEST} characters")
+            self._read()
+
+    def _read(self) -> None:
+        piece = next(self._pieces, b"")
+        self._ended = not piece
+        try:
+            more = self._decode(piece, self._ended)
+        except UnicodeDecodeError:
+            raise Malformed("not UTF-8") from None
+        self._text = self._text[self._at :] + more
+        self._at = 0
+
+
+async def batches(items: Iterator[Any], at_once: int) -> AsyncIterator[list[Any]]:
+    """Yield batches of up to ``at_once`` items; reading them does not block the event loop."""
+    while batch := await asyncio.to_thread(lambda: list(islice(items, at_once))):
+        yield batch
+
+
+async def records_from(
+    items: Iterator[Any], default: str | None, names: Names, at_once: int
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """Objects with ``schema`` (a path) and ``data``, in batches of ``at_once``, the last maybe
+    smaller.
+
+    Args:
+        items: such objects, with or without ``schema`` (then by any name), and maybe with what
+            answers have beside these; or plain objects of field names and values. No field has an
+            object for a value, so they cannot be mixed up.
+        default: the schema of items that name none.
+
+    Raises:
+        InvalidRecords: an item is no record, or names no schema and there is no default.
+        NotFound, InvalidSetting: as :meth:`Names.schema`.
+    """
+    paths: dict[str | None, str | None] = {None: default}
+    before = 0
+    async for batch in batches(items, at_once):
+        flaws: list[Flaw] = []
+        records = []
+        for row, item in enumerate(batch, before + 1):
+            if not isinstance(item, dict):
+                flaws.append(Flaw("record", "expected an object", row=row))
+                continue
+            whole = isinstance(item.get("data"), dict) and item.keys() <= RECORD_MEMBERS
+            named, data = (item.get("schema"), item["data"]) if whole else (None, item)
+            if named is not None and not isinstance(named, str):
+                flaws.append(
+                    Flaw("record", "expected the name of a schema", row=row, field="schema")
+                )
+                continue
+            if named not in paths:
+                paths[named] = (await names.schema(str(named)))["url"]
+            if paths[named] is None:
+                flaws.append(Flaw("record", "names no schema; --schema names one for all", row=row))
+            records.append({"schema": paths[named], "data": data})
+        if flaws:
+            raise InvalidRecords(
+                "not every item is a record", flaws=tuple(flaws), hint="nothing was stored"
+            )
+        before += len(batch)
+        yield records
+
 
 STDIN = "-"
 #: A sample is cut here; a definition is inferred from at most 10,000 rows of it.
@@ -56,8 +207,6 @@ def objects_in(path: str) -> Iterator[Any]:
         InvalidSetting: the file cannot be read, or has other content.
         Malformed: the file is not JSON.
     """
-    from encrypted_records.cli.input.json_stream import values_of  # noqa: PLC0415 - slow to import
-
     pieces = pieces_of(path)
     start = next(pieces, b"")
     if Format.of_file(path, start) is Format.CSV:

@@ -1,18 +1,117 @@
-"""A schema for a table that is imported: what its columns are declared as."""
+"""A schema for a table that is imported: what its columns are declared as, and rules beyond
+
+names and types, which only its owner can decide.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from encrypted_records.cli.input.importer import Shape, SourceTable, remembered_imports
-from encrypted_records.cli.input.proposed_rules import WantedRules, tell_of
 from encrypted_records.cli.login.session import CommandSession
-from encrypted_records.cli.terminal import warn
+from encrypted_records.cli.terminal import format_count, warn
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk.names import as_sent
-from encrypted_records.errors import Conflict, NotFound
+from encrypted_records.errors import Conflict, InvalidSetting, NotFound
 from encrypted_records.model import field_types
+from encrypted_records.model.field_types import proposed_type
+
+
+@dataclass(frozen=True)
+class WantedRules:
+    """The fields that get a list of values, have no value twice, and are in every record; and
+    whether bounds are near the values that were seen."""
+
+    enum: tuple[str, ...] = ()
+    unique: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    tight: bool = False
+
+    def apply(self, definition: dict[str, Any], notes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add what is asked for to a definition.
+
+        Args:
+            notes: what was seen of each field: how many rows lack it (``absent``), its texts where
+                they are few (``values``), and whether no two are equal (``unique``).
+
+        Raises:
+            InvalidSetting: there is no such field, or the rows that were seen forbid it.
+        """
+        fields = definition["properties"]
+        for name in (*self.enum, *self.unique, *self.required):
+            if name not in fields:
+                raise InvalidSetting(f"the file has no field {name}")
+        for name in self.enum:
+            values = notes[name].get("values")
+            if not proposed_type(fields[name]).is_text or not values:
+                raise InvalidSetting(
+                    f"{name} is not a text column with few values", hint=f"leave out --enum {name}"
+                )
+            fields[name] = {"type": "string", "enum": values}
+        for name in self.required:
+            if notes[name].get("absent"):
+                rows = format_count(notes[name]["absent"], "row")
+                raise InvalidSetting(f"{name} is missing in {rows}: it cannot be required")
+        for name in self.unique:
+            if not notes[name].get("unique", True):
+                raise InvalidSetting(
+                    f"a value of {name} occurs more than once: it cannot be unique"
+                )
+        if self.required:
+            definition["required"] = list(dict.fromkeys(self.required))
+        if self.unique:
+            definition["unique"] = [[name] for name in dict.fromkeys(self.unique)]
+
+
+def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of :class:`WantedRules`, which the command gets as ``asked``."""
+
+    @click.option(
+        "--enum",
+        multiple=True,
+        metavar="FIELD",
+        help="Allow only the file's values in this field; the API can read this list.",
+    )
+    @click.option(
+        "--unique",
+        multiple=True,
+        metavar="FIELD",
+        help="Refuse two records with the same value of this field.",
+    )
+    @click.option(
+        "--required", multiple=True, metavar="FIELD", help="Require this field in every record."
+    )
+    @click.option("--tight", is_flag=True, help="Propose bounds close to the file's numbers.")
+    @functools.wraps(command)
+    def with_asked(
+        *arguments: Any,
+        enum: tuple[str, ...],
+        unique: tuple[str, ...],
+        required: tuple[str, ...],
+        tight: bool,
+        **options: Any,
+    ) -> Any:
+        return command(*arguments, asked=WantedRules(enum, unique, required, tight), **options)
+
+    return with_asked
+
+
+def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
+    """Print on stderr the remarks about fields, and how many values of each the API can read."""
+    for name, note in notes.items():
+        listed = definition["properties"][name].get("enum", [])
+        if listed:
+            warn(
+                f"{name}: the API can read its {format_count(len(listed), 'value')} in the"
+                " definition; a record with another value is refused"
+            )
+        elif note.get("note"):
+            warn(f"{name}: {note['note']}")
 
 
 def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:

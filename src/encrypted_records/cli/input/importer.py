@@ -4,6 +4,8 @@ A page is stored whole or not at all, and its job is remembered before the first
 So anyone who goes on after a kill knows what became of it: a job that had not all its bytes is
 cancelled, and its page read again; one that had is waited for. Where the next page begins is read
 from what is stored, or counted: what is remembered holds no value of any row.
+
+A file of columns (Parquet, Arrow, Feather) is such a table, which can be read from any row on.
 """
 
 from __future__ import annotations
@@ -17,19 +19,37 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from math import isfinite
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import format_count, warn
+from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.sdk.arrow_types import ColumnFacts, field_of
 from encrypted_records.client.sdk.progress_bars import bar
 from encrypted_records.client.sdk.rows import encode_row
-from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, Locked, NotFound
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    Flaw,
+    InvalidRecords,
+    InvalidSetting,
+    Locked,
+    NotFound,
+)
 from encrypted_records.model.field_types import PLAIN
+
+if TYPE_CHECKING:
+    from encrypted_records.cli.login.session import CommandSession
+    from encrypted_records.client.proxy.resources import Resource
+
 
 #: Rows of a page, and so the most that a kill costs.
 PAGE_ROWS = 20_000
@@ -347,3 +367,78 @@ async def in_thread(rows: Iterator[Row]) -> AsyncIterator[Row]:
     while batch := await asyncio.to_thread(some):
         for row in batch:
             yield row
+
+
+class ColumnFile(SourceTable):
+    """A file whose rows are counted: one that was changed meanwhile is another file."""
+
+    def __init__(self, path: str) -> None:
+        if Path(path).suffix.lower() not in COLUMNAR:
+            raise InvalidSetting(
+                f"{path} is not a Parquet, Arrow or Feather file",
+                hint="import CSV and JSON under their own names: ers import FILE.csv",
+            )
+        #: read several times, and so opened once: all of them see the same rows
+        self._file = LocalFile(Path(path))
+        next(batches_of(self._file), None)  # says what is wrong with it
+        self.name = Path(path).stem
+        self.group = "Imported files"
+        #: where the next row is, and what reads from there
+        self._reading: tuple[int, Iterator[Row]] | None = None
+        self.mark = f"file {self._file.mark}"
+
+    async def shape(self) -> Shape:
+        import asyncio  # noqa: PLC0415 - slow to import
+
+        return await asyncio.to_thread(self._shape)
+
+    def _shape(self) -> Shape:
+        seen: dict[str, ColumnFacts] = {}
+        declared: Any = None
+        for batch in batches_of(self._file):
+            declared = batch.schema
+            for column, arrow_field in zip(batch.columns, declared, strict=True):
+                seen.setdefault(arrow_field.name, ColumnFacts()).add(column, arrow_field)
+        if declared is None:
+            raise InvalidSetting("the file is empty: it has no columns")
+        fields: dict[str, dict[str, Any]] = {}
+        notes: dict[str, str] = {}
+        for arrow_field in declared:
+            fields[arrow_field.name], note = field_of(arrow_field, seen[arrow_field.name])
+            if note:
+                notes[arrow_field.name] = note
+        return Shape(
+            fields,
+            [arrow_field.name for arrow_field in declared if not arrow_field.nullable],
+            notes,
+        )
+
+    async def total(self) -> int:
+        return sum(batch.num_rows for batch in batches_of(self._file))
+
+    async def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
+        if self._reading is None or self._reading[0] != pointer:
+            self._reading = pointer, self._rows(int(pointer))
+        rows = self._reading[1]
+        count = 0
+        async for row in in_thread(islice(rows, most)):
+            yield row
+            count += 1
+        self._reading = pointer + count, rows
+
+    def after(self, pointer: Any, row: Row, count: int) -> int:
+        return int(pointer or 0) + count
+
+    async def resume(self, session: CommandSession, schema: Resource, read: int) -> int:
+        return read
+
+    def _rows(self, skipped: int) -> Iterator[Row]:
+        from encrypted_records.client.sdk.frames import rows_of  # noqa: PLC0415 - slow to import
+
+        left = skipped
+        for batch in batches_of(self._file):
+            if left >= batch.num_rows:
+                left -= batch.num_rows
+                continue
+            yield from cast(Iterator[Mapping[str, Any]], rows_of(batch.slice(left)))
+            left = 0

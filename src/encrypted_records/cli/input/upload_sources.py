@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from encrypted_records.cli.input import column_reader
-from encrypted_records.cli.input.files import STDIN
-from encrypted_records.cli.input.json_stream import values_of
+from encrypted_records.cli.input.files import STDIN, values_of
 from encrypted_records.client.media import LocalFile, reading
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import record_formats

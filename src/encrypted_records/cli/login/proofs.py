@@ -1,4 +1,4 @@
-"""Proofs: commands that reveal or change keys verify the user's identity again.
+"""Proofs: commands that reveal or change keys, or enrol this machine, verify who the user is again.
 
 On the proxy's own machine, the local-user secret is a sufficient proof. Elsewhere, the user enters
 the password of the account or, if the keyring has a passphrase, the passphrase.
@@ -7,17 +7,20 @@ the password of the account or, if the keyring has a passphrase, the passphrase.
 from __future__ import annotations
 
 import os
+import platform
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from encrypted_records.cli.login.keychain import DEVICE_VARIABLE
 from encrypted_records.cli.login.session import CommandSession
-from encrypted_records.cli.terminal import ask
+from encrypted_records.cli.terminal import ask, day
 from encrypted_records.client.proxy.devices import Devices, Proof
-from encrypted_records.errors import ErsError, InvalidSetting, NotAllowed
+from encrypted_records.client.proxy.transport import new_device
+from encrypted_records.errors import ErsError, InvalidSetting, NotAllowed, NotAuthenticated
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -154,3 +157,51 @@ def ask_secret(label: str) -> str:
     if sys.stdin.isatty():
         return ask(label, hide_input=True)
     return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+
+
+DEVICE = "device"
+
+
+def own_name() -> str:
+    """The name of this machine in a keyring's list of devices."""
+    return f"ers on {platform.node() or 'a machine'}"
+
+
+async def devices_of(session: CommandSession) -> Devices:
+    """The devices that may use the keyring. A revoked device of this machine is replaced by a new
+    one.
+    """
+    try:
+        return await session.client.devices()
+    except NotAuthenticated as error:
+        if error.reason != "device_unknown" or os.environ.get(DEVICE_VARIABLE):
+            raise
+    # It knew the device, or has the door: so this is the proxy, and the device is of no use.
+    session.keep_device(new_device())
+    return await session.client.devices()
+
+
+async def take_in(session: CommandSession, name: str = "", **shown: str) -> str:
+    """Register the session's device and store its secret; returns the description of the storage
+    place.
+
+    Args:
+        shown: as of :meth:`DeviceCalls.add_device`; nothing where the door is enough.
+    """
+    session.make_device()
+    await session.client.add_device(name or own_name(), **shown)
+    device = session.client.device
+    assert device is not None
+    return session.keep_device(device)
+
+
+def describe(devices: Devices) -> Iterator[str]:
+    """Lines by which the owner of a keyring knows it again."""
+    known = devices.keyring
+    if known is None:
+        yield "keyring      none yet"
+        return
+    count = devices.count
+    sealed = ", protected by a passphrase" if known.passphrase else ""
+    yield f"keyring {known.fingerprint}, created {day(known.made)}{sealed}"
+    yield f"devices      {count} registered" if count else "devices      none"

@@ -24,7 +24,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from encrypted_records.cli import terminal
-from encrypted_records.cli.limits import STANDARD, CommandLimits
+from encrypted_records.cli.command_group import STANDARD, CommandLimits
 from encrypted_records.cli.profiles import ProfileOption, choose_profile, profile_option
 from encrypted_records.cli.settings import Origin, Settings, takes_settings
 from encrypted_records.client import DEFAULT_PROXY
@@ -32,7 +32,7 @@ from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated, Not
 from encrypted_records.model.credentials import INLINE_HEADER, parse_service_key
 
 if TYPE_CHECKING:
-    from encrypted_records.cli.login.token_store import Logins
+    from encrypted_records.cli.login.keychain import Logins
     from encrypted_records.client.proxy.client import ProxyClient, Tokens
     from encrypted_records.client.proxy.transport import Device
     from encrypted_records.client.sdk.names import Names
@@ -206,11 +206,11 @@ class CommandSession:
 
     def keep_device(self, device: Device) -> str:
         """Show this device from now on, also in the commands that follow; where it is kept."""
-        from encrypted_records.cli.login.devices import VARIABLE, KeptDevices  # noqa: PLC0415 - slow
+        from encrypted_records.cli.login.keychain import DEVICE_VARIABLE, KeptDevices  # noqa: PLC0415 - slow
 
         self.client.show_device(device)
-        if os.environ.get(VARIABLE):
-            return VARIABLE  # that decides, whatever is kept
+        if os.environ.get(DEVICE_VARIABLE):
+            return DEVICE_VARIABLE  # that decides, whatever is kept
         return KeptDevices().keep(self.proxy.devices, self.who.email, device)
 
     def make_device(self) -> None:
@@ -404,7 +404,7 @@ async def session_of(
 def _device_of(proxy: ProxyAddress, who: Credentials) -> Device | None:
     if who.service:
         return None
-    from encrypted_records.cli.login.devices import KeptDevices, read_device  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.keychain import KeptDevices, read_device  # noqa: PLC0415 - slow to import
 
     if who.by_device:
         return read_device() or KeptDevices().find(proxy.devices, who.email)
@@ -415,7 +415,7 @@ def device_at(proxy: ProxyAddress, email: str) -> Device | None:
     """The device that commands show there as this account: ``ERS_DEVICE``, or the one kept."""
     if not email:
         return None
-    from encrypted_records.cli.login.devices import KeptDevices, read_device  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.keychain import KeptDevices, read_device  # noqa: PLC0415 - slow to import
 
     return read_device() or KeptDevices().find(proxy.devices, email)
 
@@ -483,7 +483,7 @@ def _by_token(token: str) -> Credentials:
 
 def login_at(proxy: ProxyAddress) -> Credentials | None:
     """The login that is kept for a proxy, if there is one."""
-    from encrypted_records.cli.login.token_store import Logins  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.keychain import Logins  # noqa: PLC0415 - slow to import
 
     logins = Logins()
     login = logins.find(proxy.logins)

@@ -6,7 +6,7 @@ all take connections from its socket. It answers nothing itself but metrics. Rul
 - settings reach workers through the environment, as they reach the sides of ``ers up``;
 - a worker that ends by itself is started again, once a second at most, and the others go on;
 - where workers end as soon as they are started, time after time, the API ends and says so;
-- workers end with this process, however it ends (:mod:`.parent_watch`).
+- workers end with this process, however it ends (:mod:`.startup`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encrypted_records.cli.settings import Settings, variable
-from encrypted_records.cli.supervise import parent_watch as parent
-from encrypted_records.cli.supervise.extras import check_installed
-from encrypted_records.cli.supervise.ports import check_metrics_port, check_port
+from encrypted_records.cli.supervise import startup
+from encrypted_records.cli.supervise.startup import check_installed, check_metrics_port, check_port
 from encrypted_records.cli.supervise.supervisor import alone, command_line, environment, on_signal
 from encrypted_records.errors import Startup
 
@@ -80,7 +79,7 @@ def run_api(settings: Settings) -> None:
 def _work(settings: Settings, descriptors: list[int], *, first: bool) -> None:
     """Serve as one of several, on what the process that started this one has prepared."""
     os.umask(0o077)
-    parent.end_with_parent()
+    startup.end_with_parent()
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     from encrypted_records.server import serve  # noqa: PLC0415 - as above
@@ -198,7 +197,7 @@ class _Workers:
                 await asyncio.wait_for(stop.wait(), max(0.0, _AGAIN_SECONDS - lived))
 
     async def _start(self, at: int, lifeline: int) -> Process:
-        given = {_SOCKETS: ",".join(map(str, self._sockets)), parent.VARIABLE: str(lifeline)}
+        given = {_SOCKETS: ",".join(map(str, self._sockets)), startup.PARENT_PIPE: str(lifeline)}
         if at == 0:
             given[_FIRST] = "yes"
         return await asyncio.create_subprocess_exec(

@@ -9,7 +9,7 @@ API's process never holds a key. Rules upheld here:
 - the service is ready when the proxy's status answers 200, not before;
 - if one side ends, the other is ended too; on SIGTERM, SIGINT or SIGHUP both are ended, the
   proxy first, and whatever is left in the end is killed;
-- if this process is killed outright, the children end by themselves (:mod:`.parent_watch`).
+- if this process is killed outright, the children end by themselves (:mod:`.startup`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import IO, TYPE_CHECKING
 from encrypted_records.cli import data_folder
 from encrypted_records.cli.settings import LOCAL, Settings, variable
 from encrypted_records.cli.state_file import door_path
-from encrypted_records.cli.supervise import parent_watch as parent
-from encrypted_records.cli.supervise.extras import check_installed
-from encrypted_records.cli.supervise.mirrors import mirror_to_read
-from encrypted_records.cli.supervise.ports import (
+from encrypted_records.cli.supervise import startup
+from encrypted_records.cli.supervise.operating import mirror_to_read
+from encrypted_records.cli.supervise.startup import (
+    check_installed,
     check_metrics_port,
     check_port,
     check_ports,
@@ -120,7 +120,7 @@ def alone(settings: Settings, role: str, *, wait: bool = True) -> Iterator[None]
         wait: for another process to end, see :func:`data_folder.hold`.
     """
     os.umask(0o077)
-    parent.end_with_parent()
+    startup.end_with_parent()
     data_folder.prepare(settings.data_dir, [role])
     with data_folder.hold(settings.data_dir, role, wait=wait):
         yield
@@ -336,7 +336,7 @@ async def _start(
         env={
             **environment(settings, command, base_url),
             **(given or {}),
-            parent.VARIABLE: str(lifeline),
+            startup.PARENT_PIPE: str(lifeline),
         },
         pass_fds=(lifeline,),
         stdin=asyncio.subprocess.DEVNULL,
