@@ -41,7 +41,7 @@ LEFT = {
     "proxy/pages/completions.py": 2,
     # The header Date of HTTP, and the form of a control of pages.
     "client/proxy/client.py": 1,
-    "proxy/pages/widgets.py": 1,
+    "proxy/pages/formatting.py": 1,
     # Arrow's type of a column: numbers that it sends as texts are not in the order of texts.
     "proxy/search/columns.py": 1,
     # The keywords that a text has beside those of all fields.

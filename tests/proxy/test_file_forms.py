@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from encrypted_records.errors import BadInput, ErsError, TooLarge
-from encrypted_records.proxy.pages.file_form import MAX_FIELDS_BYTES, FileForm
+from encrypted_records.proxy.pages.page import MAX_FIELDS_BYTES, FileForm
 
 BOUNDARY = "----a boundary"
 

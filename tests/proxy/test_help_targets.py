@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.pages.help_parts import find_address
-from encrypted_records.proxy.pages.help_targets import find_help
+from encrypted_records.proxy.pages.templating import find_help
 
 PATHS = [route.path for route in pages.routes if isinstance(route, Route)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.pages.widgets import instant_of, widget_of
+from encrypted_records.proxy.pages.formatting import instant_of, widget_of
 
 NUMBER: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 100, "precision": 2}
 WARD: dict[str, Any] = {"type": "string", "enum": ["north", "south"]}

@@ -35,7 +35,7 @@ from encrypted_records.proxy.pages import (
     search,
     second_factor,
     sql,
-    static_files,
+    templating,
     ticked,
     trust,
     uploads,
@@ -70,6 +70,6 @@ routes = [
     *docs.routes,
     *help_pages.routes,
     *trust.routes,
-    Mount("/static", static_files.application()),
+    Mount("/static", templating.static_application()),
     home.last,
 ]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from encrypted_records.proxy.pages.audit_lines import ACTIONS, lines_of, names_of
+from encrypted_records.proxy.pages.formatting import is_day
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.widgets import is_day
 
 PAGE_ENTRIES = 100
 _ASKED = ("action", "without", "user", "until")

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import NotFound
 from encrypted_records.proxy.pages import help_parts, manual
-from encrypted_records.proxy.pages.headers import HEADERS
-from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
 from encrypted_records.proxy.process.offload import aside
 
 _PICTURES = {".svg": "image/svg+xml", ".webp": "image/webp", ".png": "image/png"}
@@ -60,7 +59,7 @@ async def picture(visit: Visit) -> Response:
     kind = _PICTURES.get(path.suffix) if path else None
     if path is None or kind is None:
         raise NotFound("there is no such picture")
-    return Response(await aside(path.read_bytes), headers=HEADERS, media_type=kind)
+    return Response(await aside(path.read_bytes), headers=PAGE_HEADERS, media_type=kind)
 
 
 routes = [

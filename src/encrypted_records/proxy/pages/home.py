@@ -19,9 +19,9 @@ from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFoun
 from encrypted_records.proxy.pages import example
 from encrypted_records.proxy.pages.audit_lines import AuditLine, lines_of
 from encrypted_records.proxy.pages.formatting import age
+from encrypted_records.proxy.pages.frame import keep_count
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.record_counts import keep_count
 from encrypted_records.proxy.pages.search_counts import BAR_MINUTES, SearchCounts
 
 WAIT_SECONDS = 2.0

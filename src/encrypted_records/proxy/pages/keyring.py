@@ -19,8 +19,7 @@ from encrypted_records.errors import BadInput, Closed, ErsError, NotFound
 from encrypted_records.proxy.pages import phrases
 from encrypted_records.proxy.pages.account import OWN_PATH
 from encrypted_records.proxy.pages.formatting import format_minutes
-from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.proof_fields import proof_of
+from encrypted_records.proxy.pages.page import Visit, page, proof_of
 from encrypted_records.proxy.pages.recovery_code import draw_code
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.services import services_of

@@ -1,33 +1,41 @@
 """One request for a page: the visitor, the form, and the answer.
 
-- Pages accept only the page's cookie (:mod:`encrypted_records.proxy.http.sessions`). The cookie
-  of an API session is ignored here: any port of this host can plant one, and the visitor would work
-  in another user's account. A form has the CSRF token in a field, because forms work without
-  scripts; this module converts it to the header that the interface requires.
+- Pages accept only the page's cookie (:mod:`encrypted_records.proxy.http.sessions`). The cookie of
+  an API session is ignored here: any port of this host can plant one, and the visitor would work in
+  another user's account. A form has the CSRF token in a field, because forms work without scripts;
+  this module converts it to the header that the interface requires.
+- A form with a file (multipart/form-data) is read as it comes: its fields, then the file, which is
+  its last part and may be of any size. The file is handed on in pieces and never held as a whole,
+  in memory or on disk. All fields come before it in the page, so they are known when its first byte
+  is.
 - A page uses only the endpoints under /api/ for what it shows and does (:mod:`.internal_client`).
 - An error is shown with the text of its problem document and a solution. A visitor who is not
   logged in is redirected to the login page. No page answers with a bare status.
 - An identifier in a page's address must have the form of one; otherwise there is no such page.
-- No page runs an inline script or loads anything from another host, and browsers are told not to
-  keep one.
+- No page runs an inline script or loads anything from another host. Browsers are told to keep no
+  page, and to give it no device.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from encrypted_records.client import journal
 from encrypted_records.client.journal import Journal, PageCost
-from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
+from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound, TooLarge
 from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
 from encrypted_records.model.credentials import DeviceSecret
@@ -37,15 +45,170 @@ from encrypted_records.proxy.auth import credentials_of
 from encrypted_records.proxy.http import messages as answers
 from encrypted_records.proxy.http.messages import media_type, read_body
 from encrypted_records.proxy.http.sessions import Desk, PageCookie, at_of
-from encrypted_records.proxy.pages import file_form, frame
 from encrypted_records.proxy.pages import formatting as words
-from encrypted_records.proxy.pages.file_form import FileForm
-from encrypted_records.proxy.pages.headers import HEADERS
+from encrypted_records.proxy.pages import frame
+from encrypted_records.proxy.pages.frame import find_count
 from encrypted_records.proxy.pages.internal_client import Inside, Parameters, ProxyAnswer
-from encrypted_records.proxy.pages.record_counts import find_count
 from encrypted_records.proxy.pages.templating import templates
 from encrypted_records.proxy.process.offload import LONG_BYTES, aside
 from encrypted_records.proxy.services import services_of
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+
+PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    # The address of a signed link is secret. "no-referrer" would turn forms' Origin into null.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": ", ".join(
+        f"{power}=()"
+        for power in (
+            *("accelerometer", "autoplay", "camera", "display-capture", "encrypted-media"),
+            *("fullscreen", "geolocation", "gyroscope", "hid", "idle-detection", "magnetometer"),
+            *("microphone", "midi", "payment", "publickey-credentials-get", "screen-wake-lock"),
+            *("serial", "usb", "xr-spatial-tracking"),
+        )
+    ),
+}
+
+
+# --- forms with a file ----------------------------------------------------------------------------
+
+FORM_MEDIA_TYPE = "multipart/form-data"
+#: All fields together; the file does not count.
+MAX_FIELDS_BYTES = 4 << 20
+MAX_PARTS = 10_000
+
+
+@dataclass
+class _Part:
+    name: str = ""
+    filename: str | None = None
+    content: bytearray = field(default_factory=bytearray, repr=False)
+
+
+class FileForm:
+    """``fields`` has what stood before the file; ``filename`` is empty where none was chosen."""
+
+    def __init__(self, request: Request) -> None:
+        """
+        Raises:
+            BadInput: the request is no such form.
+        """
+        _, options = parse_options_header(request.headers.get("content-type"))
+        boundary = options.get(b"boundary")
+        if not boundary:
+            raise _no_form()
+        self.fields: dict[str, str] = {}
+        self.filename = ""
+        self._stream = request.stream()
+        self._pieces: deque[bytes] = deque()
+        self._part = _Part()
+        self._header: tuple[bytearray, bytearray] = (bytearray(), bytearray())
+        self._size = self._count = 0
+        self._in_file = self._complete = False
+        self._parser = MultipartParser(boundary, _callbacks(self))
+
+    async def open(self) -> None:
+        """Read up to the file's first bytes, or to the end of a form without one.
+
+        Raises:
+            BadInput: it is not well formed.
+            TooLarge: its fields are.
+        """
+        while not (self._in_file or self._complete) and await self._feed():
+            pass
+
+    async def file(self) -> AsyncIterator[bytes]:
+        """The file's bytes; nothing where none was chosen."""
+        while True:
+            while self._pieces:
+                yield self._pieces.popleft()
+            if not await self._feed():
+                break
+        if not self._complete:
+            raise _no_form()
+
+    async def _feed(self) -> bool:
+        async for chunk in self._stream:
+            if not chunk:
+                continue
+            try:
+                self._parser.write(chunk)
+            except FormParserError:
+                raise _no_form() from None
+            if self._size > MAX_FIELDS_BYTES or self._count > MAX_PARTS:
+                raise TooLarge("the form's fields are too long")
+            return True
+        return False
+
+    # --- what the parser calls ----------------------------------------------------------------
+
+    def on_part_begin(self) -> None:
+        self._part = _Part()
+        self._count += 1
+        self._in_file = False
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header[0].extend(data[start:end])
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header[1].extend(data[start:end])
+
+    def on_header_end(self) -> None:
+        name, value = (bytes(part) for part in self._header)
+        self._header = (bytearray(), bytearray())
+        if name.lower() == b"content-disposition":
+            _, options = parse_options_header(value)
+            self._part.name = options.get(b"name", b"").decode(errors="replace")
+            if b"filename" in options:
+                self._part.filename = options[b"filename"].decode(errors="replace")
+
+    def on_headers_finished(self) -> None:
+        if self._part.filename:
+            self.filename = self._part.filename
+            self._in_file = True
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._in_file:
+            self._pieces.append(data[start:end])
+            return
+        self._part.content += data[start:end]
+        self._size += end - start
+
+    def on_part_end(self) -> None:
+        if self._part.filename is None:
+            self.fields[self._part.name] = self._part.content.decode(errors="replace")
+
+    def on_end(self) -> None:
+        self._complete = True
+
+
+def _callbacks(form: FileForm) -> MultipartCallbacks:
+    return {
+        "on_part_begin": form.on_part_begin,
+        "on_header_field": form.on_header_field,
+        "on_header_value": form.on_header_value,
+        "on_header_end": form.on_header_end,
+        "on_headers_finished": form.on_headers_finished,
+        "on_part_data": form.on_part_data,
+        "on_part_end": form.on_part_end,
+        "on_end": form.on_end,
+    }
+
+
+def _no_form() -> BadInput:
+    return BadInput("this is not a form of this proxy", hint="use the form of the page")
+
+
+# --- a visit --------------------------------------------------------------------------------------
 
 LOG_IN = "/login/"
 LET_IN = "/device/"
@@ -148,8 +311,8 @@ class Visit:
         for name, form in _FORMS.items():
             if name in self.request.path_params and not form.fullmatch(self.part(name)):
                 raise NotFound("there is no such page")
-        if self.sends and files and media_type(self.request) == file_form.MEDIA_TYPE:
-            self.sent_file = file_form.FileForm(self.request)
+        if self.sends and files and media_type(self.request) == FORM_MEDIA_TYPE:
+            self.sent_file = FileForm(self.request)
             await self.sent_file.open()
             self.form = self.sent_file.fields
         elif self.sends:
@@ -227,7 +390,7 @@ class Visit:
 
     def show(self, html: str, policy: str) -> Response:
         """A page without a template, under its own Content-Security-Policy."""
-        return HTMLResponse(html, headers={**HEADERS, "Content-Security-Policy": policy})
+        return HTMLResponse(html, headers={**PAGE_HEADERS, "Content-Security-Policy": policy})
 
     def hand_on(
         self,
@@ -286,7 +449,7 @@ class Visit:
             count_of=lambda schema: find_count(self.desk, schema),
             **values,
         )
-        return HTMLResponse(html, status, headers=HEADERS)
+        return HTMLResponse(html, status, headers=PAGE_HEADERS)
 
     def problem(self, error: ErsError, template: str = "problem.html", **values: Any) -> Response:
         """A page that shows what went wrong: one of its own, or the form that was sent."""
@@ -319,11 +482,11 @@ class Visit:
         shown = urlsplit(sent.get("hx-current-url", "")).path
         # A record beside a table is answered there; what it leads to is shown there as well.
         if "hx-request" in sent and sent.get("hx-target") == "panel":
-            return RedirectResponse(self.at + path, 303, headers=HEADERS)
+            return RedirectResponse(self.at + path, 303, headers=PAGE_HEADERS)
         # A script would put the other page into the one that is shown, below its address.
         if "hx-request" in sent and not (path == self.path and shown in ("", self.at + path)):
             return _elsewhere(self.at + path)
-        return RedirectResponse(self.at + path, 303, headers=HEADERS)
+        return RedirectResponse(self.at + path, 303, headers=PAGE_HEADERS)
 
     def let_in(self, session: str, csrf: str, path: str, device: DeviceSecret) -> Response:
         """On to a page below the secret path of ``device``, whose cookie the browser gets."""
@@ -332,7 +495,7 @@ class Visit:
         if "hx-request" in self.request.headers:
             response: Response = _elsewhere(target)
         else:
-            response = RedirectResponse(target, 303, headers=HEADERS)
+            response = RedirectResponse(target, 303, headers=PAGE_HEADERS)
         self._set_cookie(response, cookie)
         return response
 
@@ -457,7 +620,7 @@ def _to(visit: Visit, page: str, *, back: str) -> Response:
     target = visit.at + (page if back == "/" else f"{page}?next={back}")
     if "hx-request" in visit.request.headers:
         return _elsewhere(target)
-    return RedirectResponse(target, 303, headers=HEADERS)
+    return RedirectResponse(target, 303, headers=PAGE_HEADERS)
 
 
 def _elsewhere(path: str) -> Response:
@@ -468,4 +631,15 @@ def _elsewhere(path: str) -> Response:
 def _as_file(name: str) -> dict[str, str]:
     """The headers of a download. A name may be made of what the API says."""
     kept = _NO_FILE_NAME.sub("-", name)
-    return {**HEADERS, "Content-Disposition": f'attachment; filename="{kept}"'}
+    return {**PAGE_HEADERS, "Content-Disposition": f'attachment; filename="{kept}"'}
+
+
+# --- the proof, typed each time, in a form that gives keys out or changes them --------------------
+
+
+def proof_of(visit: Visit) -> dict[str, str] | None:
+    """The proof in a form: the account's password, with a code of its second factor if it has one;
+    or the passphrase.
+    """
+    typed = {name: visit.text(f"proof-{name}") for name in ("password", "code", "passphrase")}
+    return {name: value for name, value in typed.items() if value} or None

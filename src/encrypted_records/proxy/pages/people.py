@@ -15,8 +15,7 @@ from starlette.responses import Response
 from encrypted_records import runtime
 from encrypted_records.errors import BadInput, ErsError, NotFound
 from encrypted_records.proxy.pages import phrases
-from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.proof_fields import proof_of
+from encrypted_records.proxy.pages.page import Visit, page, proof_of
 from encrypted_records.proxy.pages.shares import Choice, changed, choices_of, id_of
 
 _METHODS = ("GET", "POST")

@@ -14,8 +14,7 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.errors import BadInput, Conflict, ErsError
-from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.proof_fields import proof_of
+from encrypted_records.proxy.pages.page import Visit, page, proof_of
 from encrypted_records.proxy.pages.shares import RIGHTS, id_of
 
 

@@ -24,11 +24,11 @@ from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.cells import Links, write_rows
 from encrypted_records.proxy.pages.column_heads import columns_of
+from encrypted_records.proxy.pages.formatting import instant_of
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import find_shown
 from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
-from encrypted_records.proxy.pages.widgets import instant_of
 
 
 def _url(visit: Visit) -> str:

@@ -17,10 +17,10 @@ from encrypted_records.proxy.pages.column_heads import (
     write_heads,
     write_menus,
 )
+from encrypted_records.proxy.pages.frame import keep_count
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
-from encrypted_records.proxy.pages.record_counts import keep_count
 from encrypted_records.proxy.pages.records import DeletedRecords, PageMessage
 from encrypted_records.proxy.pages.search_counts import SearchCounts
 from encrypted_records.proxy.pages.search_form import PAGE_RECORDS, Question

@@ -31,8 +31,7 @@ from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.cells import TICK, fingerprint
-from encrypted_records.proxy.pages.headers import HEADERS
-from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 from encrypted_records.proxy.pages.records import (
     DeletedRecords,
@@ -128,7 +127,7 @@ async def use_ticked(visit: Visit) -> Response:
     name = on.schema["slug"]
     match visit.text("do"):
         case "copy":
-            return PlainTextResponse(_as_table(records, on), headers=HEADERS)
+            return PlainTextResponse(_as_table(records, on), headers=PAGE_HEADERS)
         case "csv":
             return visit.download(_as_csv(records, on), f"{name}.csv")
         case "ndjson":
@@ -364,7 +363,7 @@ async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
 async def progress(visit: Visit) -> Response:
     """How many records an edit has dealt with, for the script of its form."""
     edit = visit.desk.find(("edit", visit.request.query_params.get("once", "")), BulkEdit)
-    return PlainTextResponse(f"{edit.count} {edit.total}" if edit else "", headers=HEADERS)
+    return PlainTextResponse(f"{edit.count} {edit.total}" if edit else "", headers=PAGE_HEADERS)
 
 
 def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
