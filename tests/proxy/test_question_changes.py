@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import BadInput
-from encrypted_records.proxy.pages.question_changes import change, read_pick, write_pick
+from encrypted_records.proxy.pages.questions import change_question, read_pick, write_pick
 from encrypted_records.proxy.pages.search_form import Question, types_of
 
 STRANGE = "na:me\u202e"
@@ -26,7 +26,7 @@ TYPES = types_of(DEFINITION)
 def press(question: Question, do: str, **typed: str) -> Question:
     """The question after the form that carries ``question`` was sent by a button."""
     form = dict(question.carried()) | {name.replace("_", "-"): text for name, text in typed.items()}
-    return change(Question.read(form, TYPES), do, form, DEFINITION)
+    return change_question(Question.read(form, TYPES), do, form, DEFINITION)
 
 
 def any_question(chance: random.Random) -> Question:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from encrypted_records.proxy.pages.search_counts import KEPT_MINUTES, SearchCounts
+from encrypted_records.proxy.pages.questions import KEPT_MINUTES, SearchCounts
 
 
 @dataclass

@@ -18,9 +18,14 @@ from starlette.responses import Response
 from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
 from encrypted_records.model import strict_json
-from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.schema_form import TYPES, SchemaDraft, draft_of
+from encrypted_records.proxy.pages.schema_form import (
+    TYPES,
+    SchemaDraft,
+    draft_of,
+    first_invalid,
+    place_errors,
+)
 
 _TEMPLATE = "fields.html"
 #: Names of a form's fields begin so; a number follows. Its value is a field whose values are lost.

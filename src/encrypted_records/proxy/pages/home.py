@@ -22,7 +22,7 @@ from encrypted_records.proxy.pages.formatting import age
 from encrypted_records.proxy.pages.frame import keep_count
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.search_counts import BAR_MINUTES, SearchCounts
+from encrypted_records.proxy.pages.questions import BAR_MINUTES, SearchCounts
 
 WAIT_SECONDS = 2.0
 #: Schemas, running jobs and entries of the audit log that are shown.

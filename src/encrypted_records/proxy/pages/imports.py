@@ -19,7 +19,6 @@ from starlette.responses import Response
 
 from encrypted_records.errors import BadInput, Conflict, ErsError
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.file_reading import (
     CHARSETS,
     DATE_FORMATS,
@@ -32,7 +31,13 @@ from encrypted_records.proxy.pages.file_reading import (
 )
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.schema_form import TYPES, SchemaDraft, draft_of
+from encrypted_records.proxy.pages.schema_form import (
+    TYPES,
+    SchemaDraft,
+    draft_of,
+    first_invalid,
+    place_errors,
+)
 
 SHOWN_ROWS = 20
 #: Bytes of a file that are looked at, as the pages' scripts have it.

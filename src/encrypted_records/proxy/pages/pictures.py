@@ -19,8 +19,7 @@ from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT, step_of
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
-from encrypted_records.proxy.pages.question_changes import write_pick
-from encrypted_records.proxy.pages.questions import SchemaQuestion
+from encrypted_records.proxy.pages.questions import SchemaQuestion, write_pick
 from encrypted_records.proxy.pages.search_form import is_dated, is_listed
 
 BINS = 20

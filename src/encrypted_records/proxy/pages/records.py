@@ -21,13 +21,12 @@ from encrypted_records.errors import (
 )
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
-from encrypted_records.proxy.pages import sealed_values
-from encrypted_records.proxy.pages.cells import Links, write_rows
-from encrypted_records.proxy.pages.column_heads import columns_of
+from encrypted_records.proxy.pages import record_table
 from encrypted_records.proxy.pages.formatting import instant_of
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import find_shown
+from encrypted_records.proxy.pages.record_table import Links, columns_of, write_rows
 from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
 
 
@@ -42,7 +41,7 @@ async def show(visit: Visit) -> Response:
     schema = await visit.ask("GET", record["schema"])
     name = visit.request.query_params.get("q", "")
     asks_sealed = "sealed" in visit.request.query_params
-    sealed = await sealed_values.fetch(visit, [record["id"]]) if asks_sealed else {}
+    sealed = await record_table.fetch_sealed(visit, [record["id"]]) if asks_sealed else {}
     found = visit.desk.find(("found", schema["id"], name), tuple) or ()
     place = found.index(record["id"]) if record["id"] in found else -1
     query = _query(visit)
@@ -71,7 +70,7 @@ async def _row(
 ) -> Markup | str:
     """The record's row in the table that it was opened from."""
     shown = find_shown(visit, schema["id"], name)
-    sealed = await sealed_values.fetch(visit, [record["id"]]) if shown.sealed else {}
+    sealed = await record_table.fetch_sealed(visit, [record["id"]]) if shown.sealed else {}
     definition = schema["schema"]
     columns = columns_of(definition, types_of(definition), shown.hidden)
     return write_rows([record], columns, sealed, Links("", ""), 1)

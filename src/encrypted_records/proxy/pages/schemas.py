@@ -17,10 +17,16 @@ from encrypted_records.errors import (
 )
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
-from encrypted_records.proxy.pages.schema_form import TYPES, FieldRow, SchemaDraft, draft_of
+from encrypted_records.proxy.pages.schema_form import (
+    TYPES,
+    FieldRow,
+    SchemaDraft,
+    draft_of,
+    first_invalid,
+    place_errors,
+)
 from encrypted_records.proxy.pages.search_form import types_of
 from encrypted_records.proxy.pages.settings_texts import changed_since, save_texts
 

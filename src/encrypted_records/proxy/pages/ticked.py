@@ -29,10 +29,10 @@ from encrypted_records.errors import (
 )
 from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.pages import formatting as words
-from encrypted_records.proxy.pages import sealed_values
-from encrypted_records.proxy.pages.cells import TICK, fingerprint
+from encrypted_records.proxy.pages import record_table
 from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+from encrypted_records.proxy.pages.record_table import TICK, OpenRecord, fingerprint
 from encrypted_records.proxy.pages.records import (
     DeletedRecords,
     Left,
@@ -41,7 +41,6 @@ from encrypted_records.proxy.pages.records import (
     typed_text,
     typed_value,
 )
-from encrypted_records.proxy.pages.sealed_values import OpenRecord
 
 #: How often records are read again that are changed while they are about to be deleted.
 _ATTEMPTS = 3
@@ -118,7 +117,7 @@ async def use_ticked(visit: Visit) -> Response:
         case "store":
             return await _store(visit, on)
     ticks = _ticks(visit, on)
-    found = await sealed_values.open_records(visit, [tick.id for tick in ticks])
+    found = await record_table.open_records(visit, [tick.id for tick in ticks])
     if len(found) < len(ticks):
         raise NotFound(
             "a ticked record was deleted since it was shown", hint="load the records again"
@@ -167,7 +166,7 @@ async def _sort_out(
     visit: Visit, ticks: Sequence[Tick]
 ) -> tuple[list[tuple[Tick, OpenRecord]], list[Left]]:
     """The records that are as they were shown, and those that are not."""
-    found = await sealed_values.open_records(visit, [tick.id for tick in ticks])
+    found = await record_table.open_records(visit, [tick.id for tick in ticks])
     same: list[tuple[Tick, OpenRecord]] = []
     left: list[Left] = []
     for tick in ticks:
