@@ -16,13 +16,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-from encrypted_records.proxy.pages.help_contents import (
+from encrypted_records.proxy.pages.manual import (
     CONTENTS,
     DECISIONS,
     IS_DECISION,
-    name_of,
+    document_name,
+    make_anchor,
 )
-from encrypted_records.proxy.pages.help_parts import make_anchor
 
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -45,7 +45,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Take the order of pages from the product."""
     folder = Path(config.docs_dir)
     paths = {
-        name_of(one): one
+        document_name(one): one
         for one in sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.md"))
     }
     config.nav = [

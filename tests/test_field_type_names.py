@@ -32,7 +32,7 @@ LEFT = {
     "ingest/reading/proposal.py": 5,
     "ingest/reading/recipe.py": 7,
     "ingest/reading/said.py": 2,
-    "proxy/pages/file_reading.py": 1,
+    "proxy/pages/imports.py": 1,
     # PostgreSQL sorts its uuids as their texts are sorted, which is no rule of other columns.
     "cli/input/postgresql.py": 1,
     # Tokens of the language of conditions, whose kinds are those of a lexer.

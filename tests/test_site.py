@@ -9,8 +9,8 @@ import pytest
 from mkdocs.exceptions import Abort
 
 from encrypted_records.http.problem import type_of
-from encrypted_records.proxy.pages import help_parts, manual
-from encrypted_records.proxy.pages.help_contents import IS_DECISION, TITLES
+from encrypted_records.proxy.pages import manual
+from encrypted_records.proxy.pages.manual import IS_DECISION, TITLES
 from scripts.site import build_site, copy_documents
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def page_of(site: Path, name: str) -> str:
     """The page of a document, by the name that it has under /help/."""
-    path = help_parts.list_files()[name].relative_to(ROOT).as_posix().removeprefix("docs/")
+    path = manual.list_files()[name].relative_to(ROOT).as_posix().removeprefix("docs/")
     stem = path.removesuffix(".md").removesuffix("README")
     return (site / stem / "index.html").read_text()
 
@@ -43,7 +43,7 @@ def test_links_that_lead_nowhere_fail_the_build(tmp_path: Path) -> None:
 
 
 def test_every_document_has_a_title_and_every_title_a_document() -> None:
-    names = {name for name in help_parts.list_files() if not name.startswith(IS_DECISION)}
+    names = {name for name in manual.list_files() if not name.startswith(IS_DECISION)}
     assert names == set(TITLES)
 
 
@@ -71,7 +71,7 @@ def test_both_parsers_find_the_same_in_a_document(site: Path, name: str) -> None
     """One reads it for the site, another for /help/."""
     page = page_of(site, name)
     article = page.partition("<article")[2].partition("</article>")[0]
-    pages = [one for one, _ in help_parts.load_outline(name).parts]
+    pages = [one for one, _ in manual.load_outline(name).parts]
     ours = "".join(manual.load_document(page).html for page in pages)
     for tag in ("pre", "table", "img", "li", "h[1-6]"):
         found = len(re.findall(rf"<{tag}\b", article))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Error, Route, expect
 
-from encrypted_records.proxy.pages import columns
+from encrypted_records.proxy.pages import uploads
 from tests.browser.census import Census
 from tests.browser.test_importing import chosen
 from tests.browser.visitor import CENSUS, Visitor, expect_after_reloads, wait_until
@@ -286,15 +286,17 @@ def test_values_stay_out_of_the_definition_but_where_they_are_asked_for(
 
 
 def test_what_is_proposed_for_headings() -> None:
-    proposed = columns.propose(["Age", " name", "e-mail", "name", "x"], ["name", "age", "E mail"])
+    proposed = uploads.propose_fields(
+        ["Age", " name", "e-mail", "name", "x"], ["name", "age", "E mail"]
+    )
     assert proposed == ["age", "", "E mail", "name", ""]
-    heading = columns.heading_of('\ufeff"a\nb",c\r\n1,2\r\n')
-    assert heading == columns.Heading(("a\nb", "c"), len('\ufeff"a\nb",c\r\n'))
-    assert columns.with_header('\ufeff"a\nb",c\r\n1,2\r\n', heading, ["", "n,o"]) == (
+    heading = uploads.heading_of('\ufeff"a\nb",c\r\n1,2\r\n')
+    assert heading == uploads.Heading(("a\nb", "c"), len('\ufeff"a\nb",c\r\n'))
+    assert uploads.with_header('\ufeff"a\nb",c\r\n1,2\r\n', heading, ["", "n,o"]) == (
         'leave_out:1,"n,o"\r\n1,2\r\n'
     )
     for odd in ("", "\n", ",,\n", '"a', 'a"b,c\n', "x," * 2000):
-        assert columns.heading_of(odd) in (None, columns.Heading(('a"b', "c"), 6))
+        assert uploads.heading_of(odd) in (None, uploads.Heading(('a"b', "c"), 6))
     forged = {"heading": heading.json, "column-0": "no such field", "column-1": "c"}
-    assert columns.chosen(forged, heading, ["c"]) == ["", "c"]
-    assert columns.chosen(forged | {"heading": "[]"}, heading, ["c"]) is None
+    assert uploads.chosen_fields(forged, heading, ["c"]) == ["", "c"]
+    assert uploads.chosen_fields(forged | {"heading": "[]"}, heading, ["c"]) is None

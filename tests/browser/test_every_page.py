@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from playwright.sync_api import Browser, Response, expect
 
-from encrypted_records.proxy.pages.help_parts import list_images, list_pages
+from encrypted_records.proxy.pages.manual import list_images, list_pages
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 from encrypted_records.ingest.reading.charset import CHARSETS
 from encrypted_records.ingest.reading.values import COMPACT_TIME, KNOWN_FORMATS
-from encrypted_records.proxy.pages import file_reading
+from encrypted_records.proxy.pages import imports
 from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor, expect_after_reloads
 from tests.support.service import Service
@@ -56,8 +56,8 @@ def records(visitor: Visitor) -> str:
 
 
 def test_what_the_page_offers_is_what_the_reader_knows() -> None:
-    assert set(file_reading.CHARSETS) == set(CHARSETS)
-    assert set(file_reading.DATE_FORMATS) == {*KNOWN_FORMATS, COMPACT_TIME}
+    assert set(imports.CHARSETS) == set(CHARSETS)
+    assert set(imports.DATE_FORMATS) == {*KNOWN_FORMATS, COMPACT_TIME}
 
 
 def test_a_file_of_a_spreadsheet_is_shown_and_stored_as_it_was_shown(

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Route, expect
 
-from encrypted_records.proxy.pages.finding import Destination, find_matching
+from encrypted_records.proxy.pages.datasets import Destination, find_matching
 from tests.browser.census import Census
 from tests.browser.visitor import Visitor
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from encrypted_records.http.problem import type_of
-from encrypted_records.proxy.pages import help_parts, manual
+from encrypted_records.proxy.pages import manual
 from tests.browser.test_every_page import MAX_BYTES
 from tests.browser.visitor import ROOT, Visitor
 from tests.support.service import Service, call
@@ -43,7 +43,7 @@ def test_an_errors_code_leads_to_its_paragraph(visitor: Visitor) -> None:
     visitor.expect_heading("Errors")
 
 
-@pytest.mark.parametrize("name", help_parts.list_pages())
+@pytest.mark.parametrize("name", manual.list_pages())
 def test_links_between_documents_lead_to_pages_and_their_places(name: str) -> None:
     html = manual.load_document(name).html
     assert "<script" not in html
@@ -53,12 +53,12 @@ def test_links_between_documents_lead_to_pages_and_their_places(name: str) -> No
             continue
         path, _, anchor = target.partition("#")
         other = path.removeprefix("../").rstrip("/") if path else name
-        assert other in help_parts.list_pages(), target
+        assert other in manual.list_pages(), target
         assert not anchor or f'id="{anchor}"' in manual.load_document(other).html, target
 
 
 def test_every_code_of_an_error_has_its_place() -> None:
-    addresses = {code: help_parts.find_address("errors", code) for code in CODES}
+    addresses = {code: manual.find_address("errors", code) for code in CODES}
     assert len(CODES) > 50
     assert [code for code, address in addresses.items() if address is None] == []
 
@@ -74,17 +74,17 @@ def test_the_end_of_an_errors_type_leads_to_its_paragraph(visitor: Visitor, code
 
 
 def test_no_page_of_a_document_is_long(site: Service) -> None:
-    for name in help_parts.list_pages():
+    for name in manual.list_pages():
         answer = call("GET", f"{site.proxy_url}/help/{name}/")
         assert answer.status == 200, name
         assert len(answer.body) < MAX_BYTES, name
 
 
 def test_every_section_of_a_long_document_is_on_one_of_its_pages() -> None:
-    outline = help_parts.load_outline("http-api")
+    outline = manual.load_outline("http-api")
     assert len(outline.parts) > 1
     tokens = [token for _, part in outline.parts for token in part]
-    whole = help_parts.PARSER.parse(help_parts.list_files()["http-api"].read_text())
+    whole = manual.PARSER.parse(manual.list_files()["http-api"].read_text())
     assert [token.content for token in tokens if token.type == "inline"][1:] == [
         token.content for token in whole if token.type == "inline"
     ][1:]
@@ -105,9 +105,9 @@ def test_what_is_found_is_marked_and_escaped() -> None:
     assert manual.mark_words("a <b> & sealed", "sealed <b>") == (
         "a <mark>&lt;b&gt;</mark> &amp; <mark>sealed</mark>"
     )
-    assert manual.find("   ") == []
-    assert next(one.anchor for one in manual.find("keyring_locked")) == "keyring_locked"
-    assert len(manual.find("the")) <= 30
+    assert manual.find_sections("   ") == []
+    assert next(one.anchor for one in manual.find_sections("keyring_locked")) == "keyring_locked"
+    assert len(manual.find_sections("the")) <= 30
 
 
 def test_a_document_that_is_not_there_is_no_page(visitor: Visitor) -> None:

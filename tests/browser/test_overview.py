@@ -9,8 +9,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, expect
 
-from encrypted_records.proxy.pages import example
-from encrypted_records.proxy.pages.audit_lines import ACTIONS, lines_of
+from encrypted_records.proxy.pages import home
+from encrypted_records.proxy.pages.audit import ACTIONS, lines_of
 from encrypted_records.proxy.pages.formatting import size
 from tests.browser.census import stored_census
 from tests.browser.conftest import visiting
@@ -111,8 +111,10 @@ def test_an_empty_account_loads_the_example_by_one_button(visitor: Visitor, site
 
 
 def test_the_example_is_the_one_of_the_examples_folder() -> None:
-    assert example.rows() == CENSUS.read_bytes()
-    assert example.definition() == json.loads((ROOT / "examples/census.schema.json").read_text())
+    assert home.example_rows() == CENSUS.read_bytes()
+    assert home.example_definition() == json.loads(
+        (ROOT / "examples/census.schema.json").read_text()
+    )
 
 
 def test_an_invitation_is_found_on_the_first_page(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encrypted_records.proxy.pages.file_reading import reading_of
+from encrypted_records.proxy.pages.imports import reading_of
 
 RECIPE = '{"columns":[{"source":"a","name":"a"}]}'
 

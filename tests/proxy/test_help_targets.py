@@ -6,7 +6,7 @@ import pytest
 from starlette.routing import Route
 
 from encrypted_records.proxy import pages
-from encrypted_records.proxy.pages.help_parts import find_address
+from encrypted_records.proxy.pages.manual import find_address
 from encrypted_records.proxy.pages.templating import find_help
 
 PATHS = [route.path for route in pages.routes if isinstance(route, Route)]

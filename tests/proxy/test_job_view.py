@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.pages.job_view import JobView
+from encrypted_records.proxy.pages.jobs import JobView
 
 
 def view(**about: Any) -> JobView:

@@ -1,7 +1,7 @@
 """/api/openapi.json of the proxy: its own endpoints, and those of the API that it forwards.
 
 Each endpoint's description is declared beside its function (:mod:`.endpoint`). The page for people
-is :mod:`encrypted_records.proxy.pages.docs`: nothing under /api/ is HTML.
+is :mod:`encrypted_records.proxy.pages.manual`: nothing under /api/ is HTML.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Login and account pages: register, the pages behind signed links, log in, change the password or
-the address, delete the account, log out.
+"""Pages of login and account, with the second factor and API tokens.
 
-Opening a link of a message changes nothing, since mail scanners open links too; the page's button
-does. After an error, the form shows again what the visitor typed, except passwords.
+A visitor registers, opens signed links, logs in and out, changes the password or the address, and
+deletes the account. Opening a link of a message changes nothing, since mail scanners open links
+too; the page's button does. After an error, the form shows again what the visitor typed, except
+passwords. Keys and recovery codes of a second factor, and the string of an API token, are shown by
+the answer that made them, and by no page after it.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from typing import Any
 
+import segno
+from markupsafe import Markup
 from starlette.responses import Response
 
-from encrypted_records.errors import ErsError, NotAuthenticated
+from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
 from encrypted_records.model import credentials, ids
 from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.auth import RequestCredentials
-from encrypted_records.proxy.pages import second_factor
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import LET_IN, LOG_IN, Visit, page
 from encrypted_records.proxy.services import services_of
@@ -235,7 +238,7 @@ async def show_account(visit: Visit) -> Response:
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
         "organizations": await visit.every("/api/organizations/"),
-        "second_factor": await second_factor.state(visit),
+        "second_factor": await second_factor_state(visit),
     }
     if not visit.sends:
         return visit.render("account.html", **shown)
@@ -258,7 +261,7 @@ async def change_email(visit: Visit) -> Response:
     """Ask for a new address; the account gets it when the link of the message is used."""
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
-        "second_factor": await second_factor.state(visit),
+        "second_factor": await second_factor_state(visit),
         "email": visit.text("email"),
     }
     if not visit.sends:
@@ -286,7 +289,7 @@ async def delete_account(visit: Visit) -> Response:
     entries that this proxy signs, once the password was found right."""
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
-        "second_factor": await second_factor.state(visit),
+        "second_factor": await second_factor_state(visit),
         "organizations": (await visit.ask("GET", "/api/accounts/delete/"))["organizations"],
     }
     if not visit.sends:
@@ -350,6 +353,140 @@ async def say_changed(visit: Visit) -> Response:
     )
 
 
+# --- codes to scan: inline SVG without styles, which the pages' policy would refuse ---------------
+
+#: Light modules around the code, without which readers do not find it (ISO/IEC 18004).
+QUIET_MODULES = 4
+
+
+def draw_code(phrase: str) -> Markup:
+    """An ``svg`` of the class ``code-modules``, which is read also where a sixth of it is lost.
+
+    The code of a keyring contains its words in plain text, separated by spaces, so that any code
+    reader can type them into the form. The code is as secret as the words.
+    """
+    code = segno.make(phrase, error="m", micro=False)
+    # Always dark on light: readers may not know the other way round.
+    drawn = code.svg_inline(
+        border=QUIET_MODULES,
+        dark="#000",
+        light="#fff",
+        omitsize=True,
+        svgclass="code-modules",
+        lineclass=None,
+    )
+    return Markup(drawn)  # noqa: S704 - numbers alone, whatever the words are
+
+
+# --- the second factor ----------------------------------------------------------------------------
+
+_FACTOR_PATH = "/account/second-factor/"
+_FACTOR_ENDPOINT = f"/api/accounts{_FACTOR_PATH.removeprefix('/account')}"
+_FACTOR_TEMPLATE = "second_factor.html"
+
+
+async def second_factor(visit: Visit) -> Response:
+    nothing: dict[str, Any] = {"codes": None, "key": ""}
+    shown = nothing
+    if visit.sends:
+        do = visit.text("do")
+        if do == "confirm":
+            shown = nothing | _new_factor(visit.text("key"), visit.text("uri"))
+        try:
+            shown = nothing | await _change_factor(visit, do)
+        except ErsError as error:
+            return visit.problem(
+                error, _FACTOR_TEMPLATE, **shown, second_factor=await second_factor_state(visit)
+            )
+    return visit.render(_FACTOR_TEMPLATE, **shown, second_factor=await second_factor_state(visit))
+
+
+async def second_factor_state(visit: Visit) -> Any:
+    """The state of the visitor's second factor from the API: ``enabled`` and ``recovery_codes``."""
+    return await visit.ask("GET", _FACTOR_ENDPOINT)
+
+
+async def _change_factor(visit: Visit, do: str) -> dict[str, Any]:
+    owner = {name: visit.text(name) for name in ("password", "code")}
+    match do:
+        case "begin":
+            made = await visit.ask("POST", _FACTOR_ENDPOINT, owner)
+            return _new_factor(made["key"], made["uri"])
+        case "confirm":
+            made = await visit.ask("POST", f"{_FACTOR_ENDPOINT}confirm/", {"code": owner["code"]})
+        case "renew":
+            made = await visit.ask("POST", f"{_FACTOR_ENDPOINT}recovery-codes/", owner)
+        case "remove":
+            await visit.ask("POST", f"{_FACTOR_ENDPOINT}remove/", owner)
+            return {}
+        case _:
+            raise BadInput("the form requests something that this page does not do")
+    return {"codes": made["recovery_codes"]}
+
+
+def _new_factor(key: str, uri: str) -> dict[str, Any]:
+    return {"key": key, "uri": uri, "picture": draw_code(uri)}
+
+
+# --- API tokens -----------------------------------------------------------------------------------
+
+_TOKENS_PATH = "/account/tokens/"
+_TOKEN_ID = re.compile(ids.PATTERN)
+#: The name of the tick of a dataset begins so.
+_TICK = "dataset-"
+_DAY = 86_400
+
+
+async def tokens(visit: Visit) -> Response:
+    made: dict[str, Any] | None = None
+    problem: ErsError | None = None
+    if visit.sends:
+        do, _, target = visit.text("do").partition(":")
+        try:
+            if do == "revoke":
+                await _revoke_token(visit, target)
+                return visit.go(_TOKENS_PATH)
+            made = await visit.ask("POST", "/api/tokens/", _token_asked(visit))
+        except ErsError as error:
+            problem = error
+    datasets = await visit.every("/api/datasets/")
+    values: dict[str, Any] = {
+        "made": made,
+        "tokens": await visit.every("/api/tokens/"),
+        "second_factor": await second_factor_state(visit),
+        "datasets": datasets,
+        "names": {dataset["url"]: dataset["name"] for dataset in datasets},
+        # Sending the form again must not make the same token again.
+        "typed": {} if made else visit.form,
+    }
+    if problem is not None:
+        return visit.problem(problem, "api_tokens.html", **values)
+    return visit.render("api_tokens.html", **values)
+
+
+def _token_asked(visit: Visit) -> dict[str, Any]:
+    days = visit.text("days")
+    is_number = days.isascii() and days.isdecimal() and len(days) < 9
+    asked: dict[str, Any] = {
+        "name": visit.text("name"),
+        "scope": visit.text("scope"),
+        "expires_in": int(days) * _DAY if is_number else 0,
+        "password": visit.text("password"),
+        "code": visit.text("code"),
+    }
+    if visit.text("reach") != "all":
+        # Also where none is ticked: the API refuses that, and all would be more than was asked for.
+        ticked = [name.removeprefix(_TICK) for name in visit.form if name.startswith(_TICK)]
+        asked["datasets"] = [f"/api/datasets/{dataset}/" for dataset in ticked]
+    return asked
+
+
+async def _revoke_token(visit: Visit, token: str) -> None:
+    if not _TOKEN_ID.fullmatch(token):
+        raise NotFound("there is no such token")
+    await visit.ask("DELETE", f"/api/tokens/{token}/")
+
+
 routes = [
     *(page(link.path, link, methods=("GET", "POST"), public=True) for link in _LINKS),
     page(LOG_IN, log_in, methods=("GET", "POST"), public=True),
@@ -361,4 +498,6 @@ routes = [
     page("/account/email/", change_email, methods=("GET", "POST")),
     page("/account/delete/", delete_account, methods=("GET", "POST")),
     page("/account/deleted/", say_deleted, public=True),
+    page(_FACTOR_PATH, second_factor, methods=("GET", "POST")),
+    page(_TOKENS_PATH, tokens, methods=("GET", "POST")),
 ]

@@ -1,20 +1,111 @@
-"""Datasets: browse, create, edit, delete with care."""
+"""Datasets: browse and find, create, change settings, replace keys, list people, delete with care.
+
+Datasets, schemas and pages are found by a few letters of their names: on the page of all datasets,
+and in the box of its form that a script opens over any page. Typed text travels in the form's body.
+
+A form of settings names the version that it has shown, so that a second tab, or a second person,
+overwrites nothing silently.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
 from encrypted_records.client.sdk.condition_language import parse
-from encrypted_records.errors import ErsError, InvalidQuery, NotAuthenticated, PreconditionFailed
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    InvalidQuery,
+    NotAuthenticated,
+    PreconditionFailed,
+)
 from encrypted_records.proxy.pages import frame
-from encrypted_records.proxy.pages.finding import find_matching, list_targets
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
-from encrypted_records.proxy.pages.settings_texts import changed_since, save_texts
+
+
+async def save_texts(visit: Visit, path: str) -> None:
+    """Store the texts of the form, unless they were changed since they were shown.
+
+    Args:
+        path: the path of the dataset or schema.
+
+    Raises:
+        PreconditionFailed: the texts were changed; nothing is stored.
+        ErsError: the change was refused.
+    """
+    sent = {name: visit.text(name) for name in ("name", "description")}
+    etag = visit.text("etag")
+    await visit.answer("PATCH", path, sent, headers={"if-match": etag} if etag else {})
+
+
+def changed_since() -> Conflict:
+    return Conflict(
+        "somebody has changed this since you opened the page, so nothing was saved",
+        hint="the stored values are below; save yours if you still want them",
+    )
+
+
+# --- finding datasets, schemas and pages ----------------------------------------------------------
+
+_PAGES = (
+    ("/", "Overview"),
+    ("/datasets/", "Datasets"),
+    ("/datasets/new/", "New dataset"),
+    ("/sql/", "SQL"),
+    ("/jobs/", "Jobs"),
+    ("/keyring/", "Keyring"),
+    ("/organizations/", "People, invitations and services of an organization"),
+    ("/audit-log/", "Audit log"),
+    ("/account/", "Account and password"),
+    ("/account/tokens/", "API tokens"),
+    ("/account/second-factor/", "Second factor"),
+    ("/docs/", "Reference of the HTTP API"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A destination of quick navigation; ``path`` is relative to the secret path."""
+
+    path: str
+    label: str
+    kind: str
+
+
+def list_targets(around: frame.PageFrame) -> list[Destination]:
+    """The targets of a page: the datasets and schemas of the menu, and all pages."""
+    targets: list[Destination] = []
+    for dataset in around.datasets:
+        for schema in dataset.schemas:
+            base = f"/schemas/{schema.id}/"
+            if schema.filled:
+                targets.append(Destination(f"{base}search/", schema.name, "records"))
+            targets.append(Destination(f"{base}fields/", f"Fields of {schema.name}", "schema"))
+            targets.append(Destination(f"{base}upload/", f"Import into {schema.name}", "action"))
+            targets.append(Destination(f"{base}add/", f"Add a record to {schema.name}", "action"))
+        targets.append(Destination(f"/datasets/{dataset.id}/", dataset.name, "dataset"))
+    targets += [Destination(path, label, "page") for path, label in _PAGES]
+    return targets
+
+
+def find_matching(targets: list[Destination], typed: str) -> list[Destination]:
+    """The targets whose labels contain every typed word; labels that begin with the text come
+    first.
+    """
+    words = typed.casefold().split()
+    found = [target for target in targets if all(word in target.label.casefold() for word in words)]
+    begins = typed.strip().casefold()
+    return sorted(found, key=lambda target: not target.label.casefold().startswith(begins))
+
+
+# --- pages of datasets ----------------------------------------------------------------------------
 
 #: Records of each schema that a search of the dataset shows.
 _FIRST = 5
@@ -145,6 +236,169 @@ async def delete(visit: Visit) -> Response:
     return visit.go("/datasets/")
 
 
+# --- keys: a new one, records sealed under it, and older ones forgotten ---------------------------
+
+_KEYS_TEMPLATE = "dataset_keys.html"
+#: Why a schema's records are not sealed again now: somebody does it, or there are none.
+_NOT_RESEALED = ("reseal_under_way", "nothing_to_reseal")
+
+
+async def show_keys(visit: Visit) -> Response:
+    """Says what older keys still open, and takes the next step of letting them go."""
+    if not visit.sends:
+        return await _keys_page(visit, await _look_at_keys(visit))
+    try:
+        return await _KEY_STEPS.get(visit.text("do"), _back_to_keys)(visit)
+    except Conflict as error:
+        return visit.problem(
+            error, _KEYS_TEMPLATE, **await _keys_shown(visit, await _look_at_keys(visit))
+        )
+
+
+async def _look_at_keys(visit: Visit) -> dict[str, Any]:
+    """The uses of the older keys, which only owners can see."""
+    keys: dict[str, Any] = await visit.ask("POST", f"{_url(visit)}forget/", {"dry_run": True})
+    return keys
+
+
+async def _keys_page(visit: Visit, keys: dict[str, Any]) -> Response:
+    return visit.render(_KEYS_TEMPLATE, **await _keys_shown(visit, keys))
+
+
+async def _keys_shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
+    """The template's values for an answer about the keys."""
+    dataset = await visit.ask("GET", _url(visit))
+    listed = await visit.every("/api/schemas/", dataset=dataset["id"])
+    names = {entry["url"]: entry["name"] for entry in listed}
+    schemas = [schema | {"name": names.get(schema["schema"], "")} for schema in keys["schemas"]]
+    older = _older(keys)
+    return {
+        "dataset": dataset,
+        "keys": keys,
+        "schemas": schemas,
+        "older": older,
+        "records": sum(group["records"] for group in older),
+        "waits_for": [key["left"] for key in keys.get("erasing", {}).get("schemas", ())],
+        "troubles": keys.get("troubles", ()),
+    }
+
+
+def _older(keys: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas that have something under an older key."""
+    return [schema for schema in keys["schemas"] if not schema["present"]]
+
+
+async def _back_to_keys(visit: Visit) -> Response:
+    return visit.go(f"/datasets/{visit.id}/keys/")
+
+
+async def _rotate(visit: Visit) -> Response:
+    done = await visit.ask("POST", f"{_url(visit)}rotate/")
+    if not done["troubles"]:
+        return await _back_to_keys(visit)
+    return await _keys_page(visit, await _look_at_keys(visit) | {"troubles": done["troubles"]})
+
+
+async def _reseal(visit: Visit) -> Response:
+    """Begin a job for each schema that has something under an older key."""
+    for schema in _older(await _look_at_keys(visit)):
+        try:
+            await visit.ask("POST", f"{schema['schema']}reseal/")
+        except Conflict as error:
+            if error.reason not in _NOT_RESEALED:
+                raise
+    return visit.go("/jobs/")
+
+
+async def _forget(visit: Visit) -> Response:
+    done = await visit.ask("POST", f"{_url(visit)}forget/", {})
+    return await _back_to_keys(visit) if done["forgotten"] else await _keys_page(visit, done)
+
+
+_KEY_STEPS = {"rotate": _rotate, "reseal": _reseal, "forget": _forget}
+
+
+# --- people, by the organization's roster ---------------------------------------------------------
+
+
+async def show_people(visit: Visit) -> Response:
+    """The people and services of a dataset, and whether members may ask for access; a browser that
+    was not let in is told so.
+    """
+    problem: ErsError | None = None
+    if visit.sends:
+        listed = visit.text("do") == "list"
+        try:
+            await visit.ask("PUT", f"/api/datasets/{visit.id}/listed/", {"listed": listed})
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.go(f"/datasets/{visit.id}/people/")
+    dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
+    return await _show_readers(visit, dataset, None, problem)
+
+
+async def show_people_of_schema(visit: Visit) -> Response:
+    """Show the people of the dataset who have a right in the schema."""
+    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    return await _show_readers(visit, await visit.ask("GET", schema["dataset"]), schema)
+
+
+async def _show_readers(
+    visit: Visit,
+    dataset: dict[str, Any],
+    schema: dict[str, Any] | None,
+    problem: ErsError | None = None,
+) -> Response:
+    people: dict[str, Any] | None = None
+    try:
+        people = await visit.ask("GET", f"{dataset['organization']}people/")
+    except NotAuthenticated as error:
+        if error.reason not in ("device_needed", "device_unknown"):
+            raise
+    url = str(dataset["url"])
+    values: dict[str, Any] = {
+        "dataset": dataset,
+        "schema": schema,
+        "organization": dataset["organization"].removeprefix("/api"),
+        "people": people,
+        "readers": [] if people is None else list(_readers(people, url, schema)),
+        "listed": any(
+            named["dataset"] == url and named["listed"]
+            for named in (people or {}).get("datasets", ())
+        ),
+        "invitations": [
+            invitation
+            for invitation in ({} if people is None else people).get("invitations", ())
+            if any(share["dataset"] == url for share in invitation["shares"])
+        ],
+        "owns": any(
+            person["you"] and person["role"] == "owner"
+            for person in (people or {}).get("people", ())
+        ),
+    }
+    if problem is not None:
+        return visit.problem(problem, "dataset_people.html", **values)
+    return visit.render("dataset_people.html", **values)
+
+
+def _readers(
+    people: Mapping[str, Any], dataset: str, schema: Mapping[str, Any] | None
+) -> Iterator[dict[str, Any]]:
+    """A line for each right in a dataset, or in one of its schemas; owners have all rights."""
+    for person in people["people"]:
+        if person["role"] == "owner":
+            yield {"who": person, "role": "owner", "schemas": None, "since": person["owner_since"]}
+        for share in person["shares"]:
+            if share["dataset"] == dataset and _covers(share, schema):
+                yield {"who": person, **share}
+
+
+def _covers(share: Mapping[str, Any], schema: Mapping[str, Any] | None) -> bool:
+    named = [schema["schema"] for schema in share.get("schemas") or ()]
+    return schema is None or not named or schema["url"] in named
+
+
 routes = [
     page("/datasets/", list_all, methods=("GET", "POST"), changes=False),
     moved("/find/", "/datasets/"),
@@ -154,4 +408,7 @@ routes = [
     page("/datasets/{id}/settings/", settings, methods=("GET", "POST")),
     moved("/datasets/{id}/edit/", "/datasets/{id}/settings/"),
     page("/datasets/{id}/delete/", delete, methods=("GET", "POST")),
+    page("/datasets/{id}/keys/", show_keys, methods=("GET", "POST")),
+    page("/datasets/{id}/people/", show_people, methods=("GET", "POST")),
+    page("/schemas/{id}/people/", show_people_of_schema),
 ]

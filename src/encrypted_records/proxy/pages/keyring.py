@@ -1,9 +1,15 @@
-"""The page of the keyring: its backup, its versions, its passphrase, its devices, and restoring it.
+"""Pages of the keyring and of the devices that may use it.
+
+One shows its backup, versions, passphrase and devices, and restores it; another lets a browser in
+for a code, the passphrase or the words.
 
 A form that gives keys out or changes them has a field for the proof, which is typed again each
 time. Words and passphrases are in one form or the answer to it: that which asks for some of the
 words carries the others along, unseen. They are never stored: neither in an address nor in the
 state of the session.
+
+People type the 24 words of a keyring numbered, in lines, and with a word mistyped. An error names
+the number of a mistyped word, never the word.
 """
 
 from __future__ import annotations
@@ -15,14 +21,149 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Closed, ErsError, NotFound
-from encrypted_records.proxy.pages import phrases
-from encrypted_records.proxy.pages.account import OWN_PATH
+from encrypted_records import runtime
+from encrypted_records.errors import BadInput, Closed, ErsError, Flaw, NotFound
+from encrypted_records.model import credentials
+from encrypted_records.proxy.pages.account import OWN_PATH, draw_code
 from encrypted_records.proxy.pages.formatting import format_minutes
-from encrypted_records.proxy.pages.page import Visit, page, proof_of
-from encrypted_records.proxy.pages.recovery_code import draw_code
+from encrypted_records.proxy.pages.page import LET_IN, Visit, page, proof_of
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.services import services_of
+
+#: A recovery phrase (docs/SPEC.md, section 8.1), one for each version of the keyring.
+WORDS = 24
+#: How many of them are asked for, to see whether they were written down.
+WORDS_ASKED = 4
+#: Nobody types more: the words of some two hundred versions.
+MOST_TYPED = 1 << 16
+_NUMBER = re.compile(r"\b\d+\s*[.):]?")
+
+
+def words_of(typed: str) -> list[str]:
+    """``1. picture 2. clip`` and ``picture, clip`` are two words, as ``Picture clip`` is."""
+    return re.sub(r"[,;]", " ", _NUMBER.sub(" ", typed[:MOST_TYPED])).lower().split()
+
+
+def phrases_of(typed: str) -> list[str]:
+    """The typed phrases, one for each version; the last may be too short, which is reported
+    later.
+    """
+    words = words_of(typed)
+    return [" ".join(words[start : start + WORDS]) for start in range(0, len(words), WORDS)]
+
+
+def places_to_ask_for() -> list[int]:
+    """Unpredictable word numbers, from 1 on, for the confirmation of a backup."""
+    return sorted(runtime.chance.sample(range(1, WORDS + 1), WORDS_ASKED))
+
+
+def check_typed(phrase: str, typed: Mapping[int, str]) -> None:
+    """Compare some words, by their numbers from 1 on, with those of the phrase.
+
+    Raises:
+        BadInput: ``invalid_phrase``; some differ, and the flaws name their numbers.
+    """
+    words = phrase.split()
+    wrong = [
+        place
+        for place, word in typed.items()
+        if not 1 <= place <= len(words) or words_of(word) != [words[place - 1]]
+    ]
+    if wrong or len(typed) != WORDS_ASKED:
+        raise BadInput(
+            f"{_listed(wrong)} not what was shown",
+            code="invalid_phrase",
+            hint="check your paper; if it is wrong there, go back and correct it",
+            flaws=tuple(
+                Flaw("invalid_phrase", "this is a different word", pointer=f"/word-{place}")
+                for place in wrong
+            ),
+        )
+
+
+def _listed(places: Sequence[int]) -> str:
+    if len(places) == 1:
+        return f"word {places[0]} is"
+    return f"words {', '.join(map(str, places[:-1]))} and {places[-1]} are" if places else "that is"
+
+
+# --- letting this browser in ----------------------------------------------------------------------
+
+_CODE = re.compile(r"[0-9A-Za-z]{4}[- ]?[0-9A-Za-z]{4}")
+
+
+async def let_in(visit: Visit) -> Response:
+    if visit.is_over_mirror:
+        return await _let_in_over_mirror(visit)
+    device = visit.device or credentials.generate_device_secret()
+    shown = {credentials.DEVICE_HEADER: device.text}
+    back = visit.text("next") if visit.sends else visit.request.query_params.get("next", "")
+    values: dict[str, Any] = {"next": back if OWN_PATH.fullmatch(back) else "", "typed": ""}
+    values["access"] = (await visit.answer("GET", "/api/devices/", headers=shown)).json()
+    if not visit.sends:
+        return visit.render("device.html", **values)
+    typed = visit.text("shown").strip()
+    kind = _kind_of_proof(typed, values["access"])
+    sent = " ".join(words_of(typed)) if kind == "phrase" else typed
+    try:
+        body = {kind: sent, "name": _name_of_browser(visit)}
+        await visit.answer("POST", "/api/devices/", body, headers=shown)
+    except ErsError as error:
+        if kind == "phrase":  # one word of them may be mistyped
+            values["typed"] = typed
+        return visit.problem(error, "device.html", **values)
+    return visit.let_in(visit.session, visit.csrf, values["next"] or "/", device)
+
+
+async def _let_in_over_mirror(visit: Visit) -> Response:
+    """Register this browser as a new device, which is a login there; where no keyring is here, the
+    words restore it.
+    """
+    back = visit.text("next") if visit.sends else visit.request.query_params.get("next", "")
+    values: dict[str, Any] = {"next": "", "typed": ""}
+    if OWN_PATH.fullmatch(back) and back != LET_IN:
+        values["next"] = back
+    if not visit.sends:
+        return visit.render("device_mirror.html", **values)
+    device = credentials.generate_device_secret()
+    shown = {credentials.DEVICE_HEADER: device.text}
+    typed = visit.text("shown").strip()
+    is_code = _CODE.fullmatch(typed) is not None
+    sent = phrases_of(typed)
+    name = {"name": _name_of_browser(visit)}
+    try:
+        if is_code or services_of(visit.request).admission.enrolment.users():
+            body = {"code": typed} if is_code else {"phrase": sent[-1] if sent else ""}
+            await visit.answer("POST", "/api/devices/", name | body, headers=shown)
+        else:
+            await visit.answer("POST", "/api/keyring/restore/", {"phrases": sent}, headers=shown)
+    except ErsError as error:
+        values["typed"] = "" if is_code else typed
+        return visit.problem(error, "device_mirror.html", **values)
+    # A session is there only to be ended by logging out.
+    session, csrf = runtime.random_hex(16), runtime.random_hex(16)
+    return visit.let_in(session, csrf, values["next"] or "/", device)
+
+
+def _kind_of_proof(typed: str, access: dict[str, Any]) -> str:
+    """The kind of the typed proof: the words, a code, or the passphrase."""
+    if len(words_of(typed)) == WORDS:
+        return "phrase"
+    has_passphrase = access["keyring"] is not None and access["keyring"]["passphrase"]
+    return "code" if _CODE.fullmatch(typed) or not has_passphrase else "passphrase"
+
+
+def _name_of_browser(visit: Visit) -> str:
+    """A name by which this browser is known again in the list of devices."""
+    agent = visit.request.headers.get("user-agent", "")
+    match = re.search(r"(Firefox|Edg|OPR|Chrome|Safari)", agent)
+    names = {"Edg": "Edge", "OPR": "Opera"}
+    browser = names.get(match[1], match[1]) if match else "browser"
+    system = re.search(r"(Windows|Mac OS X|Android|iPhone|iPad|Linux)", agent)
+    return f"{browser} on {system[1]}" if system else browser
+
+
+# --- the page of the keyring ----------------------------------------------------------------------
 
 #: The name under which a browser saves a backup.
 _FILE = "keyring.backup"
@@ -61,7 +202,7 @@ async def _ask_for_words(visit: Visit) -> Response:
         "keyring_words.html",
         version=visit.text("version"),
         phrase=visit.text("phrase"),
-        typed=dict.fromkeys(phrases.places_to_ask_for(), ""),
+        typed=dict.fromkeys(places_to_ask_for(), ""),
     )
 
 
@@ -73,7 +214,7 @@ async def _confirm_phrase(visit: Visit) -> Response | None:
         if re.fullmatch(r"word-[0-9]{1,2}", name)
     }
     try:
-        phrases.check_typed(phrase, typed)
+        check_typed(phrase, typed)
     except BadInput as error:
         shown = {"version": visit.text("version"), "phrase": phrase, "typed": typed}
         return visit.problem(error, "keyring_words.html", **shown)
@@ -101,7 +242,7 @@ async def _restore_file(visit: Visit) -> None:
 
 
 async def _restore_phrases(visit: Visit) -> None:
-    await _restore(visit, {"phrases": phrases.phrases_of(visit.text("phrase"))})
+    await _restore(visit, {"phrases": phrases_of(visit.text("phrase"))})
 
 
 async def _try_file(visit: Visit) -> None:
@@ -109,7 +250,7 @@ async def _try_file(visit: Visit) -> None:
 
 
 async def _try_phrases(visit: Visit) -> None:
-    body = {"phrases": phrases.phrases_of(visit.text("phrase")), "dry_run": True}
+    body = {"phrases": phrases_of(visit.text("phrase")), "dry_run": True}
     await visit.ask("POST", "/api/keyring/restore/", body)
 
 
@@ -218,4 +359,7 @@ async def _existing(visit: Visit) -> dict[str, Any] | None:
     return existing
 
 
-routes = [page("/keyring/", keyring, methods=("GET", "POST"))]
+routes = [
+    page(LET_IN, let_in, methods=("GET", "POST")),
+    page("/keyring/", keyring, methods=("GET", "POST")),
+]

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotAuthenticated, NotFound
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.shares import id_of
+from encrypted_records.proxy.pages.people import id_of
 
 _METHODS = ("GET", "POST")
 

@@ -3,20 +3,133 @@
 The words of an invitation and the secret key of a service are only in the answer that makes them:
 not in a URL, not in a form field that is sent again, and not in the browser's storage. Typed input
 is shown again after an error, except words and passwords.
+
+A form gives a member rights for each dataset: none, read, or read and write; on all of its schemas,
+or only the ticked ones. Owners also change all rights in one table, with people and services in
+rows and datasets in columns. A cell of it contains the right that it has shown. If another owner
+has changed one of the changed cells since, nothing is changed; cells that the visitor did not
+change keep their present right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.errors import BadInput, ErsError, NotFound
-from encrypted_records.proxy.pages import phrases
+from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
+from encrypted_records.model import ids
+from encrypted_records.proxy.pages import keyring
 from encrypted_records.proxy.pages.page import Visit, page, proof_of
-from encrypted_records.proxy.pages.shares import Choice, changed, choices_of, id_of
+
+RIGHTS = {"": "nothing", "reader": "reads", "writer": "reads and writes"}
+_ID = re.compile(ids.PATTERN)
+#: Names of fields begin so; an identifier follows.
+_RIGHT, _ONLY = "right-", "only-"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rights chosen for one dataset; empty ``schemas`` are all schemas, including later
+    ones.
+    """
+
+    dataset: str
+    name: str
+    role: str
+    schemas: frozenset[str]
+    #: of the dataset: identifier and name of each schema that can be ticked
+    known: Sequence[tuple[str, str]]
+    #: whether somebody has signed that this is its name
+    signed: bool
+
+    def as_share(self) -> dict[str, Any]:
+        """The rights in the form that the proxy's endpoints accept."""
+        share: dict[str, Any] = {"dataset": self.dataset, "role": self.role}
+        return share | ({"schemas": sorted(self.schemas)} if self.schemas else {})
+
+
+async def choices_of(
+    visit: Visit,
+    organization: str,
+    people: Mapping[str, Any],
+    before: Sequence[Mapping[str, Any]] = (),
+) -> list[Choice]:
+    """The choice for each dataset of an organization, from the form; or, if none was sent, from the
+    shares ``before``.
+
+    Signed datasets and schemas have their signed names: otherwise an API that swaps names could
+    make an owner share another dataset than the one displayed. Only those that are not signed yet
+    have the names that the API reports.
+
+    Args:
+        people: the people of the organization, as the proxy shows them.
+    """
+    names: dict[str, str] = {}
+    called = {id_of(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
+    known: dict[str, dict[str, str]] = {}
+    for listed in await visit.every("/api/datasets/", organization=organization):
+        names[str(listed["id"])] = str(listed["name"])
+    for listed in await visit.every("/api/schemas/", organization=organization):
+        known.setdefault(id_of(listed["dataset"]), {})[str(listed["id"])] = str(listed["name"])
+    for shared in people["datasets"]:
+        dataset = id_of(shared["dataset"])
+        signed = {id_of(schema["schema"]): schema["name"] for schema in shared["schemas"]}
+        for schemas in known.values():
+            for schema in signed.keys() & schemas.keys():
+                del schemas[schema]
+        known.setdefault(dataset, {}).update(signed)
+    return [
+        Choice(
+            dataset,
+            name,
+            *(_sent(visit, dataset) if visit.sends else _shared(before, dataset)),
+            [item for item in known.get(dataset, {}).items() if _ID.fullmatch(item[0])],
+            dataset in called,
+        )
+        for dataset, name in (names | called).items()
+        # It becomes part of a path.
+        if _ID.fullmatch(dataset)
+    ]
+
+
+def changed_choices(choices: Sequence[Choice], before: Sequence[Mapping[str, Any]]) -> list[Choice]:
+    """The choices that differ from the present shares."""
+    return [
+        choice
+        for choice in choices
+        if (choice.role, choice.schemas) != _shared(before, choice.dataset)
+    ]
+
+
+def _sent(visit: Visit, dataset: str) -> tuple[str, frozenset[str]]:
+    role = visit.text(f"{_RIGHT}{dataset}")
+    if role not in RIGHTS or not role:
+        return "", frozenset()
+    begins = f"{_ONLY}{dataset}-"
+    return role, frozenset(
+        name.removeprefix(begins) for name in visit.form if name.startswith(begins)
+    )
+
+
+def _shared(shares: Sequence[Mapping[str, Any]], dataset: str) -> tuple[str, frozenset[str]]:
+    for share in shares:
+        if id_of(share["dataset"]) == dataset:
+            schemas = share["schemas"] or ()
+            return str(share["role"]), frozenset(id_of(schema["schema"]) for schema in schemas)
+    return "", frozenset()
+
+
+def id_of(path: str) -> str:
+    """The identifier at the end of a path."""
+    return str(path).rstrip("/").rpartition("/")[2]
+
+
+# --- pages of members -----------------------------------------------------------------------------
 
 _METHODS = ("GET", "POST")
 _DAY = 86_400
@@ -151,7 +264,7 @@ def _with_request(
 
 async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[str, Any]]) -> None:
     """Share dataset by dataset: if a dataset fails, the earlier changes stay and are shown."""
-    for change in changed(choices, before):
+    for change in changed_choices(choices, before):
         path = f"/api/datasets/{change.dataset}/people/{visit.part('member')}/"
         if not change.role:
             await visit.ask("DELETE", path)
@@ -167,7 +280,7 @@ async def recover(visit: Visit) -> Response:
     problem: ErsError | None = None
     if visit.sends:
         try:
-            words = phrases.phrases_of(visit.text("phrase"))
+            words = keyring.phrases_of(visit.text("phrase"))
             body = {"phrases": words, "proof": proof_of(visit)}
             done = await visit.ask("POST", f"{_url(visit)}recover/", body)
         except ErsError as error:
@@ -197,7 +310,7 @@ async def answer(visit: Visit) -> Response:
             " again",
         )
     if visit.sends:
-        words = " ".join(phrases.words_of(visit.text("words")))
+        words = " ".join(keyring.words_of(visit.text("words")))
         try:
             given = await visit.ask("POST", f"/api/invitations/{visit.id}/words/", {"words": words})
         except ErsError as error:
@@ -255,6 +368,127 @@ def _url(visit: Visit) -> str:
     return f"/api/organizations/{visit.id}/"
 
 
+# --- the table of rights --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RightCell:
+    """The right of a member in a dataset: one of :data:`RIGHTS`.
+
+    Attributes:
+        now: the right by the signed list.
+        shown: the right that the visitor's form was made of.
+        typed: the right that the form says.
+        schemas: names of the only schemas that the right is for; such a cell is changed on the
+            member's own page.
+    """
+
+    member: str
+    dataset: str
+    now: str
+    shown: str
+    typed: str
+    schemas: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.member}-{self.dataset}"
+
+    @property
+    def chosen(self) -> str:
+        """The right that the visitor wants, the present one where they left it alone."""
+        return self.now if self.typed == self.shown else self.typed
+
+    @property
+    def is_changed(self) -> bool:
+        return self.typed != self.shown and (self.typed != self.now or bool(self.schemas))
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the right is no longer the shown or typed one, or is only for some schemas."""
+        return bool(self.schemas) or self.now not in (self.shown, self.typed)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    member: dict[str, Any]
+    cells: Sequence[RightCell]
+
+
+def matrix_rows(visit: Visit, people: dict[str, Any]) -> list[MatrixRow]:
+    """A line for each member who is not an owner, who would have everything."""
+    datasets = [id_of(dataset["dataset"]) for dataset in people["datasets"]]
+    members = [person for person in people["people"] if person["role"] != "owner"]
+    return [
+        MatrixRow(member, [_cell_of(visit, member, dataset) for dataset in datasets])
+        for member in members
+    ]
+
+
+def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> RightCell:
+    shares = [share for share in member["shares"] if id_of(share["dataset"]) == dataset]
+    now = str(shares[0]["role"]) if shares else ""
+    schemas = [str(schema["name"]) for schema in shares[0]["schemas"] or ()] if shares else []
+    name = f"{member['id']}-{dataset}"
+    shown = visit.text(f"was-{name}", now)
+    typed = visit.text(f"right-{name}", shown)
+    return RightCell(member["id"], dataset, now, shown, typed, schemas)
+
+
+def _changed_cells(lines: Sequence[MatrixRow]) -> Iterator[RightCell]:
+    """
+    Raises:
+        BadInput: an unknown right.
+        Conflict: one of the changed cells has another right than was shown.
+    """
+    for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
+        if cell.typed not in RIGHTS:
+            raise BadInput("there is no such right", hint="choose one from the menu")
+        if cell.is_overtaken:
+            raise Conflict(
+                "somebody has changed these rights since you opened the table, so nothing"
+                " was changed",
+                hint="the table shows the current rights, and yours where they differ: check"
+                " them, then apply yours if you still want them",
+            )
+        yield cell
+
+
+async def show_matrix(visit: Visit) -> Response:
+    """The table; of a form, the changes, one after the other: what was done before one fails is
+    done, and shown."""
+    url = f"/api/organizations/{visit.id}/"
+    problem: ErsError | None = None
+    if visit.sends:
+        try:
+            lines = matrix_rows(visit, await visit.ask("GET", f"{url}people/"))
+            for cell in list(_changed_cells(lines)):
+                await _change_cell(visit, cell)
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.go(f"/organizations/{visit.id}/")
+    people = await visit.ask("GET", f"{url}people/")
+    shown = {
+        "organization": await visit.ask("GET", url),
+        "access": await visit.ask("GET", "/api/devices/"),
+        "datasets": people["datasets"],
+        "lines": matrix_rows(visit, people),
+        "rights": RIGHTS,
+    }
+    if problem is not None:
+        return visit.problem(problem, "people_matrix.html", **shown)
+    return visit.render("people_matrix.html", **shown)
+
+
+async def _change_cell(visit: Visit, cell: RightCell) -> None:
+    path = f"/api/datasets/{cell.dataset}/people/{cell.member}/"
+    if cell.typed:
+        await visit.ask("PUT", path, {"role": cell.typed, "proof": proof_of(visit)})
+    else:
+        await visit.ask("DELETE", path)
+
+
 routes = [
     page("/people/", start),
     page("/organizations/{id}/invite/", invite, methods=_METHODS),
@@ -262,4 +496,5 @@ routes = [
     page("/organizations/{id}/people/{member}/", change, methods=_METHODS),
     page("/organizations/{id}/recover/", recover, methods=_METHODS),
     page("/invitations/{id}/", answer, methods=_METHODS),
+    page("/organizations/{id}/rights/", show_matrix, methods=("GET", "POST")),
 ]

@@ -1,14 +1,19 @@
-"""The page that uploads files into a schema. With scripts, files go from the browser to /api/files/
-by TUS; without, a form sends one file, which is handed on as it comes.
+"""The page that uploads files into a schema.
 
-The columns of a file whose headings are no fields are given fields, or are left out, by the page:
-the file is sent under another header, and is the same below it.
+With scripts, files go from the browser to /api/files/ by TUS; without, a form sends one file, which
+is handed on as it comes.
+
+The columns of a file whose headings are no fields are given fields, or are left out, by the page.
+The file is sent as it is but for its header: another first line says which field each column is of,
+and which are left out. So a file of any size needs no second copy.
 """
 
 from __future__ import annotations
 
+import csv
+import re
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,19 +27,114 @@ from encrypted_records.errors import (
     ReadingRefused,
     UploadedBefore,
 )
+from encrypted_records.model import record_formats
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.pages import columns
-from encrypted_records.proxy.pages.columns import Heading
 from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, is_read_whole, look
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import SchemaDraft
+
+#: Columns of a header; no schema has as many fields.
+MOST_COLUMNS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The first line of a file: the columns' names, and its length in characters."""
+
+    names: tuple[str, ...]
+    length: int
+
+    @property
+    def json(self) -> str:
+        """For a form: which file its choices are of."""
+        return msgspec.json.encode(self.names).decode()
+
+
+def heading_of(start: str) -> Heading | None:
+    """The heading of a file with this start; None if it cannot be read."""
+    lines = _Lines(start)
+    try:
+        names = next(csv.reader(lines, strict=True), [])
+    except csv.Error:
+        return None
+    if names and names[-1].startswith(record_formats.SCHEMA_ENTRY):
+        names.pop()
+    if not any(names) or len(names) > MOST_COLUMNS:
+        return None
+    return Heading(tuple(names), lines.length)
+
+
+class _Lines(Iterator[str]):
+    """Lines of a text, and how long those are that were taken."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.removeprefix("\ufeff")
+        self._skipped = len(text) - len(self._text)
+        self._at = 0
+
+    @property
+    def length(self) -> int:
+        return self._skipped + self._at
+
+    def __next__(self) -> str:
+        end = self._text.find("\n", self._at) + 1 or len(self._text)
+        if end == self._at:
+            raise StopIteration
+        line, self._at = self._text[self._at : end], end
+        return line
+
+
+def propose_fields(names: Sequence[str], fields: Collection[str]) -> list[str]:
+    """The field of each column, empty where none suggests itself: that of the same name, or else of
+    the same letters and digits. A field is proposed once."""
+    proposed = [name if name in fields else "" for name in names]
+    proposed = [name if name not in proposed[:at] else "" for at, name in enumerate(proposed)]
+    by_letters: dict[str, str] = {}
+    for field in fields:
+        if field not in proposed:
+            by_letters.setdefault(_letters(field), field)
+    for at, name in enumerate(names):
+        if not proposed[at] and _letters(name):
+            proposed[at] = by_letters.pop(_letters(name), "")
+    return proposed
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).casefold()
+
+
+def chosen_fields(
+    form: Mapping[str, str], heading: Heading, fields: Collection[str]
+) -> list[str] | None:
+    """The form's choice of fields for these columns, empty for columns that are left out; None if
+    the form is for another file, or has no choice.
+    """
+    if form.get("heading") != heading.json:
+        return None
+    picked = [form.get(f"column-{at}", "") for at in range(len(heading.names))]
+    return [name if name in fields else "" for name in picked]
+
+
+def header_line(fields: Sequence[str]) -> str:
+    """The header of a file whose columns are of these fields, empty for those that are left out;
+    with its line end."""
+    names = [name or f"{record_formats.LEFT_OUT}{number}" for number, name in enumerate(fields, 1)]
+    return record_formats.csv_line(names).decode()
+
+
+def with_header(text: str, heading: Heading, fields: Sequence[str]) -> str:
+    """The text of a file under another header."""
+    return header_line(fields) + text[heading.length :]
+
+
+# --- pages ----------------------------------------------------------------------------------------
 
 #: Bytes of a further file that are looked at, and of a file that is read whole.
 LOOKED_AT_BYTES, WHOLE_BYTES = 8 << 20, 15 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class ColumnMapping:
     """The assignment of a file's columns to fields; empty for columns that are left out."""
 
     heading: Heading
@@ -52,13 +152,13 @@ class Mapping:
     @property
     def header(self) -> str:
         """The header that the file is sent with; empty where it is its own."""
-        return "" if self.exact else columns.header_line(self.fields)
+        return "" if self.exact else header_line(self.fields)
 
 
 class _Unmapped(BadInput):
     """A file whose columns have to be given fields first."""
 
-    def __init__(self, mapping: Mapping) -> None:
+    def __init__(self, mapping: ColumnMapping) -> None:
         super().__init__(
             "the columns of this file are not those of the schema",
             hint="assign the columns to fields below, and choose the file again",
@@ -103,12 +203,12 @@ async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
     draft = SchemaDraft()
     draft.take(definition)
     kind = Format.of_file(visit.text("file"), sample.lstrip()[:1].encode())
-    heading = columns.heading_of(sample) if kind is Format.CSV else None
+    heading = heading_of(sample) if kind is Format.CSV else None
     shown |= {"draft": draft, "looked": True}
     if heading is not None:
         mapping = shown["mapping"] = _mapping_of(visit, heading, definition)
         if mapping.header:
-            sample = columns.with_header(sample, heading, mapping.fields)
+            sample = with_header(sample, heading, mapping.fields)
     try:
         shown["preview"] = await look(visit, definition, sample, kind)
     except BadInput as error:
@@ -116,14 +216,14 @@ async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
     return visit.render("upload.html", **shown)
 
 
-def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> Mapping:
+def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> ColumnMapping:
     """The mapping chosen in the form, or else the one suggested by names."""
     names = definition["properties"]
-    picked = columns.chosen(visit.form, heading, names)
-    fields = columns.propose(heading.names, names) if picked is None else picked
+    picked = chosen_fields(visit.form, heading, names)
+    fields = propose_fields(heading.names, names) if picked is None else picked
     required = definition.get("required", [])
     lacking = [name for name in required if name not in fields]
-    return Mapping(heading, fields, lacking, chosen=picked is not None)
+    return ColumnMapping(heading, fields, lacking, chosen=picked is not None)
 
 
 async def _send(visit: Visit, definition: Any) -> Response:
@@ -244,7 +344,7 @@ async def _under_its_header(
         if len(start) >= HEAD_BYTES:
             break
     pieces = [bytes(start)]
-    heading = columns.heading_of(_readable(start[:HEAD_BYTES]))
+    heading = heading_of(_readable(start[:HEAD_BYTES]))
     if heading is not None:
         mapping = _mapping_of(visit, heading, definition)
         if not mapping.exact and not mapping.chosen:
