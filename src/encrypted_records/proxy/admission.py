@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
+from encrypted_records.client.proxy.devices import Proof
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotAllowed, NotAuthenticated
 from encrypted_records.model import ids
@@ -518,19 +518,6 @@ class Door:
 NOBODY = bytes(ids.ID_BYTES)
 
 
-class GivenProof(msgspec.Struct, forbid_unknown_fields=True):
-    """A password, with a code where the account has a second factor; or one of the other two. None
-    of them may print."""
-
-    password: str | None = None
-    code: str | None = None
-    passphrase: str | None = None
-    phrase: str | None = None
-
-    def __repr__(self) -> str:
-        return "<proof>"
-
-
 class Proofs:
     def __init__(self, api: Api, admission: Admission, keyrings: Keyrings) -> None:
         self._api = api
@@ -538,7 +525,7 @@ class Proofs:
         self._keyrings = keyrings
         self.attempts = Attempts("too many wrong proofs")
 
-    async def demand(self, connection: HTTPConnection, proof: GivenProof | None) -> Holder:
+    async def demand(self, connection: HTTPConnection, proof: Proof | None) -> Holder:
         """The holder who may have keys given out or changed by this request.
 
         Where the user has no keyring here, the device of the request is the one that is taken in
@@ -553,9 +540,9 @@ class Proofs:
         applicant = await self._admission.applicant(connection, refresh=True)
         return await self.check(applicant, proof)
 
-    async def check(self, applicant: Applicant, proof: GivenProof | None) -> Holder:
+    async def check(self, applicant: Applicant, proof: Proof | None) -> Holder:
         """As :meth:`demand`, for a request whose applicant is known."""
-        proof = proof or GivenProof()
+        proof = proof or Proof()
         user = applicant.caller.user
         here = await runtime.in_thread(self._keyrings.has, user)
         if proof.phrase is not None and here:

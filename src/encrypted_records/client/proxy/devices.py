@@ -15,7 +15,9 @@ from encrypted_records.client.proxy.transport import Device, device_of, new_devi
 from encrypted_records.model.credentials import DEVICE_HEADER
 
 
-class Proof(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Proof(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
     """A fresh proof that the user is asking: one of the three.
 
     Attributes:
@@ -84,7 +86,7 @@ class DeviceEvent(msgspec.Struct, frozen=True):
     count: int
 
 
-class Devices(msgspec.Struct, frozen=True):
+class Devices(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Devices that may use the user's keyring at a proxy.
 
     Attributes:
@@ -102,9 +104,9 @@ class Devices(msgspec.Struct, frozen=True):
     enrolled: bool
     keyring: KnownKeyring | None
     count: int
+    exposed: bool
     devices: list[DeviceInfo] | None = None
     events: list[DeviceEvent] | None = None
-    exposed: bool = False
 
 
 class Code(msgspec.Struct, frozen=True):

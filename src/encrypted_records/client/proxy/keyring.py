@@ -31,7 +31,7 @@ class KeyringInfo(msgspec.Struct, frozen=True):
     versions: list[KeyVersion]
     wrapping: str
     backup_confirmed: bool
-    restore_tried: int | None = None
+    restore_tried: int | None
 
 
 class SealedSchema(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Phrase(msgspec.Struct, frozen=True):
         return f"<phrase of version {self.version}>"
 
 
-class Unlocked(KeyringInfo, frozen=True, kw_only=True):
+class Unlocked(KeyringInfo, frozen=True, kw_only=True, omit_defaults=True):
     """A keyring that was unlocked.
 
     Attributes:
@@ -68,6 +68,13 @@ class Unlocked(KeyringInfo, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<keyring {self.fingerprint}>"
+
+
+class ChangedPassphrase(msgspec.Struct, frozen=True):
+    """``left`` is how many files of replaced keyrings do not open and so stay as they are."""
+
+    wrapping: str
+    left: int
 
 
 class KeyringCalls(DeviceCalls):
@@ -189,11 +196,8 @@ class KeyringCalls(DeviceCalls):
             How many files of replaced keyrings do not open and so stay as they are.
         """
         body = {"new": new, "old": old, **proof_member(proof)}
-        return convert(await self._ask("POST", "/api/keyring/passphrase/", body), _Changed).left
-
-
-class _Changed(msgspec.Struct, frozen=True):
-    left: int
+        answer = await self._ask("POST", "/api/keyring/passphrase/", body)
+        return convert(answer, ChangedPassphrase).left
 
 
 def _base64(file: bytes) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Acceptance(msgspec.Struct, frozen=True):
     time: str
 
 
-class LogStanding(msgspec.Struct, frozen=True):
+class LogStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """The validity of a log, and its relation to the log that the proxy has seen.
 
     ``state`` is ``whole``, ``older``, ``forked``, ``unclear`` or ``broken``; ``common`` the newest
@@ -52,7 +52,7 @@ class LogStanding(msgspec.Struct, frozen=True):
     other users of the proxy did.
     """
 
-    state: str
+    state: Literal["whole", "older", "forked", "unclear", "broken"]
     version: int
     digest: str
     records: int
@@ -60,8 +60,8 @@ class LogStanding(msgspec.Struct, frozen=True):
     seen: Head | None
     common: int
     fault: Fault | None
-    accepted: Acceptance | None = None
-    accepted_by_others: list[Acceptance] = []
+    accepted: Acceptance | None
+    accepted_by_others: list[Acceptance]
     at: Head | None = None
 
 
@@ -264,7 +264,7 @@ class RosterStanding(msgspec.Struct, frozen=True):
     """``state`` is ``whole``, ``older``, ``forked`` or ``unclear``; ``common`` the newest entry of
     which it is known that both have it; ``lost`` are those behind it that the proxy has kept."""
 
-    state: str
+    state: Literal["whole", "older", "forked", "unclear"]
     number: int
     digest: str
     members: int

@@ -21,7 +21,7 @@ class SharedSchema(msgspec.Struct, frozen=True):
     name: str
 
 
-class Shared(msgspec.Struct, frozen=True):
+class Shared(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rights of a person in a dataset: in all of its schemas if ``schemas`` is None.
 
     For a present member, ``entry`` is the number of the roster entry since which the member has had
@@ -66,10 +66,10 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
     known_by: str
     expires: int | None
     you: bool
-    owner_since: int | None = None
-    last_used: int | None = None
-    account_gone: bool | None = None
-    email_now: str | None = None
+    owner_since: int | None
+    last_used: int | None
+    account_gone: bool | None
+    email_now: str | None
 
 
 class WaitingInvitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class SignedDataset(msgspec.Struct, frozen=True):
     schemas: list[SharedSchema]
 
 
-class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A member's request for access to a dataset, which the member has signed.
 
     Attributes:
@@ -177,7 +177,7 @@ class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     expires: int
     member: str | None
-    replaced: ReplacedInvitation | None = None
+    replaced: ReplacedInvitation | None
 
     def __repr__(self) -> str:
         return f"<invitation {self.id}>"
@@ -205,6 +205,19 @@ class Settled(msgspec.Struct, frozen=True):
     removed: list[str]
     rotated: list[str]
     troubles: list[SettlingTrouble]
+
+
+class ListedDataset(msgspec.Struct, frozen=True):
+    """Whether members may ask for access to a dataset."""
+
+    dataset: str
+    listed: bool
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """``by``: the lost owner by whose phrases the caller is an owner now."""
+
+    by: str
 
 
 class NewService(msgspec.Struct, frozen=True):
@@ -322,7 +335,7 @@ class SharingCalls(Connection):
         """Become an owner by the words of an owner who was lost; that one's name."""
         body = {"phrases": list(phrases), **proof_member(proof)}
         answer = await self._ask("POST", f"{organization}recover/", body)
-        return convert(answer, dict[str, str]).get("by", "")
+        return convert(answer, Recovered).by
 
     async def create_service(
         self,

@@ -7,32 +7,28 @@ enough. The secret of a device that is made here is in the answer, once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.devices import (
+    Code,
+    DeviceEvent,
+    DeviceInfo,
+    Devices,
+    KnownKeyring,
+    OwnDevice,
+    Proof,
+)
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_text, to_text
-from encrypted_records.proxy.admission import NOBODY, Applicant, GivenProof, wrong_code, wrong_proof
+from encrypted_records.proxy.admission import NOBODY, Applicant, wrong_code, wrong_proof
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    NUMBER,
-    OBJECT,
-    PROOF,
-    TEXT,
-    TEXT_OR_NULL,
-    empty_answer,
-    json_answer,
-    json_body,
-    object_of,
-)
-from encrypted_records.proxy.http.messages import answer, media_type, read_struct
+from encrypted_records.proxy.api.json_schema import empty_answer, json_answer, json_body, shape
+from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
 from encrypted_records.proxy.keyrings.enrolment import needed_device
 from encrypted_records.proxy.keyrings.enrolment_store import DeviceRecord
 from encrypted_records.proxy.keyrings.files import no_keyring
@@ -42,7 +38,7 @@ from encrypted_records.proxy.process.offload import deriving
 from encrypted_records.proxy.services import Services, services_of
 
 
-class _DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
+class DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A request for the device that it comes from to be taken in; or, with ``create``, for a
     further one.
     """
@@ -52,16 +48,20 @@ class _DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
     passphrase: str | None = None
     phrase: str | None = None
     create: bool = False
-    proof: GivenProof | None = None
+    proof: Proof | None = None
 
 
-class _CodeFor(msgspec.Struct, forbid_unknown_fields=True):
+class DeviceCodeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """``user``: the id of another user, whom the code is for."""
+
     user: str | None = None
-    proof: GivenProof | None = None
+    proof: Proof | None = None
 
 
-class _Ending(msgspec.Struct, forbid_unknown_fields=True):
-    proof: GivenProof | None = None
+class RevocationRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The proof that revoking another device needs."""
+
+    proof: Proof | None = None
 
 
 endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-z0-9]{8}$"})
@@ -71,7 +71,7 @@ endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-
     "GET",
     "/api/devices/",
     summary="Show the access level, the keyring, its devices, and its events.",
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Devices)},
 )
 async def list_devices(request: Request) -> Response:
     """A caller whose device is not enrolled sees when the keyring was made, and how many devices it
@@ -82,64 +82,52 @@ async def list_devices(request: Request) -> Response:
     return answer(await runtime.in_thread(_overview, services, applicant))
 
 
-def _overview(services: Services, applicant: Applicant) -> dict[str, Any]:
+def _overview(services: Services, applicant: Applicant) -> Devices:
     user, enrolment = applicant.caller.user, services.admission.enrolment
     level, own = enrolment.policy.level, services.keyrings.is_own(user)
     devices, known = enrolment.devices(user), enrolment.keyring(user)
-    shown: dict[str, Any] = {
-        "user": to_text(user),
-        "level": Level.DEVICE if own else level,
-        "enrolled": applicant.enrolled,
-        "keyring": None
-        if known is None
-        else {"made": known.made, "fingerprint": known.fingerprint.hex(), "passphrase": own},
-        "count": len(devices),
-    }
-    # What is at level device fits wherever the proxy listens.
-    shown["exposed"] = enrolment.policy.exposed and shown["level"] == Level.API
-    if shown["level"] == Level.API or applicant.enrolled or applicant.door:
-        this = applicant.device.id if applicant.device is not None else ""
-        shown["devices"] = [_device_json(device, this) for device in devices]
-        shown["events"] = [
-            {
-                "at": event.at,
-                "kind": event.kind,
-                "device": event.device or None,
-                "detail": event.detail or None,
-                "count": event.count,
-            }
+    level = Level.DEVICE if own else level
+    this = applicant.device.id if applicant.device is not None else ""
+    is_shown = level == Level.API or applicant.enrolled or applicant.door
+    return Devices(
+        user=to_text(user),
+        level=level,
+        enrolled=applicant.enrolled,
+        keyring=None if known is None else KnownKeyring(known.made, known.fingerprint.hex(), own),
+        count=len(devices),
+        # What is at level device fits wherever the proxy listens.
+        exposed=enrolment.policy.exposed and level == Level.API,
+        devices=[_info(device, this) for device in devices] if is_shown else None,
+        events=[
+            DeviceEvent(
+                event.at, event.kind, event.device or None, event.detail or None, event.count
+            )
             for event in enrolment.events(user)
         ]
-    return shown
+        if is_shown
+        else None,
+    )
 
 
-def _device_json(device: DeviceRecord, this: str) -> dict[str, Any]:
-    return {
-        "id": device.id,
-        "name": device.name,
-        "way": device.way,
-        "created": device.created,
-        "used": device.used,
-        "this": device.id == this,
-    }
+def _info(device: DeviceRecord, this: str) -> DeviceInfo:
+    return DeviceInfo(
+        id=device.id,
+        name=device.name,
+        way=device.way,
+        created=device.created,
+        used=device.used,
+        this=device.id == this,
+    )
 
 
 @endpoint(
     "POST",
     "/api/devices/",
     summary="Register the device of this request, or create another device.",
-    body=json_body(
-        object_of(
-            {},
-            name=TEXT,
-            code=TEXT_OR_NULL,
-            passphrase=TEXT_OR_NULL,
-            phrase=TEXT_OR_NULL,
-            create=FLAG,
-            proof=PROOF,
-        )
-    ),
-    answers={201: json_answer(OBJECT)},
+    body=json_body(DeviceRequest),
+    answers={
+        201: json_answer({"anyOf": [shape(DeviceInfo), shape(OwnDevice)]}),
+    },
 )
 async def add_device(request: Request) -> Response:
     services = services_of(request)
@@ -147,7 +135,7 @@ async def add_device(request: Request) -> Response:
         await services.caller(request)
     elif services.admission.device_of_person(request) is None:
         raise needed_device()
-    asked = await read_struct(request, _DeviceRequest)
+    asked = await read_struct(request, DeviceRequest)
     if asked.create:
         return await _create(request, services, asked)
     user = None if services.mirrored is None else await _find_user(request, services, asked)
@@ -165,10 +153,10 @@ async def add_device(request: Request) -> Response:
         way = await _way_in(services, applicant, asked)
         await runtime.in_thread(services.admission.enrolment.take_in, user, device, way, asked.name)
     record = await runtime.in_thread(_of_id, services, user, device.id)
-    return answer(_device_json(record, device.id), 201)
+    return answer(_info(record, device.id), 201)
 
 
-async def _find_user(request: Request, services: Services, asked: _DeviceRequest) -> bytes | None:
+async def _find_user(request: Request, services: Services, asked: DeviceRequest) -> bytes | None:
     """The user whose device is to be registered over a mirror, which has no logins: by the proof,
     or as the only user of this proxy. None where the device is registered.
 
@@ -201,7 +189,7 @@ async def _find_user(request: Request, services: Services, asked: _DeviceRequest
     return user
 
 
-async def _way_in(services: Services, applicant: Applicant, asked: _DeviceRequest) -> str:
+async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest) -> str:
     """The purpose for which the device is taken in.
 
     Raises:
@@ -246,7 +234,7 @@ async def _way_in(services: Services, applicant: Applicant, asked: _DeviceReques
     )
 
 
-async def _create(request: Request, services: Services, asked: _DeviceRequest) -> Response:
+async def _create(request: Request, services: Services, asked: DeviceRequest) -> Response:
     """A further device, made here; a keyring too, where its user has none yet."""
     holder = await services.proofs.demand(request, asked.proof)
     device = credentials.generate_device_secret()
@@ -257,15 +245,16 @@ async def _create(request: Request, services: Services, asked: _DeviceRequest) -
     record = await runtime.in_thread(
         services.admission.enrolment.take_in, user, device, "device", asked.name
     )
-    return answer({**_device_json(record, ""), "device": device.text}, 201)
+    made = msgspec.structs.asdict(_info(record, ""))
+    return answer(OwnDevice(**made, device=device.text), 201)
 
 
 @endpoint(
     "POST",
     "/api/devices/code/",
     summary="Create a code that registers one more device, once.",
-    body=json_body(object_of({}, user=TEXT_OR_NULL, proof=PROOF), required=False),
-    answers={201: json_answer(object_of({"code": TEXT, "seconds": NUMBER}))},
+    body=json_body(DeviceCodeRequest, required=False),
+    answers={201: json_answer(Code)},
 )
 async def create_device_code(request: Request) -> Response:
     """With ``user``, it is for another user who has no other way in. That is possible through the
@@ -273,7 +262,7 @@ async def create_device_code(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _CodeFor) if media_type(request) else _CodeFor()
+    asked = await read_optional(request, DeviceCodeRequest)
     if asked.user is None:
         user = (await services.proofs.demand(request, asked.proof)).user
     else:
@@ -289,20 +278,20 @@ async def create_device_code(request: Request) -> Response:
         raise NotFound("that user has no keyring here", code="no_keyring")
     made = services.admission.codes.make(user)
     services.admission.enrolment.note(user, "code_made")
-    return answer({"code": made.text, "seconds": made.seconds}, 201)
+    return answer(Code(made.text, made.seconds), 201)
 
 
 @endpoint(
     "DELETE",
     "/api/devices/{id}/",
     summary="Revoke a device. Revoking the caller's own device needs no proof.",
-    body=json_body(object_of({}, proof=PROOF), required=False),
+    body=json_body(RevocationRequest, required=False),
     answers={204: empty_answer("The device is revoked")},
 )
 async def revoke_device(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Ending) if media_type(request) else _Ending()
+    asked = await read_optional(request, RevocationRequest)
     applicant = await services.admission.applicant(request)
     named = request.path_params["id"]
     user = applicant.caller.user

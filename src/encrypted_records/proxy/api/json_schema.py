@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from encrypted_records.http.openapi import link_to
 from encrypted_records.model import ids
 from encrypted_records.model.queries import MAX_LIMIT
@@ -54,23 +56,34 @@ def name_in(collection: str) -> Part:
 #: In a path, of a dataset or a schema.
 ID_OR_SLUG: Part = {"type": "string", "pattern": f"^{ids.SLUG}$"}
 SCHEMA_NAME, DATASET_NAME = name_in("schemas"), name_in("datasets")
-DIGEST: Part = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-#: The proof of a request that gives out or changes keys.
-PROOF: Part = {
-    "type": ["object", "null"],
-    "properties": dict.fromkeys(("password", "code", "passphrase", "phrase"), TEXT_OR_NULL),
-    "additionalProperties": False,
-}
-
 
 #: Parts of the document that its operations link to, by name.
 PARTS: dict[str, Part] = {}
+_REFERENCE = link_to("{name}")["$ref"]
 
 
 def named(name: str, part: Part) -> Part:
     """A link to a part, which is in the document under a name of its own."""
     PARTS[name] = part
     return link_to(name)
+
+
+def shape(kind: type[msgspec.Struct]) -> Part:
+    """A link to the schema of a body or an answer, which is that of its structure.
+
+    The first paragraph of a structure's docstring is its description.
+
+    Raises:
+        ValueError: another part of the document has the name of a structure in it.
+    """
+    (link,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
+    for name, part in parts.items():
+        part.pop("title")
+        if "description" in part:
+            part["description"] = " ".join(part["description"].split("\n\n")[0].split())
+        if PARTS.setdefault(name, part) != part:
+            raise ValueError(f"two parts of the OpenAPI document are called {name}")
+    return link
 
 
 def text_of(least: int, most: int) -> Part:
@@ -154,14 +167,21 @@ class RequestBody:
         return {"required": self.required, "content": content}
 
 
-def json_body(schema: Part, *, required: bool = True) -> RequestBody:
-    return RequestBody({JSON: schema}, required)
+def json_body(schema: Part | type[msgspec.Struct], *, required: bool = True) -> RequestBody:
+    return RequestBody({JSON: _part_of(schema)}, required)
 
 
 def json_answer(
-    schema: Part, *, description: str = "See docs/http-api.md", **headers: Part
+    schema: Part | type[msgspec.Struct],
+    *,
+    description: str = "See docs/http-api.md",
+    **headers: Part,
 ) -> Part:
-    return answer_of_kinds({JSON: schema}, description=description, **headers)
+    return answer_of_kinds({JSON: _part_of(schema)}, description=description, **headers)
+
+
+def _part_of(schema: Part | type[msgspec.Struct]) -> Part:
+    return shape(schema) if isinstance(schema, type) else schema
 
 
 def answer_of_kinds(schemas: Mapping[str, Part], *, description: str, **headers: Part) -> Part:

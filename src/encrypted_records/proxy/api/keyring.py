@@ -13,14 +13,24 @@ A passphrase opens a keyring. It is in the bodies of requests; no error, log lin
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.client.api import SchemaKeyState
+from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.keyring import (
+    ChangedPassphrase,
+    KeyringInfo,
+    KeyVersion,
+    Phrase,
+    SealedSchema,
+    Unlocked,
+)
 from encrypted_records.crypto.format import NO_OWNER
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import (
@@ -42,25 +52,18 @@ from encrypted_records.errors import (
 )
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_reference, from_text
-from encrypted_records.proxy.admission import NOBODY, Applicant, GivenProof
+from encrypted_records.proxy.admission import NOBODY, Applicant
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
-    NAMES,
-    NUMBER,
-    OBJECT,
-    PROOF,
-    SOME_TEXT,
-    TEXT,
-    TEXT_OR_NULL,
     answer_of_kinds,
     array_of,
     json_answer,
     json_body,
     object_of,
-    one_of,
+    shape,
 )
-from encrypted_records.proxy.http.messages import answer, media_type, read_struct
+from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
 from encrypted_records.proxy.keyrings.enrolment import RESTORE_TRIED, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -68,20 +71,28 @@ from encrypted_records.proxy.keyrings.policy import Level
 from encrypted_records.proxy.process.offload import aside, deriving
 from encrypted_records.proxy.services import Services, services_of
 
-
-class _Proven(msgspec.Struct, forbid_unknown_fields=True):
-    proof: GivenProof | None = None
+NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
-class _Wanted(_Proven):
+class ProvenRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request that gives out or changes keys, with its proof."""
+
+    proof: Proof | None = None
+
+
+class PhrasesRequest(ProvenRequest):
+    """``all``: also the phrases of versions whose backup was confirmed."""
+
     all: bool = False
 
 
-class _Filing(_Proven, kw_only=True):
-    passphrase: str
+class KeyringFileRequest(ProvenRequest, kw_only=True):
+    """``passphrase``: what the file is sealed with."""
+
+    passphrase: NonEmpty
 
 
-class _Shown(msgspec.Struct, forbid_unknown_fields=True):
+class ShownBackup(msgspec.Struct, forbid_unknown_fields=True):
     """A backup that the caller shows to have: the phrase of one version, or a file of all."""
 
     phrase: str | None = None
@@ -89,7 +100,7 @@ class _Shown(msgspec.Struct, forbid_unknown_fields=True):
     passphrase: str | None = None
 
 
-class _Restoration(_Proven):
+class Restoration(ProvenRequest):
     """A backup to restore: a phrase for each version, or a file of all.
 
     Attributes:
@@ -105,9 +116,6 @@ class _Restoration(_Proven):
     dry_run: bool = False
 
 
-#: How a backup is restored.
-_HOW = {"replace": FLAG, "older_keys": FLAG, "dry_run": FLAG, "proof": PROOF}
-
 endpoint = Endpoints("keyring")
 
 
@@ -115,39 +123,34 @@ endpoint = Endpoints("keyring")
     "GET",
     "/api/keyring/",
     summary="Show the keyring's fingerprints and dates. It does not create a keyring.",
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(KeyringInfo)},
 )
 async def get_keyring(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
     keyring = await existing(services, holder)
-    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
+    return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
 
-def keyring_json(services: Services, user: bytes, keyring: Keyring) -> dict[str, Any]:
+def info_of(services: Services, user: bytes, keyring: Keyring) -> KeyringInfo:
     missing = services.keyrings.backups.missing(user, keyring)
-    return {
-        "fingerprint": keyring.fingerprint.hex(),
-        "versions": [
-            {
-                "version": version,
-                "created": root.created,
-                "fingerprint": root.fingerprint.hex(),
-                "backup_confirmed": version not in missing,
-            }
+    return KeyringInfo(
+        fingerprint=keyring.fingerprint.hex(),
+        versions=[
+            KeyVersion(version, root.created, root.fingerprint.hex(), version not in missing)
             for version, root in sorted(keyring.roots.items())
         ],
-        "wrapping": services.keyrings.wrapping_name(user),
-        "backup_confirmed": not missing,
-        "restore_tried": services.admission.enrolment.last_tried(user, keyring.fingerprint.hex()),
-    }
+        wrapping=services.keyrings.wrapping_name(user),
+        backup_confirmed=not missing,
+        restore_tried=services.admission.enrolment.last_tried(user, keyring.fingerprint.hex()),
+    )
 
 
 @endpoint(
     "GET",
     "/api/keyring/schemas/",
     summary="Show which key version encrypts each schema that you can reach.",
-    answers={200: json_answer(array_of(OBJECT))},
+    answers={200: json_answer(array_of(shape(SealedSchema)))},
 )
 async def list_schema_keys(request: Request) -> Response:
     """The API names the versions, and can lie; whether a key is held is computed here."""
@@ -156,16 +159,16 @@ async def list_schema_keys(request: Request) -> Response:
     await existing(services, caller)
     return answer(
         [
-            {
-                "url": key.url,
-                "name": key.name,
-                "first_key_version": key.first_key_version,
-                "key_version": key.key_version,
-                "key_id": key.key_id,
-                "held": await _holds(services, caller, key),
-            }
+            SealedSchema(
+                key.url,
+                key.name,
+                key.first_key_version,
+                key.key_version,
+                key.key_id,
+                held=await _holds(services, caller, key),
+            )
             for key in await services.api.schema_keys(caller.auth)
-            if key.key_id is not None
+            if key.key_id and key.key_version and key.first_key_version
         ]
     )
 
@@ -185,13 +188,13 @@ async def _holds(services: Services, caller: Holder, schema: SchemaKeyState) -> 
     "POST",
     "/api/keyring/rotate/",
     summary="Rotate the key: add a version for new records.",
-    body=json_body(object_of({}, proof=PROOF), required=False),
-    answers={201: json_answer(OBJECT)},
+    body=json_body(ProvenRequest, required=False),
+    answers={201: json_answer(KeyringInfo)},
 )
 async def rotate_keyring(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Proven) if media_type(request) else _Proven()
+    asked = await read_optional(request, ProvenRequest)
     holder = await services.proofs.demand(request, asked.proof)
     try:
         keyring = await deriving(services.keyrings.changes.rotate, holder)
@@ -199,42 +202,40 @@ async def rotate_keyring(request: Request) -> Response:
         # Also after a failure: it may have come when the file was replaced already.
         services.schemas.forget_user(holder.user)
     note(services, holder, "key_changed", "rotated")
-    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring), 201)
+    return answer(await runtime.in_thread(info_of, services, holder.user, keyring), 201)
 
 
 @endpoint(
     "POST",
     "/api/keyring/backup/",
     summary="Show the recovery phrases of the versions that need a backup, or of all.",
-    body=json_body(object_of({}, all=FLAG, proof=PROOF), required=False),
-    answers={200: json_answer(array_of(object_of({"version": NUMBER, "phrase": TEXT})))},
+    body=json_body(PhrasesRequest, required=False),
+    answers={200: json_answer(array_of(shape(Phrase)))},
 )
 async def show_phrases(request: Request) -> Response:
     """If there is no keyring yet, one is made."""
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Wanted) if media_type(request) else _Wanted()
+    asked = await read_optional(request, PhrasesRequest)
     holder = await services.proofs.demand(request, asked.proof)
     keyring = await runtime.in_thread(services.keyrings.of, holder)
     missing = await runtime.in_thread(services.keyrings.backups.missing, holder.user, keyring)
     note(services, holder, "words_shown")
     wanted = sorted(keyring.roots) if asked.all else missing
-    return answer(
-        [{"version": version, "phrase": phrase_of(keyring.roots[version])} for version in wanted]
-    )
+    return answer([Phrase(version, phrase_of(keyring.roots[version])) for version in wanted])
 
 
 @endpoint(
     "POST",
     "/api/keyring/backup/file/",
     summary="Download a keyring file under a passphrase, which any account can restore.",
-    body=json_body(object_of({"passphrase": SOME_TEXT}, proof=PROOF)),
+    body=json_body(KeyringFileRequest),
     answers={200: answer_of_kinds({"application/octet-stream": {}}, description="A keyring file")},
 )
 async def write_backup_file(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Filing)
+    asked = await read_struct(request, KeyringFileRequest)
     passphrase = Passphrase(asked.passphrase)
     holder = await services.proofs.demand(request, asked.proof)
     keyring = await runtime.in_thread(services.keyrings.of, holder)
@@ -249,20 +250,13 @@ async def write_backup_file(request: Request) -> Response:
     "POST",
     "/api/keyring/backup/confirm/",
     summary="Confirm which versions have a backup.",
-    body=json_body(
-        {
-            "oneOf": [
-                object_of({"phrase": SOME_TEXT}),
-                object_of({"file": TEXT, "passphrase": SOME_TEXT}),
-            ]
-        }
-    ),
-    answers={200: json_answer(OBJECT)},
+    body=json_body(ShownBackup),
+    answers={200: json_answer(KeyringInfo)},
 )
 async def confirm_backup(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
-    asked = await read_struct(request, _Shown)
+    asked = await read_struct(request, ShownBackup)
     if asked.phrase is not None:
         shown_roots = [root_of(asked.phrase, created=0)]
     else:
@@ -277,22 +271,15 @@ async def confirm_backup(request: Request) -> Response:
             hint="use the words that ers keyring backup shows",
         )
     await runtime.in_thread(services.keyrings.backups.confirm, holder.user, shown_roots)
-    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
+    return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
 
 @endpoint(
     "POST",
     "/api/keyring/restore/",
     summary="Restore a keyring from a backup, or only test the backup.",
-    body=json_body(
-        {
-            "oneOf": [
-                object_of({}, phrases=NAMES, **_HOW),
-                object_of({"file": TEXT, "passphrase": SOME_TEXT}, **_HOW),
-            ]
-        }
-    ),
-    answers={200: json_answer(OBJECT), 201: json_answer(OBJECT)},
+    body=json_body(Restoration),
+    answers={200: json_answer(KeyringInfo), 201: json_answer(KeyringInfo)},
 )
 async def restore_keyring(request: Request) -> Response:
     services = services_of(request)
@@ -300,7 +287,7 @@ async def restore_keyring(request: Request) -> Response:
         await services.caller(request)
     elif services.admission.device_of_person(request) is None:
         raise needed_device()
-    asked = await read_struct(request, _Restoration)
+    asked = await read_struct(request, Restoration)
     if asked.dry_run:
         return await _try_restoring(request, asked)
     if services.mirrored is None:
@@ -312,7 +299,7 @@ async def restore_keyring(request: Request) -> Response:
         applicant = await services.admission.applicant(request, user=user)
         # Nobody was asked for them yet: the words that are restored are the proof as well.
         words = asked.phrases[-1] if asked.phrases else None
-        proof = asked.proof or GivenProof(phrase=words)
+        proof = asked.proof or Proof(phrase=words)
         holder = await _prove(services, applicant, proof)
     user = applicant.caller.user
     _check_missing(services, applicant, keyring)
@@ -332,10 +319,10 @@ async def restore_keyring(request: Request) -> Response:
     note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
     if asked.older_keys:
         await services.sharing.reader.believe_older(holder)
-    return answer(await runtime.in_thread(keyring_json, services, user, keyring), 201)
+    return answer(await runtime.in_thread(info_of, services, user, keyring), 201)
 
 
-async def _prove(services: Services, applicant: Applicant, proof: GivenProof | None) -> Holder:
+async def _prove(services: Services, applicant: Applicant, proof: Proof | None) -> Holder:
     """The holder for whom a keyring is restored; a keyring that is here takes a proof.
 
     Raises:
@@ -347,7 +334,7 @@ async def _prove(services: Services, applicant: Applicant, proof: GivenProof | N
     return holder
 
 
-async def _identify(services: Services, asked: _Restoration) -> tuple[Keyring, bytes]:
+async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, bytes]:
     """Open a backup over a mirror, which has no logins; and the user whose it is, by the rosters.
 
     Strangers can ask for this, and it takes a while: all of them together wait after a wrong one.
@@ -372,7 +359,7 @@ async def _identify(services: Services, asked: _Restoration) -> tuple[Keyring, b
     return keyring, user
 
 
-async def _try_restoring(request: Request, asked: _Restoration) -> Response:
+async def _try_restoring(request: Request, asked: Restoration) -> Response:
     """Open the backup as for restoring it, compare it with the keyring that is here, and remember
     that it was tried. Without a proof: fingerprints are public, and no key changes.
 
@@ -396,10 +383,10 @@ async def _try_restoring(request: Request, asked: _Restoration) -> Response:
         )
     await runtime.in_thread(services.keyrings.backups.confirm, holder.user, backup.roots.values())
     note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
-    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
+    return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
 
-async def _open_backup(asked: _Restoration) -> Keyring:
+async def _open_backup(asked: Restoration) -> Keyring:
     """
     Raises:
         BadInput: it is no backup, or has another passphrase.
@@ -436,7 +423,7 @@ def _check_missing(services: Services, applicant: Applicant, restored: Keyring) 
         )
 
 
-async def _open_file(asked: _Shown | _Restoration) -> Keyring:
+async def _open_file(asked: ShownBackup | Restoration) -> Keyring:
     """The keyring in a backup file.
 
     Raises:
@@ -471,13 +458,16 @@ async def existing(services: Services, holder: Holder) -> Keyring:
     return keyring
 
 
-class _Unlocking(msgspec.Struct, forbid_unknown_fields=True):
-    passphrase: str
+class UnlockRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """``passphrase``: the keyring's own."""
+
+    passphrase: NonEmpty
 
 
-class _Change(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    proof: GivenProof | None = None
-    new: str
+class PassphraseChange(ProvenRequest, kw_only=True):
+    """``old``: the present passphrase, where there is one; it is a proof, too."""
+
+    new: NonEmpty
     old: str | None = None
 
 
@@ -485,8 +475,8 @@ class _Change(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     "POST",
     "/api/keyring/unlock/",
     summary="Unlock the keyring.",
-    body=json_body(object_of({"passphrase": SOME_TEXT})),
-    answers={200: json_answer(OBJECT)},
+    body=json_body(UnlockRequest),
+    answers={200: json_answer(Unlocked)},
 )
 async def unlock_keyring(request: Request) -> Response:
     """It stays open until it is locked, is not used for `--lock-after` minutes, or the proxy ends.
@@ -496,12 +486,12 @@ async def unlock_keyring(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    passphrase = Passphrase((await read_struct(request, _Unlocking)).passphrase)
+    passphrase = Passphrase((await read_struct(request, UnlockRequest)).passphrase)
     applicant = await services.admission.applicant(request)
     user = applicant.caller.user
     if not await runtime.in_thread(services.keyrings.is_own, user):
         keyring = await existing(services, await services.holder(request))
-        return answer(await runtime.in_thread(keyring_json, services, user, keyring))
+        return answer(await runtime.in_thread(info_of, services, user, keyring))
     device = applicant.device or credentials.generate_device_secret()
     keyring = await deriving(
         services.keyrings.unlock, user, passphrase, device=device.id, counted=applicant.counted
@@ -513,8 +503,10 @@ async def unlock_keyring(request: Request) -> Response:
     except ErsError:
         await runtime.in_thread(services.keyrings.dismiss, user, device.id)
         raise
-    shown = await runtime.in_thread(keyring_json, services, user, keyring)
-    return answer(shown if applicant.device else {**shown, "device": device.text})
+    shown = await runtime.in_thread(info_of, services, user, keyring)
+    if applicant.device:
+        return answer(shown)
+    return answer(Unlocked(**msgspec.structs.asdict(shown), device=device.text))
 
 
 @endpoint(
@@ -535,19 +527,19 @@ async def lock_keyring(request: Request) -> Response:
     "POST",
     "/api/keyring/passphrase/",
     summary="Set or change the keyring's passphrase, which each device then needs.",
-    body=json_body(object_of({"new": SOME_TEXT}, old=TEXT_OR_NULL, proof=PROOF)),
-    answers={200: json_answer(object_of({"wrapping": one_of("passphrase"), "left": NUMBER}))},
+    body=json_body(PassphraseChange),
+    answers={200: json_answer(ChangedPassphrase)},
 )
 async def change_passphrase(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Change)
+    asked = await read_struct(request, PassphraseChange)
     # The present passphrase is the proof that a keyring under one asks for.
-    proof = asked.proof or GivenProof(passphrase=asked.old)
+    proof = asked.proof or Proof(passphrase=asked.old)
     holder = await services.proofs.demand(request, proof)
     old = None if asked.old is None else Passphrase(asked.old)
     left = await deriving(
         services.keyrings.changes.change_passphrase, holder, old, Passphrase(asked.new)
     )
     note(services, holder, "key_changed", "passphrase")
-    return answer({"wrapping": "passphrase", "left": left})
+    return answer(ChangedPassphrase("passphrase", left))

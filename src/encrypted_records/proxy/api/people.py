@@ -16,44 +16,38 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.sharing import (
+    Joined,
+    ListedDataset,
+    NewInvitation,
+    NewService,
+    OpenRequest,
+    People,
+    Recovered,
+    ReplacedInvitation,
+    Settled,
+    ShareRole,
+)
 from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.index.roster.requests import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
-from encrypted_records.proxy.admission import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    NAMES,
-    NUMBER,
-    OBJECT,
-    PROOF,
-    SCHEMA_NAME,
-    SOME_TEXT,
-    TEXT,
-    TEXT_OR_NULL,
-    array_of,
-    empty_answer,
-    json_answer,
-    json_body,
-    object_of,
-    one_of,
-    text_of,
-)
+from encrypted_records.proxy.api.json_schema import empty_answer, json_answer, json_body
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.api.people_json import (
-    SHARES,
     OwnersAnswers,
-    Role,
-    ShareWanted,
-    nobody_json,
-    people_json,
+    SchemaName,
+    Shares,
+    nobody,
+    people_of,
     read_share,
     read_shares,
-    request_json,
+    request_of,
     right_of,
-    settled_json,
-    share_json,
+    settled_of,
+    share_of,
 )
 from encrypted_records.proxy.http.messages import answer, read_struct
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -64,53 +58,72 @@ from encrypted_records.proxy.sharing.founding import prepare_shares
 _LONGEST_SERVICE = 10 * 366 * 86_400
 
 
-class _Invite(msgspec.Struct, forbid_unknown_fields=True):
-    email: Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)]
-    shares: Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)] | None = None
+EmailAddress = Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)]
+
+
+class InvitationRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whom to invite; without ``shares``, a present member comes back under new keys."""
+
+    email: EmailAddress
+    shares: Shares | None = None
     new: bool = False
-    proof: GivenProof | None = None
+    proof: Proof | None = None
 
 
-class _Words(msgspec.Struct, forbid_unknown_fields=True):
-    words: str
+class InvitationWords(msgspec.Struct, forbid_unknown_fields=True):
+    """The twelve words of an invitation."""
+
+    words: Annotated[str, Meta(min_length=1)]
 
     def __repr__(self) -> str:
         return "<words>"
 
 
-class _Change(msgspec.Struct, forbid_unknown_fields=True):
+class MemberChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Another role of a member, or another address: one of them."""
+
     role: Literal["owner", "member"] | None = None
-    email: Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)] | None = None
-    proof: GivenProof | None = None
+    email: EmailAddress | None = None
+    proof: Proof | None = None
 
 
-class _Right(msgspec.Struct, forbid_unknown_fields=True):
-    role: Role
-    schemas: Annotated[list[str], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
-    proof: GivenProof | None = None
+class ShareChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A member's share of a dataset, of all of its schemas where ``schemas`` is left out."""
+
+    role: ShareRole
+    schemas: Annotated[list[SchemaName], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
+    proof: Proof | None = None
 
 
-class _Listed(msgspec.Struct, forbid_unknown_fields=True):
+class ListingChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether members may ask for access to a dataset."""
+
     listed: bool
 
 
-class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    role: Role
+class AccessWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """The role in a dataset that a member asks for."""
+
+    role: ShareRole
 
 
-class _Phrases(msgspec.Struct, forbid_unknown_fields=True):
+class OwnersPhrases(msgspec.Struct, forbid_unknown_fields=True):
+    """The recovery phrases of an owner who lost access."""
+
     phrases: list[str]
-    proof: GivenProof | None = None
+    proof: Proof | None = None
 
     def __repr__(self) -> str:
         return "<phrases>"
 
 
-class _Service(msgspec.Struct, forbid_unknown_fields=True):
+class ServiceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A service to create; ``expires`` is in seconds since 1970, never if left out."""
+
     name: Annotated[str, Meta(min_length=1, max_length=150)]
-    shares: Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)]
-    expires: int | None = None
-    proof: GivenProof | None = None
+    shares: Shares
+    expires: Annotated[int, Meta(ge=1)] | None = None
+    proof: Proof | None = None
 
 
 endpoint = Endpoints("people")
@@ -127,7 +140,7 @@ _OWN_REQUEST = "/api/datasets/{id}/requests/"
         "Show who reads and writes what, who is invited and which changes are pending, by"
         " the signed roster."
     ),
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(People)},
 )
 async def list_people(request: Request) -> Response:
     services = services_of(request)
@@ -135,7 +148,7 @@ async def list_people(request: Request) -> Response:
     organization = id_in_path(request)
     view = await services.sharing.reader.read(holder, organization)
     if view is None:
-        return answer(nobody_json(organization))
+        return answer(nobody(organization))
     sharing = services.sharing
     by_login = holder.token is None and holder.service is None
     # The API's word, and only shown: who is in, and what they may, is in the roster alone.
@@ -160,29 +173,15 @@ async def list_people(request: Request) -> Response:
     requests = await sharing.asking.read(view) if by_login else ReadRequests([])
     rosters = sharing.reader.rosters
     first = await runtime.in_thread(rosters.first_shown, holder.user, organization)
-    return answer(people_json(view, told, requests, first))
+    return answer(people_of(view, told, requests, first))
 
 
 @endpoint(
     "POST",
     _PEOPLE,
     summary="Invite a person by twelve words, which only this answer contains.",
-    body=json_body(
-        object_of({"email": text_of(3, form.MAX_NAME)}, shares=SHARES, new=FLAG, proof=PROOF)
-    ),
-    answers={
-        201: json_answer(
-            object_of(
-                {
-                    "id": TEXT,
-                    "words": TEXT,
-                    "expires": NUMBER,
-                    "member": TEXT_OR_NULL,
-                    "replaced": {"type": ["object", "null"]},
-                }
-            )
-        )
-    },
+    body=json_body(InvitationRequest),
+    answers={201: json_answer(NewInvitation)},
 )
 async def invite_person(request: Request) -> Response:
     """Without ``shares``, somebody who is in the organization comes back under new keys, and keeps
@@ -192,7 +191,7 @@ async def invite_person(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Invite)
+    asked = await read_struct(request, InvitationRequest)
     holder = await services.proofs.demand(request, asked.proof)
     organization = id_in_path(request)
     shares = None
@@ -202,31 +201,27 @@ async def invite_person(request: Request) -> Response:
     invited = await services.sharing.inviting.invite(
         holder, organization, asked.email, shares, new=asked.new
     )
-    replaced = invited.replaced
-    return answer(
-        {
-            "id": to_text(invited.id),
-            "words": invited.words,
-            "expires": invited.expires,
-            "member": to_text(invited.member) if invited.member else None,
-            "replaced": replaced
-            and {
-                "id": to_text(replaced.content.id),
-                "shares": [share_json(invited.roster, share) for share in replaced.content.shares],
-            },
-        },
-        201,
+    replaced = None
+    if invited.replaced is not None:
+        content = invited.replaced.content
+        shares_before = [share_of(invited.roster, share) for share in content.shares]
+        replaced = ReplacedInvitation(to_text(content.id), shares_before)
+    made = NewInvitation(
+        id=to_text(invited.id),
+        words=invited.words,
+        expires=invited.expires,
+        member=to_text(invited.member) if invited.member else None,
+        replaced=replaced,
     )
+    return answer(made, 201)
 
 
 @endpoint(
     "POST",
     "/api/invitations/{id}/words/",
     summary="Answer an invitation with its twelve words.",
-    body=json_body(object_of({"words": SOME_TEXT})),
-    answers={
-        200: json_answer(object_of({"organization": TEXT, "invited_by": TEXT, "members": NUMBER}))
-    },
+    body=json_body(InvitationWords),
+    answers={200: json_answer(Joined)},
 )
 async def answer_invitation(request: Request) -> Response:
     """The words show that the organization's roster is the inviter's, and show the owners whose
@@ -234,15 +229,10 @@ async def answer_invitation(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked = await read_struct(request, _Words)
+    asked = await read_struct(request, InvitationWords)
     given = await services.sharing.inviting.accept(holder, id_in_path(request), asked.words)
-    return answer(
-        {
-            "organization": reference("organizations", given.organization),
-            "invited_by": given.inviter,
-            "members": given.members,
-        }
-    )
+    organization = reference("organizations", given.organization)
+    return answer(Joined(organization, given.inviter, given.members))
 
 
 @endpoint(
@@ -250,15 +240,8 @@ async def answer_invitation(request: Request) -> Response:
     _PERSON,
     summary="Make a member an owner, or an owner a member without datasets; or sign another"
     " e-mail address of a member.",
-    body=json_body(
-        {
-            "oneOf": [
-                object_of({"role": one_of("owner", "member")}, proof=PROOF),
-                object_of({"email": text_of(3, form.MAX_NAME)}, proof=PROOF),
-            ]
-        }
-    ),
-    answers={200: json_answer(OBJECT)},
+    body=json_body(MemberChange),
+    answers={200: json_answer(Settled)},
 )
 async def change_person(request: Request) -> Response:
     """The API reports another address (``email_now``) once the person has changed it; ask the
@@ -266,7 +249,7 @@ async def change_person(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Change)
+    asked = await read_struct(request, MemberChange)
     if (asked.role is None) == (asked.email is None):
         raise BadInput(
             "the change names neither a role nor an address, or both",
@@ -286,7 +269,7 @@ async def change_person(request: Request) -> Response:
     "DELETE",
     _PERSON,
     summary="Remove a member or a service, withdraw an invitation, or leave.",
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Settled)},
 )
 async def remove_person(request: Request) -> Response:
     """The removal counts at once; then each dataset they were in gets a new key for later records.
@@ -306,19 +289,13 @@ async def remove_person(request: Request) -> Response:
     "PUT",
     _IN_DATASET,
     summary="Share a dataset, or some of its schemas, with a member.",
-    body=json_body(
-        object_of(
-            {"role": one_of("reader", "writer")},
-            schemas=array_of(SCHEMA_NAME, maxItems=16),
-            proof=PROOF,
-        )
-    ),
-    answers={200: json_answer(OBJECT)},
+    body=json_body(ShareChange),
+    answers={200: json_answer(Settled)},
 )
 async def share_dataset(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Right)
+    asked = await read_struct(request, ShareChange)
     holder = await services.proofs.demand(request, asked.proof)
     dataset, member = id_in_path(request), _member_in_path(request)
     wanted = await read_share(services, holder, dataset, asked.role, asked.schemas)
@@ -332,7 +309,7 @@ async def share_dataset(request: Request) -> Response:
     "DELETE",
     _IN_DATASET,
     summary="End a member's access to a dataset.",
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Settled)},
 )
 async def unshare_dataset(request: Request) -> Response:
     services = services_of(request)
@@ -347,8 +324,8 @@ async def unshare_dataset(request: Request) -> Response:
     "PUT",
     "/api/datasets/{id}/listed/",
     summary="List a dataset, so that members may ask for access to it, or end that.",
-    body=json_body(object_of({"listed": FLAG})),
-    answers={200: json_answer(object_of({"dataset": TEXT, "listed": FLAG}))},
+    body=json_body(ListingChange),
+    answers={200: json_answer(ListedDataset)},
 )
 async def list_dataset(request: Request) -> Response:
     """Owners sign this. Nobody gets access by it; that a dataset exists, and its name, every member
@@ -356,37 +333,23 @@ async def list_dataset(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked, dataset = await read_struct(request, _Listed), id_in_path(request)
+    asked, dataset = await read_struct(request, ListingChange), id_in_path(request)
     organization = await _organization_of(services, holder, dataset)
     if asked.listed:
         whole = form.Share(dataset, form.READER, [])
         await _prepare(services, holder, organization, [whole])
     await services.sharing.asking.set_listed(holder, organization, dataset, listed=asked.listed)
-    return answer({"dataset": reference("datasets", dataset), "listed": asked.listed})
-
-
-_REQUEST = object_of(
-    {
-        "dataset": TEXT,
-        "name": TEXT,
-        "member": TEXT,
-        "email": TEXT,
-        "role": one_of("reader", "writer"),
-        "asked": NUMBER,
-        "declined": {"type": ["integer", "null"], "minimum": 0},
-        "owners": NAMES,
-    }
-)
+    return answer(ListedDataset(reference("datasets", dataset), asked.listed))
 
 
 @endpoint(
     "PUT",
     _OWN_REQUEST,
     summary="Ask for access to a listed dataset.",
-    body=json_body(object_of({"role": one_of("reader", "writer")})),
+    body=json_body(AccessWanted),
     answers={
-        201: json_answer(_REQUEST),
-        200: json_answer(_REQUEST, description="There is such a request, and it waits"),
+        201: json_answer(OpenRequest),
+        200: json_answer(OpenRequest, description="There is such a request, and it waits"),
     },
 )
 async def ask_for_access(request: Request) -> Response:
@@ -395,12 +358,11 @@ async def ask_for_access(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked, dataset = await read_struct(request, _Wanted), id_in_path(request)
+    asked, dataset = await read_struct(request, AccessWanted), id_in_path(request)
     right = right_of(asked.role)
     view, made, new = await services.sharing.asking.ask(holder, dataset, right)
-    shown = request_json(view.roster, made)
-    shown["owners"] = [owner.name for owner in view.roster.owners()]
-    return answer(shown, 201 if new else 200)
+    owners = [owner.name for owner in view.roster.owners()]
+    return answer(request_of(view.roster, made, owners), 201 if new else 200)
 
 
 @endpoint(
@@ -437,7 +399,7 @@ async def decline_request(request: Request) -> Response:
     summary=(
         "Apply pending changes: admit people who answered, remove expired services, rotate keys."
     ),
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Settled)},
 )
 async def settle_organization(request: Request) -> Response:
     services = services_of(request)
@@ -449,7 +411,7 @@ async def settle_organization(request: Request) -> Response:
     "POST",
     "/api/datasets/{id}/rotate/",
     summary="Rotate a dataset's key for new records.",
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Settled)},
 )
 async def rotate_dataset(request: Request) -> Response:
     services = services_of(request)
@@ -464,18 +426,18 @@ async def rotate_dataset(request: Request) -> Response:
     "POST",
     "/api/organizations/{id}/recover/",
     summary="Become an owner by the recovery phrases of an owner who lost access.",
-    body=json_body(object_of({"phrases": NAMES}, proof=PROOF)),
-    answers={200: json_answer(object_of({"by": TEXT}))},
+    body=json_body(OwnersPhrases),
+    answers={200: json_answer(Recovered)},
 )
 async def recover_organization(request: Request) -> Response:
     """The operator of the API has to make the caller an owner there first: ``ers api owner``."""
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Phrases)
+    asked = await read_struct(request, OwnersPhrases)
     holder = await services.proofs.demand(request, asked.proof)
     name = await services.api.email(holder.auth)
     by = await services.sharing.recovering.recover(holder, id_in_path(request), name, asked.phrases)
-    return answer({"by": by})
+    return answer(Recovered(by))
 
 
 @endpoint(
@@ -484,20 +446,14 @@ async def recover_organization(request: Request) -> Response:
     summary=(
         "Create a service: a program with its own keys. Only this answer contains its secret key."
     ),
-    body=json_body(
-        object_of(
-            {"name": text_of(1, 150), "shares": SHARES},
-            expires={"type": ["integer", "null"], "minimum": 1},
-            proof=PROOF,
-        )
-    ),
-    answers={201: json_answer(object_of({"id": TEXT, "key": TEXT, "expires": NUMBER}))},
+    body=json_body(ServiceRequest),
+    answers={201: json_answer(NewService)},
 )
 async def create_service(request: Request) -> Response:
     """``expires`` is in seconds since 1970; left out, the service does not expire."""
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Service)
+    asked = await read_struct(request, ServiceRequest)
     holder = await services.proofs.demand(request, asked.proof)
     now = int(runtime.wall())
     if asked.expires is not None and not now < asked.expires <= now + _LONGEST_SERVICE:
@@ -511,15 +467,15 @@ async def create_service(request: Request) -> Response:
     made = await services.sharing.services.make(
         holder, organization, asked.name, shares, asked.expires or 0
     )
-    return answer({"id": to_text(made.id), "key": made.key, "expires": made.expires}, 201)
+    return answer(NewService(to_text(made.id), made.key, made.expires), 201)
 
 
-_NOTHING_DONE: dict[str, list[str]] = {"admitted": [], "removed": [], "rotated": [], "troubles": []}
+_NOTHING_DONE = Settled([], [], [], [])
 
 
 async def _settle(services: Services, holder: Holder, organization: bytes) -> Response:
     settled = await services.sharing.settling.settle(holder, organization)
-    return answer(settled_json(settled))
+    return answer(settled_of(settled))
 
 
 async def _prepare(

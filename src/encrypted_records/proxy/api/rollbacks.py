@@ -3,98 +3,68 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.schema_logs import LostEntry, RosterHead, RosterStanding
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.roster import EntryBody
 from encrypted_records.model.signatures import Withheld
-from encrypted_records.proxy.admission import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    DIGEST,
-    FLAG,
-    NUMBER,
-    PROOF,
-    TEXT,
-    TEXT_OR_NULL,
-    array_of,
-    json_answer,
-    json_body,
-    object_of,
-    one_of,
-)
+from encrypted_records.proxy.api.json_schema import json_answer, json_body
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.messages import answer, read_struct
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.sharing.rollback import RosterComparison
 
 _PATH = "/api/organizations/{id}/rollback/"
-_HEAD = {"number": NUMBER, "digest": TEXT}
-_STANDING = object_of(
-    {
-        "state": one_of("whole", "older", "forked", "unclear"),
-        **_HEAD,
-        "members": NUMBER,
-        "seen": {"oneOf": [object_of(_HEAD), {"type": "null"}]},
-        "common": NUMBER,
-        "lost": array_of(
-            object_of(
-                {
-                    "number": NUMBER,
-                    "time": TEXT_OR_NULL,
-                    "what": TEXT,
-                    "who": TEXT_OR_NULL,
-                    "by": TEXT_OR_NULL,
-                }
-            )
-        ),
-    }
-)
 
 endpoint = Endpoints("people")
 
 
-class _Accept(msgspec.Struct, forbid_unknown_fields=True):
+class RosterAcceptance(msgspec.Struct, forbid_unknown_fields=True):
+    """The head of a roster that lacks entries, which the caller accepts."""
+
     number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     forked: bool = False
-    proof: GivenProof | None = None
+    proof: Proof | None = None
 
 
 @endpoint(
     "GET",
     _PATH,
     summary="Compare the roster with what this proxy has seen of it, and show what is lost.",
-    answers={200: json_answer(_STANDING)},
+    answers={200: json_answer(RosterStanding)},
 )
 async def get_rollback(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
-    return answer(_as_json(await services.sharing.rollbacks.of(holder, id_in_path(request))))
+    return answer(_shown_standing(await services.sharing.rollbacks.of(holder, id_in_path(request))))
 
 
 @endpoint(
     "POST",
     _PATH,
     summary="Accept a roster that lacks entries that this proxy has seen.",
-    body=json_body(object_of({"number": NUMBER, "digest": DIGEST}, forked=FLAG, proof=PROOF)),
+    body=json_body(RosterAcceptance),
     answers={
         200: json_answer(
-            _STANDING, description="The roster is accepted; this is the earlier comparison"
+            RosterStanding, description="The roster is accepted; this is the earlier comparison"
         )
     },
 )
 async def accept_rollback(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Accept)
+    asked = await read_struct(request, RosterAcceptance)
     # Somebody who was removed may stand again.
     holder = await services.proofs.demand(request, asked.proof)
     before = await services.sharing.rollbacks.accept(
@@ -105,31 +75,25 @@ async def accept_rollback(request: Request) -> Response:
         forked=asked.forked,
     )
     services.forget(holder.user)
-    return answer(_as_json(before))
+    return answer(_shown_standing(before))
 
 
-def _as_json(standing: RosterComparison) -> dict[str, Any]:
+def _shown_standing(standing: RosterComparison) -> RosterStanding:
     roster, seen = standing.roster, standing.seen
-    return {
-        "state": standing.state,
-        "number": roster.number,
-        "digest": (roster.digest_at(roster.number) or b"").hex(),
-        "members": len(roster.members()),
-        "seen": None if seen is None else {"number": seen.number, "digest": seen.digest.hex()},
-        "common": standing.common,
-        "lost": [_lost_json(roster, body) for body in standing.lost],
-    }
+    return RosterStanding(
+        state=standing.state,
+        number=roster.number,
+        digest=(roster.digest_at(roster.number) or b"").hex(),
+        members=len(roster.members()),
+        seen=None if seen is None else RosterHead(seen.number, seen.digest.hex()),
+        common=standing.common,
+        lost=[_lost_entry(roster, body) for body in standing.lost],
+    )
 
 
-def _lost_json(roster: Roster, body: EntryBody) -> dict[str, Any]:
+def _lost_entry(roster: Roster, body: EntryBody) -> LostEntry:
     what, who = _said(roster, body)
-    return {
-        "number": body.number,
-        "time": _moment(body.time),
-        "what": what,
-        "who": who,
-        "by": _name(roster, body.actor),
-    }
+    return LostEntry(body.number, _moment(body.time), what, who, _name(roster, body.actor))
 
 
 def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:

@@ -14,29 +14,24 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.schema_logs import Acceptance, Fault, Head, LogStanding, Loss
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import record_formats
 from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
-from encrypted_records.proxy.admission import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,
-    DIGEST,
     FILE_FORM,
     FLAG,
     NDJSON,
     NUMBER,
-    PROOF,
-    TEXT,
-    TEXT_OR_NULL,
     answer_of_kinds,
-    array_of,
     json_answer,
     json_body,
     object_of,
-    one_of,
     parameter,
 )
 from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
@@ -56,32 +51,16 @@ from encrypted_records.proxy.search.salvage import Salvage
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.repair import SchemaLoss
 
-_HEAD_FIELDS = {"version": NUMBER, "digest": TEXT}
-_HEAD = object_of(_HEAD_FIELDS)
-_ACCEPTANCE = object_of({"user": TEXT, **_HEAD_FIELDS, "seen": _HEAD, "writer": FLAG, "time": TEXT})
-_STANDING = object_of(
-    {
-        "state": one_of("whole", "older", "forked", "unclear", "broken"),
-        **_HEAD_FIELDS,
-        "records": NUMBER,
-        "changed": TEXT_OR_NULL,
-        "seen": {"oneOf": [_HEAD, {"type": "null"}]},
-        "common": NUMBER,
-        "fault": {"oneOf": [object_of({"code": TEXT, "detail": TEXT}), {"type": "null"}]},
-        "accepted": {"oneOf": [_ACCEPTANCE, {"type": "null"}]},
-        "accepted_by_others": array_of(_ACCEPTANCE),
-    },
-    at=_HEAD,
-)
-
 endpoint = Endpoints("schemas")
 
 
-class _Accept(msgspec.Struct, forbid_unknown_fields=True):
+class LogAcceptance(msgspec.Struct, forbid_unknown_fields=True):
+    """The head of a log that lacks commits, which the caller accepts."""
+
     version: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     forked: bool = False
-    proof: GivenProof | None = None
+    proof: Proof | None = None
 
 
 @endpoint(
@@ -89,80 +68,82 @@ class _Accept(msgspec.Struct, forbid_unknown_fields=True):
     "/api/schemas/{id}/log/",
     summary="Show how far the log is valid, compared with what this proxy has seen.",
     parameters=(parameter("query", "version", NUMBER, "Version whose digest is shown as well"),),
-    answers={200: json_answer(_STANDING)},
+    answers={200: json_answer(LogStanding)},
 )
 async def get_log(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"version"})
     standing = await services.standings.of(caller, id_in_path(request))
-    shown = _standing_json(standing)
-    ledger = standing.sound.ledger
+    ledger, at = standing.sound.ledger, None
     if "version" in request.query_params:
-        at = number_of(request, "version", 0, least=0, most=ledger.version)
-        shown["at"] = _head_json(LogHead(at, ledger.digest_at(at) or b""))
-    return answer(shown)
+        version = number_of(request, "version", 0, least=0, most=ledger.version)
+        at = LogHead(version, ledger.digest_at(version) or b"")
+    return answer(_shown(standing, at))
 
 
 @endpoint(
     "POST",
     "/api/schemas/{id}/accept-log/",
     summary="Accept, for the caller only, a log that lacks commits that this proxy has seen.",
-    body=json_body(object_of({"version": NUMBER, "digest": DIGEST}, forked=FLAG, proof=PROOF)),
+    body=json_body(LogAcceptance),
     answers={
         200: json_answer(
-            _STANDING, description="The log is accepted; this is the earlier comparison"
+            LogStanding, description="The log is accepted; this is the earlier comparison"
         )
     },
 )
 async def accept_log(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Accept)
+    asked = await read_struct(request, LogAcceptance)
     # An API that hides commits looks like one that was restored: a stolen login is not enough.
     holder = await services.proofs.demand(request, asked.proof)
     head = LogHead(asked.version, bytes.fromhex(asked.digest))
     schema = id_in_path(request)
     before = await services.standings.accept(holder, schema, head, forked=asked.forked)
-    return answer(_standing_json(before))
+    return answer(_shown(before))
 
 
 def _wrong(detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery(detail, flaws=(Flaw("type", detail, pointer),))
 
 
-def _standing_json(standing: LogComparison) -> dict[str, Any]:
+def _shown(standing: LogComparison, at: LogHead | None = None) -> LogStanding:
     sound = standing.sound
-    return {
-        "state": standing.state,
-        **_head_json(sound.ledger.head),
-        "records": sound.ledger.snapshot().count,
-        "changed": _last_change(sound),
-        "seen": None if sound.seen is None else _head_json(sound.seen),
-        "common": standing.common,
-        "fault": _fault_json(sound),
-        "accepted": None if standing.accepted is None else _acceptance_json(standing.accepted),
-        "accepted_by_others": [_acceptance_json(other) for other in standing.others],
-    }
+    head = sound.ledger.head
+    return LogStanding(
+        state=standing.state,
+        version=head.version,
+        digest=head.digest.hex(),
+        records=sound.ledger.snapshot().count,
+        changed=_last_change(sound),
+        seen=_head(sound.seen),
+        common=standing.common,
+        fault=_fault(sound),
+        accepted=None if standing.accepted is None else _acceptance(standing.accepted),
+        accepted_by_others=[_acceptance(other) for other in standing.others],
+        at=_head(at),
+    )
 
 
-def _acceptance_json(accepted: AcceptedHead) -> dict[str, Any]:
-    return {
-        "user": to_text(accepted.user),
-        **_head_json(accepted.head),
-        "seen": _head_json(accepted.seen),
-        "writer": accepted.writer,
-        "time": _moment(accepted.time),
-    }
+def _acceptance(accepted: AcceptedHead) -> Acceptance:
+    return Acceptance(
+        user=to_text(accepted.user),
+        version=accepted.head.version,
+        digest=accepted.head.digest.hex(),
+        seen=Head(accepted.seen.version, accepted.seen.digest.hex()),
+        writer=accepted.writer,
+        time=_moment(accepted.time),
+    )
 
 
-def _head_json(head: LogHead) -> dict[str, Any]:
-    return {"version": head.version, "digest": head.digest.hex()}
+def _head(head: LogHead | None) -> Head | None:
+    return None if head is None else Head(head.version, head.digest.hex())
 
 
-def _fault_json(sound: SoundPart) -> dict[str, str] | None:
-    fault = sound.fault
-    return None if fault is None else {"code": fault.reason, "detail": fault.message}
+def _fault(sound: SoundPart) -> Fault | None:
+    return None if sound.fault is None else Fault(sound.fault.reason, sound.fault.message)
 
 
 def _last_change(sound: SoundPart) -> str | None:
@@ -248,8 +229,9 @@ async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncGenerator
 def _report_json(salvaged: Salvage) -> dict[str, Any]:
     sound, counts = salvaged.sound, salvaged.counts
     return {
-        **_head_json(sound.ledger.head),
-        "fault": _fault_json(sound),
+        "version": sound.ledger.head.version,
+        "digest": sound.ledger.head.digest.hex(),
+        "fault": _fault(sound),
         "rows": counts.rows,
         "records": counts.records,
         "proven": counts.proven,
@@ -267,7 +249,6 @@ def _report_json(salvaged: Salvage) -> dict[str, Any]:
 
 _MANY = 2**31
 _PATH = "/api/schemas/{id}/repair/"
-_LOSS = object_of({"records": NUMBER, "segments": NUMBER, "rows": NUMBER, "done": FLAG})
 _CONFIRM = parameter("query", "confirm", NUMBER, "Number of lost records that may be deleted")
 
 
@@ -275,13 +256,13 @@ _CONFIRM = parameter("query", "confirm", NUMBER, "Number of lost records that ma
     "GET",
     _PATH,
     summary="Show what the API has lost of a schema: records, and segments of the index.",
-    answers={200: json_answer(_LOSS)},
+    answers={200: json_answer(Loss)},
 )
 async def look_at_loss(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, set())
-    return answer(_as_json(await services.repairer.look(caller, id_in_path(request))))
+    return answer(_loss(await services.repairer.look(caller, id_in_path(request))))
 
 
 @endpoint(
@@ -291,7 +272,7 @@ async def look_at_loss(request: Request) -> Response:
     parameters=(_CONFIRM,),
     answers={
         200: json_answer(
-            _LOSS, description="The losses before this request; repeat it until nothing is left"
+            Loss, description="The losses before this request; repeat it until nothing is left"
         )
     },
 )
@@ -301,13 +282,8 @@ async def repair_schema(request: Request) -> Response:
     only(request, {"confirm"})
     confirmed = number_of(request, "confirm", 0, least=0, most=_MANY)
     schema = id_in_path(request)
-    return answer(_as_json(await services.repairer.repair_next(caller, schema, confirmed)))
+    return answer(_loss(await services.repairer.repair_next(caller, schema, confirmed)))
 
 
-def _as_json(loss: SchemaLoss) -> dict[str, Any]:
-    return {
-        "records": loss.records,
-        "segments": loss.segments,
-        "rows": loss.rows,
-        "done": loss.nothing,
-    }
+def _loss(loss: SchemaLoss) -> Loss:
+    return Loss(loss.records, loss.segments, loss.rows, loss.nothing)

@@ -143,6 +143,11 @@ async def read_struct(request: Request, kind: type[Body]) -> Body:
         ) from None
 
 
+async def read_optional(request: Request, kind: type[Body]) -> Body:
+    """As :func:`read_struct`; a request without a body stands for one without members."""
+    return await read_struct(request, kind) if media_type(request) else kind()
+
+
 async def read_object(request: Request) -> Sent:
     """The body as a JSON object.
 
