@@ -21,7 +21,6 @@ CSV = "text/csv"
 ARROW = "application/vnd.apache.arrow.stream"
 
 TEXT: Part = {"type": "string"}
-SOME_TEXT: Part = {"type": "string", "minLength": 1}
 TEXT_OR_NULL: Part = {"type": ["string", "null"]}
 NUMBER: Part = {"type": "integer", "minimum": 0}
 FLAG: Part = {"type": "boolean"}
