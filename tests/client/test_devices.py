@@ -342,7 +342,14 @@ def test_no_secret_prints(secret: str) -> None:
         known,
         Code("my secret", 600),
         OwnDevice(id="a", name="b", way="c", created=0, used=0, this=True, device="my secret"),
-        Unlocked("f", versions=[], wrapping="w", backup_confirmed=True, device="my secret"),
+        Unlocked(
+            fingerprint="f",
+            versions=[],
+            wrapping="w",
+            backup_confirmed=True,
+            restore_tried=None,
+            device="my secret",
+        ),
     ]
     for one in shown:
         assert "my secret" not in repr(one) + str(one)
