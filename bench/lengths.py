@@ -1,7 +1,7 @@
 """What do the lengths of stored fields tell? The attack of LEAKAGE.md, on census records.
 
 The attacker knows how long every field of each stored row is, and other rows of the same kind in
-plaintext. It guesses every field by all lengths of the row (``ingest/lengths.py``): once with the
+plaintext. It guesses every field by all lengths of the row (``ingest/estimate.py``): once with the
 definition of ``examples/``, whose strings have an ``enum``; once with the same fields as strings
 without any keyword; and once as if strings had length classes from 16 bytes on. Names and places
 are tried, too, as plain strings and with ``maxLength``, in three scripts.
@@ -24,7 +24,7 @@ import numpy as np
 from bench.support.people import record
 from bench.support.table import Row, show
 from bench.watching import census
-from encrypted_records.ingest.lengths import LengthLeak, Lengths, attack, lengths_of
+from encrypted_records.ingest.estimate import LengthLeak, Lengths, attack, lengths_of
 from encrypted_records.model.ciphertext_lengths import padded_length
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.field_types.base import StringRules

@@ -27,11 +27,10 @@ OBJECTS = {
 LEFT = {
     # Columns of files: a form of writing (a decimal mark, a format of days, two words) is no type
     # of field. One form serves several types, and one type is written in several forms.
-    "ingest/reading/again.py": 3,
+    "ingest/reading/choices.py": 5,
     "ingest/reading/columns.py": 3,
-    "ingest/reading/proposal.py": 5,
+    "ingest/reading/detect.py": 5,
     "ingest/reading/recipe.py": 7,
-    "ingest/reading/said.py": 2,
     "proxy/pages/imports.py": 1,
     # PostgreSQL sorts its uuids as their texts are sorted, which is no rule of other columns.
     "cli/input/postgresql.py": 1,

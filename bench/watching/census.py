@@ -24,7 +24,7 @@ from uuid import NAMESPACE_URL, uuid5
 import numpy as np
 from numpy.typing import NDArray
 
-from encrypted_records.ingest.lengths import lengths_of
+from encrypted_records.ingest.estimate import lengths_of
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.field_types.base import KeyKind

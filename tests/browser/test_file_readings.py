@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from encrypted_records.ingest.reading.charset import CHARSETS
-from encrypted_records.ingest.reading.values import COMPACT_TIME, KNOWN_FORMATS
+from encrypted_records.ingest.reading.recipe import COMPACT_TIME, KNOWN_FORMATS
+from encrypted_records.ingest.reading.text_table import CHARSETS
 from encrypted_records.proxy.pages import imports
 from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor, expect_after_reloads

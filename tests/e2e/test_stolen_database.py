@@ -5,7 +5,7 @@ by which ciphertexts are equal, by their order, by their lengths. The same attac
 what other schemes would have stored of the same column, so that it shows that they work.
 
 A second thief knows other rows of the same kind, and guesses every field by the lengths of all
-fields of a row (``ingest/lengths.py``).
+fields of a row (``ingest/estimate.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from encrypted_records.ingest.lengths import LengthLeak, Lengths, attack, lengths_of
+from encrypted_records.ingest.estimate import LengthLeak, Lengths, attack, lengths_of
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition

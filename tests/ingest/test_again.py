@@ -10,13 +10,17 @@ import pytest
 
 from encrypted_records.errors import ErsError
 from encrypted_records.ingest.blocks import BadRow
+from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parse_csv import read_numbers
-from encrypted_records.ingest.reading.again import ReadingDifference, read_again
-from encrypted_records.ingest.reading.detect import Detection, detect
-from encrypted_records.ingest.reading.proposal import propose
+from encrypted_records.ingest.reading.choices import (
+    NOTHING,
+    ReadingChoices,
+    ReadingDifference,
+    detect_as,
+    read_again,
+)
+from encrypted_records.ingest.reading.detect import Detection, detect, propose
 from encrypted_records.ingest.reading.recipe import Recipe
-from encrypted_records.ingest.reading.said import NOTHING, ReadingChoices, detect_as
-from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition_parser import parse_definition
 from tests.ingest.test_reading import content, is_same, records, rows_by
 from tests.support.mutated_files import EXPECTED, KEPT_AS_TEXT, TABLES

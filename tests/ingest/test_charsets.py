@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Unsupported
-from encrypted_records.ingest import charsets
+from encrypted_records.ingest import layouts
 from encrypted_records.ingest.blocks import BadRow, CellBlock, RawRecord, RecordBlock, RecordStart
 from encrypted_records.ingest.layouts import parser_for, recognize
 from encrypted_records.model.record_formats import (
@@ -43,7 +43,7 @@ def parsed(
     assert recognized is not None
     layout, first = recognized
     begin = start or first
-    settled = charsets.settle(charset, data, final=True)
+    settled = layouts.settle(charset, data, final=True)
     parser = parser_for(layout, begin, schema_named=True, charset=settled)
     blocks: list[RecordBlock | CellBlock] = []
     for at in range(begin.offset, len(data), piece):
@@ -136,7 +136,7 @@ def test_a_file_that_begins_as_another_charset_is_refused(
     start: bytes, charset: Charset | None
 ) -> None:
     with pytest.raises(BadInput) as caught:
-        charsets.to_utf8(start, charset)
+        layouts.to_utf8(start, charset)
     assert caught.value.reason == "file_type"
 
 

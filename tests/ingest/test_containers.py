@@ -13,10 +13,9 @@ import pytest
 from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.reading import workbook
-from encrypted_records.ingest.reading.again import read_again
-from encrypted_records.ingest.reading.containers import head_of, parser_by
+from encrypted_records.ingest.reading.choices import NOTHING, ReadingChoices, read_again
 from encrypted_records.ingest.reading.detect import Detection, Wanted, detect
-from encrypted_records.ingest.reading.said import NOTHING, ReadingChoices
+from encrypted_records.ingest.reading.parser import head_of, parser_by
 from encrypted_records.model import ids
 from tests.ingest.test_reading import records, rows_by
 from tests.support.workbooks import (

@@ -11,8 +11,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import InvalidRecords, TooLarge
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.segments.builder import Builder, Shell
-from encrypted_records.ingest.estimate import REVEALS, estimate
-from encrypted_records.ingest.sampling import Sample, look_at
+from encrypted_records.ingest.estimate import REVEALS, Sample, estimate, look_at
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.record_formats import Format

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from encrypted_records.errors import BadInput
-from encrypted_records.ingest.filetypes import check_start
+from encrypted_records.ingest.layouts import check_start
 from encrypted_records.model.record_formats import Format
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.ingest.lengths import Columns, LengthLeak, Lengths, attack
+from encrypted_records.ingest.estimate import Columns, LengthLeak, Lengths, attack
 
 
 def attacked(

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.reading import parser as reading_parser
-from encrypted_records.ingest.reading.dialect import rows_of
 from encrypted_records.ingest.reading.parser import CellCounts, FileHead, ReadingParser
 from encrypted_records.ingest.reading.recipe import FileColumn, Recipe
+from encrypted_records.ingest.reading.text_table import rows_of
 
 
 def slowly(text: str, delimiter: str, quote: str) -> Iterator[tuple[list[str], set[int]]]:

@@ -16,16 +16,21 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.reading import columns
 from encrypted_records.ingest.reading import detect as detecting
-from encrypted_records.ingest.reading.containers import head_of, parser_by
-from encrypted_records.ingest.reading.detect import Detection, detect
-from encrypted_records.ingest.reading.parser import CellCounts, FileHead, ReadingParser, read_head
-from encrypted_records.ingest.reading.proposal import propose
+from encrypted_records.ingest.reading.choices import ReadingChoices, SaidOfColumn, detect_as
+from encrypted_records.ingest.reading.detect import Detection, detect, propose
+from encrypted_records.ingest.reading.parser import (
+    CellCounts,
+    FileHead,
+    ReadingParser,
+    head_of,
+    parser_by,
+    read_head,
+)
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
-from encrypted_records.ingest.reading.said import ReadingChoices, SaidOfColumn, detect_as
-from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition_parser import parse_definition
 from tests.support.mutated_files import (
     EXPECTED,

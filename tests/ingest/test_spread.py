@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.infer import infer
 from encrypted_records.ingest.parse_csv import check_columns, read_header
-from encrypted_records.ingest.preview import preview
-from encrypted_records.ingest.spread import BINS, Common, SeenValues
+from encrypted_records.ingest.preview import BINS, Common, SeenValues, preview
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.record_formats import Format
 from tests.ingest.test_parse_csv import rows

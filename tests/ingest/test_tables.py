@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import Malformed
 from encrypted_records.ingest import check
-from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
-from encrypted_records.ingest.check import STANDARD, Checker, ChunkLimits, Findings, SchemaLookup
-from encrypted_records.ingest.grid import Grid
+from encrypted_records.ingest.blocks import CellBlock, Grid, RecordBlock, RecordStart
+from encrypted_records.ingest.check import (
+    STANDARD,
+    Checker,
+    ChunkLimits,
+    Findings,
+    RecordColumns,
+    SchemaLookup,
+)
 from encrypted_records.ingest.parse_csv import CsvParser, Header
-from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import ID_BYTES

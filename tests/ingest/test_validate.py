@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import Flaw
-from encrypted_records.ingest.validate import validate
+from encrypted_records.ingest.check import validate
 from encrypted_records.model.definition_parser import parse_definition
 from tests.index.strategies import accepted, definition_texts
 from tests.reference import definitions as plain

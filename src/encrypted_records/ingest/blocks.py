@@ -1,18 +1,204 @@
 """The output of the parsers of uploads: records in blocks, each with the start of its first record.
 
 An upload may be larger than memory, so that a parser takes bytes as they come and gives blocks of
-some hundred records. Parsing can begin again at the start of any block. So a worker finds
-the records that it seals without reading those before them.
+some hundred records. Parsing can begin again at the start of any block. So a worker finds the
+records that it seals without reading those before them.
+
+A :class:`Grid` says where the cells of CSV rows begin and end. The texts of the cells are decoded
+on demand. Whether cells fit a field can mostly be checked on their bytes, for a whole column at
+once; checking an upload decodes hardly any text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from encrypted_records.errors import Flaw, TooLarge
-from encrypted_records.ingest.grid import Grid
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.base import MAX_STRING_BYTES, KeyKind, ValueRefused
+
+_COMMA, _LINE_END = b",\n"
+_MINUS, _ZERO = b"-0"
+#: Numbers of so many digits are read at once; any of them fits 64 bits.
+_DIGITS = 18
+#: Characters of a uuid as text; what each byte of it is, and what is to be at each place.
+_UUID_TEXT = 36
+_DIGIT, _DASH = 1, 2
+_UUID_BYTES = np.zeros(256, np.uint8)
+_UUID_BYTES[list(b"0123456789abcdefABCDEF")] = _DIGIT
+_UUID_BYTES[ord("-")] = _DASH
+_UUID_PLACES = np.full(_UUID_TEXT, _DIGIT, np.uint8)
+_UUID_PLACES[[8, 13, 18, 23]] = _DASH
+_POWERS = 10 ** np.arange(_DIGITS, dtype=np.int64)
+
+Places = NDArray[np.int64]
+
+
+class Grid(Mapping[str, Sequence[str | None]]):
+    """The columns of rows by field, absent cells None."""
+
+    def __init__(self, rows: bytes, ends: Places, fields: Sequence[str | None]) -> None:
+        self._rows = rows
+        self._ends = ends
+        self._fields = fields
+        self._place = {name: at for at, name in enumerate(fields) if name is not None}
+        self._width = len(fields)
+
+    @classmethod
+    def of(cls, rows: bytes, fields: Sequence[str | None]) -> Self | None:
+        """Rows without quotes, that each end in a line feed; None if they are no rows of as many
+        cells each as there are ``fields``, one row at least, or not UTF-8.
+
+        Args:
+            fields: of each column, None where it is not read.
+        """
+        width = len(fields)
+        data = np.frombuffer(rows, np.uint8)
+        ends = np.flatnonzero((data == _COMMA) | (data == _LINE_END))
+        lines = ends[width - 1 :: width]
+        if not len(ends) or len(ends) != width * len(lines) or len(lines) != rows.count(b"\n"):
+            return None
+        # A row of one empty cell is a blank line.
+        if width == 1 and (rows.startswith(b"\n") or b"\n\n" in rows):
+            return None
+        if not np.all(data[lines] == _LINE_END):
+            return None
+        if not rows.isascii():
+            try:
+                rows.decode()
+            except UnicodeDecodeError:
+                return None
+        return cls(rows, ends, fields)
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self._ends) // self._width
+
+    def part(self, begin: int, end: int) -> Grid:
+        """The rows ``begin`` to ``end - 1``, at least one."""
+        ends = self._ends[begin * self._width : end * self._width]
+        first = int(self._ends[begin * self._width - 1]) + 1 if begin else 0
+        return Grid(self._rows[first : int(ends[-1]) + 1], ends - first, self._fields)
+
+    def __getitem__(self, name: str) -> Sequence[str | None]:
+        own = slice(self._place[name], None, self._width)
+        column = self._cells[own]
+        return column if self._sizes[own].all() else [cell or None for cell in column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    @cached_property
+    def _cells(self) -> list[str]:
+        return self._rows[:-1].replace(b"\n", b",").decode().split(",")
+
+    @cached_property
+    def _begins(self) -> Places:
+        return np.concatenate((np.zeros(1, np.int64), self._ends[:-1] + 1))
+
+    @cached_property
+    def _sizes(self) -> Places:
+        return self._ends - self._begins
+
+    def integers(self, name: str) -> list[int | None]:
+        """A column of which :meth:`fits` said that all its values are integers within bounds."""
+        own = slice(self._place[name], None, self._width)
+        is_there = self._sizes[own] > 0
+        values = self._numbers(self._begins[own][is_there], self._ends[own][is_there])
+        assert values is not None
+        present: list[int | None] = values.tolist()
+        if len(present) == len(is_there):
+            return present
+        given = iter(present)
+        return [next(given) if there else None for there in is_there.tolist()]
+
+    def fits(self, definition: SchemaDefinition) -> bool:
+        """Whether every record is accepted; of a grid that is not, also False where it is not seen
+        from the bytes alone."""
+        if not self._rows.isascii() or definition.required - self._place.keys():
+            return False
+        specs = [(name, definition.fields.get(name)) for name in self._place]
+        return all(
+            spec is not None and self._fits(name, spec, required=name in definition.required)
+            for name, spec in specs
+        )
+
+    def _fits(self, name: str, spec: FieldSpec, *, required: bool) -> bool:
+        own = slice(self._place[name], None, self._width)
+        begins, ends, sizes = self._begins[own], self._ends[own], self._sizes[own]
+        if not sizes.all():
+            if required:
+                return False
+            present = sizes > 0
+            begins, ends, sizes = begins[present], ends[present], sizes[present]
+            if not len(sizes):
+                return True
+        if spec.kind is KeyKind.UUID:
+            return self._are_uuids(begins, sizes)
+        if spec.only_lengths:
+            return self._has_lengths(spec, begins, sizes)
+        if spec.kind is KeyKind.TEXT and spec.allowed is not None:
+            rows, places = self._rows, zip(begins.tolist(), ends.tolist(), strict=True)
+            return spec.allowed.issuperset(map(bytes.decode, {rows[a:b] for a, b in places}))
+        return spec.only_bounds and self._has_bounds(spec, begins, ends)
+
+    @cached_property
+    def _data(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self._rows, np.uint8)
+
+    def _are_uuids(self, begins: Places, sizes: Places) -> bool:
+        if not np.all(sizes == _UUID_TEXT):
+            return False
+        texts = self._data[begins[:, None] + np.arange(_UUID_TEXT)]
+        return bool(np.all(_UUID_BYTES[texts] & _UUID_PLACES))
+
+    def _has_lengths(self, spec: FieldSpec, begins: Places, sizes: Places) -> bool:
+        least, most = int(sizes.argmin()), int(sizes.argmax())
+        if sizes[most] > MAX_STRING_BYTES:
+            return False
+        for at in (least, most):
+            text = self._rows[begins[at] : begins[at] + sizes[at]].decode()
+            try:
+                spec.string.check(text)
+            except ValueRefused:
+                return False
+        return True
+
+    def _has_bounds(self, spec: FieldSpec, begins: Places, ends: Places) -> bool:
+        values = self._numbers(begins, ends)
+        if values is None:
+            return False
+        rules = spec.numbers
+        return bool(rules.lowest <= int(values.min()) and int(values.max()) <= rules.highest)
+
+    def _numbers(self, begins: Places, ends: Places) -> Places | None:
+        """The integers in these cells: digits, perhaps after a minus. None where one has something
+        else, or too many digits."""
+        is_negative = self._data[begins] == _MINUS
+        digits = ends - begins - is_negative
+        most = int(digits.max(initial=0))
+        if not digits.all() or most > _DIGITS:
+            return None
+        values: Places = np.zeros(len(digits), np.int64)
+        for at in range(most):
+            # Of a number of fewer digits, what lies before it counts nothing.
+            own = self._data[np.maximum(ends - 1 - at, 0)] - np.uint8(_ZERO)
+            has = digits > at
+            if np.any(own[has] > 9):
+                return None
+            values += np.where(has, own, 0) * _POWERS[at]
+        return np.where(is_negative, -values, values)
+
 
 #: Largest record in an upload, in bytes as they are written there.
 MAX_RECORD_BYTES = 16 << 20

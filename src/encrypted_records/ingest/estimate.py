@@ -4,21 +4,30 @@ Sizes are computed from the formats (docs/SPEC.md, sections 4 to 6) and leave ou
 adds. The index is estimated as it is after all merges, and for packed parts with random values of
 the stated lengths; repeated values take less. The rate is measured: artificial records are sealed
 for a moment.
+
+The attack on lengths is the one whose results LEAKAGE.md reports. The attacker has a copy of the
+database, and thus the lengths of all fields of every stored row, and plaintext rows of the same
+kind that are not stored there. The attack guesses the value of a field from all lengths of the row.
+Its advantage is how much more often it is right than an attack that always guesses the most
+frequent value. Of a sample, every second row represents the stored records, the others the
+knowledge of an attacker. Estimates and tests use the same attack.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encrypted_records import runtime
 from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.errors import TooLarge
+from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import directory, packing, pages, words
 from encrypted_records.index.columns.packing import MAX_ENTRIES
@@ -26,7 +35,9 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
 from encrypted_records.index.segments.merge_policy import TIERS
 from encrypted_records.ingest.blocks import MAX_RECORD_BYTES
-from encrypted_records.ingest.sampling import FieldSample, Sample
+from encrypted_records.ingest.check import validate
+from encrypted_records.ingest.infer import MAX_SAMPLED, read_rows
+from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.ciphertext_lengths import (
     BESIDE_CLASS,
@@ -35,15 +46,226 @@ from encrypted_records.model.ciphertext_lengths import (
     padded_length,
     sealed_class,
 )
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.definition import MAX_PAD_TO, FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.ids import ID_BYTES, new_id
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import (
     MAX_MINI_RECORDS,
     MAX_MINI_WORDS,
     PAGE_BYTES,
     PlainRecord,
 )
+
+#: By field, of one row after the other; None is an absent value, which can be guessed, too.
+Columns = Mapping[str, Sequence[Hashable]]
+#: A line for each row, a column for each field: how long its ciphertext is, in any unit.
+Lengths = NDArray[np.int64]
+Codes = NDArray[np.int64]
+
+#: How many known rows with all lengths in common outweigh those with only the field's own.
+_WEIGHT = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLeak:
+    """The information that lengths leak about one field.
+
+    ``guess`` is the share of stored rows in which the most frequent value is right, ``attack`` the
+    share in which the attack is right. ``bits`` is the average information of the field's own
+    length; 0 if all values have the same length.
+    """
+
+    name: str
+    guess: float
+    attack: float
+    bits: float
+
+    @property
+    def advantage(self) -> float:
+        return self.attack - self.guess
+
+
+def lengths_of(fields: Mapping[str, FieldSpec], columns: Mapping[str, Sequence[Value]]) -> Lengths:
+    """The lengths that ``fields`` would be sealed at, in the order of ``columns``."""
+    return np.array(
+        [
+            [sealed_class(fields[name], _size(value)) for value in values]
+            for name, values in columns.items()
+        ],
+        np.int64,
+    ).T
+
+
+def attack(
+    stored: Lengths, truth: Columns, known: Columns, known_lengths: Lengths
+) -> list[LengthLeak]:
+    """The success rate of guessing each field of the stored rows.
+
+    Args:
+        stored: what the attacker has of the stored rows.
+        truth: what they hold, to count what is right.
+        known: other rows, in plaintext, with the same fields in the same order.
+        known_lengths: the lengths that those would have.
+    """
+    kinds, kind = np.unique(np.vstack([stored, known_lengths]), axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
+    of_stored, of_known = kind[: len(stored)], kind[len(stored) :]
+    wanted = np.unique(of_stored)
+    told = []
+    for at, name in enumerate(truth):
+        values, taught = _number(known[name], {})
+        _, asked = _number(truth[name], values)
+        own = kinds[:, at]
+        guesses = _guess(taught, of_known, own, wanted)
+        mode = np.bincount(taught).argmax()
+        by_kind = np.full(len(kinds), mode)
+        by_kind[wanted] = guesses
+        told.append(
+            LengthLeak(
+                name=name,
+                guess=float((asked == mode).mean()),
+                attack=float((asked == by_kind[of_stored]).mean()),
+                bits=_entropy(stored[:, at]),
+            )
+        )
+    return told
+
+
+def _guess(taught: Codes, of_known: Codes, own: Lengths, wanted: Codes) -> list[int]:
+    """The likeliest value for each of the ``wanted`` kinds of rows.
+
+    Args:
+        taught: the values of the known rows, as numbers.
+        of_known: the kind of each known row.
+        own: by kind, the length of the field itself.
+    """
+    overall = np.bincount(taught)
+    order = np.argsort(of_known, kind="stable")
+    begins = np.searchsorted(of_known[order], np.arange(len(own) + 1))
+    shares: dict[int, NDArray[np.float64]] = {}
+    guesses = []
+    for kind in wanted.tolist():
+        length = int(own[kind])
+        if length not in shares:
+            alike = np.bincount(taught[own[of_known] == length], minlength=len(overall))
+            rough = alike if alike.any() else overall
+            shares[length] = rough / rough.sum()
+        score = _WEIGHT * shares[length]
+        rows = taught[order[begins[kind] : begins[kind + 1]]]
+        # Only what these rows hold can overtake the likeliest value of that length.
+        seen, hits = np.unique(rows, return_counts=True)
+        best = int(score.argmax())
+        candidates = np.append(seen, best)
+        votes = score[candidates] + np.append(hits, 0)
+        if best in seen:
+            votes[-1] = votes[int(np.flatnonzero(seen == best)[0])]
+        guesses.append(int(candidates[votes.argmax()]))
+    return guesses
+
+
+def _number(
+    column: Sequence[Hashable], known: dict[Hashable, int]
+) -> tuple[dict[Hashable, int], Codes]:
+    """Values as numbers: those of ``known``, to which new ones are added if it is empty; others
+    are -1."""
+    if not known:
+        known = {value: at for at, value in enumerate(dict.fromkeys(column))}
+    return known, np.array([known.get(value, -1) for value in column], np.int64)
+
+
+def _entropy(lengths: Lengths) -> float:
+    _, counts = np.unique(lengths, return_counts=True)
+    shares = counts / counts.sum()
+    return abs(float(-(shares * np.log2(shares)).sum()))
+
+
+def _size(value: Value) -> int:
+    return len(value.encode()) if isinstance(value, str) else 0
+
+
+#: Rows that fit, at least: one of each half.
+_LEAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSample:
+    """Figures for one field, in bytes per record: the average text; its length class; the padding
+    beyond the class of each text alone; and, if lengths leak information, the ``padTo`` that would
+    hide the whole sample, with its extra cost.
+    """
+
+    told: LengthLeak
+    text: float
+    sealed: float
+    padding: float
+    pad_to: int | None
+    hiding: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """``rows`` fit the definition, ``refused`` do not and were left out."""
+
+    fields: Mapping[str, FieldSample]
+    rows: int
+    refused: int
+
+
+def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample:
+    """Analyse the first rows of a sample.
+
+    Raises:
+        Malformed, InvalidRecords: as for :func:`read_rows`; or fewer than two rows fit, with the
+            errors of the first row that does not.
+    """
+    columns: dict[str, list[Value]] = {name: [] for name in definition.fields}
+    fitting = refused = 0
+    first: Sequence[Flaw] = ()
+    for number, row in enumerate(islice(read_rows(sample, kind), MAX_SAMPLED), 1):
+        present = {name: value for name, value in row.items() if value is not None}
+        raw = read_numbers(definition, present) if kind is Format.CSV else present
+        data, flaws = validate(definition, raw, row=number, pointer="")
+        if flaws:
+            refused += 1
+            first = first or flaws
+            continue
+        fitting += 1
+        for name, values in columns.items():
+            values.append(data.get(name))
+    if fitting < _LEAST:
+        raise InvalidRecords(
+            "fewer than two rows of the sample fit the definition", flaws=tuple(first)
+        )
+    known, stored = ({name: texts[at::2] for name, texts in columns.items()} for at in (0, 1))
+    fields = definition.fields
+    found = attack(lengths_of(fields, stored), stored, known, lengths_of(fields, known))
+    sampled = {
+        field.name: _measure_field(fields[field.name], columns[field.name], field)
+        for field in found
+    }
+    return Sample(sampled, fitting, refused)
+
+
+def _measure_field(spec: FieldSpec, values: Sequence[Value], told: LengthLeak) -> FieldSample:
+    sealed = lengths_of({spec.name: spec}, {spec.name: values})[:, 0]
+    if spec.field_type.fixed_bytes is not None:
+        return FieldSample(told, 0.0, float(sealed.mean()), 0.0, None, 0.0)
+    sizes = [len(value.encode()) if isinstance(value, str) else 0 for value in values]
+    alone = np.array([padded_length(size + 1) for size in sizes])
+    widest = int(sealed.max())
+    pad_to = widest - 1 if widest > least_class(spec).length else None
+    if pad_to is not None and pad_to > MAX_PAD_TO:
+        pad_to = None
+    return FieldSample(
+        told=told,
+        text=float(np.mean(sizes)),
+        sealed=float(sealed.mean()),
+        padding=float((sealed - alone).mean()),
+        pad_to=pad_to,
+        hiding=0.0 if pad_to is None else float(widest - sealed.mean()),
+    )
+
 
 #: Length of a string without a stated typical length, in bytes of UTF-8.
 DEFAULT_STRING_BYTES = 12
@@ -158,7 +380,7 @@ def estimate(
         records=records,
         row_bytes=_ROW_BYTES + sum(field.row_bytes for field in fields),
         index_bytes=sum(field.index_bytes for field in fields),
-        rate=_measure(definition, string_bytes),
+        rate=_measure_rate(definition, string_bytes),
         sample=sample,
     )
 
@@ -239,7 +461,7 @@ def _packed(spec: FieldSpec, rows: int, length: int) -> float:
     return data + math.ceil(data * (8 + 2 * width) / pages.CAPACITY)
 
 
-def _measure(definition: SchemaDefinition, string_bytes: Mapping[str, int]) -> float:
+def _measure_rate(definition: SchemaDefinition, string_bytes: Mapping[str, int]) -> float:
     """Records per second, measured by sealing and indexing artificial records."""
     key = Keyring.generate().schema(new_id(), new_id())
     ledger = Ledger(key, runtime.random_bytes(16))

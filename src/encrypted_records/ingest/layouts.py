@@ -1,19 +1,234 @@
-"""The layout of an upload, from its first bytes, and the parser for it."""
+"""The format, the charset and the layout of an upload, and the parser for it.
+
+The content alone never decides the format. The sender's media type or file name does, and content
+that contradicts it is refused with a clear message: the parser of the wrong format would only
+report an error in row 1.
+
+The parsers accept only UTF-8. CSV in another charset is decoded while it is read, from any
+position, with little memory: a :class:`Transcoder` converts the upload to UTF-8 and maps positions
+of the text to positions in the upload, so that a worker finds the rows of a chunk in the file
+without reading the rows before them.
+"""
 
 from __future__ import annotations
 
-from encrypted_records.errors import Malformed
-from encrypted_records.ingest import parse_json_stream
-from encrypted_records.ingest.blocks import Parser, RecordStart
-from encrypted_records.ingest.charsets import TranscodedParser, Transcoder, settle
+import codecs
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from encrypted_records.errors import BadInput, Malformed
+from encrypted_records.ingest import parse_json
+from encrypted_records.ingest.blocks import CellBlock, Parser, RecordBlock, RecordStart
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES, CsvParser, Header, read_header
-from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser
-from encrypted_records.ingest.reading.containers import head_of, parser_by
-from encrypted_records.ingest.reading.parser import FileHead
+from encrypted_records.ingest.parse_json import ArrayParser, LinesParser
+from encrypted_records.ingest.reading.parser import FileHead, head_of, parser_by
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.record_formats import Charset, Format
 
-Layout = Header | FileHead | parse_json_stream.Layout
+#: How files begin that are often sent by mistake.
+_OTHERS = {
+    b"PK\x03\x04": "an archive or an Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook",
+    b"%PDF": "a PDF document",
+    b"\x1f\x8b": "compressed with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"BZh": "compressed with bzip2",
+    b"PAR1": "a Parquet file",
+}
+_UTF16 = {b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16"}
+_DECLARED_WIDE = frozenset({Charset.UTF_16, Charset.UTF_16LE, Charset.UTF_16BE})
+_BOM = b"\xef\xbb\xbf"
+#: Fewer bytes do not show any of these.
+SHORTEST = 4
+
+
+def check_start(start: bytes, kind: Format | None, charset: Charset | None = None) -> None:
+    """Check the first bytes of an upload against the format that its sender names.
+
+    Args:
+        charset: of CSV, as its sender declares it; None is UTF-8.
+
+    Raises:
+        BadInput: ``file_type``; the file is something else, or the sender named no format.
+    """
+    for magic, name in (_OTHERS if charset in _DECLARED_WIDE else _OTHERS | _UTF16).items():
+        if start.startswith(magic):
+            raise _contradicted(
+                f"the file is {name}",
+                "save it as CSV or JSON in UTF-8; for CSV, another charset can be declared",
+            )
+    if kind is None:
+        raise _contradicted(
+            "the file is neither JSON nor CSV by its type or its name",
+            "send filetype text/csv, application/json or application/x-ndjson in Upload-Metadata",
+        )
+    text = start.removeprefix(_BOM).lstrip()
+    looks_like_json = text[:1] in (b"[", b"{")
+    if text and kind is Format.CSV and looks_like_json:
+        raise _contradicted(
+            "the file is declared as CSV and begins like JSON", "send its actual type"
+        )
+    if text and kind is not Format.CSV and not looks_like_json:
+        raise _contradicted(
+            "the file is declared as JSON and does not begin like JSON", "send its actual type"
+        )
+
+
+def _contradicted(message: str, hint: str) -> BadInput:
+    return BadInput(message, code="file_type", hint=hint)
+
+
+#: How many bytes of UTF-8 one byte becomes, at most.
+GROWTH = 3
+#: What is decoded at once of a whole file, since others wait meanwhile.
+_PIECE = 1 << 20
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = {b"\xff\xfe": Charset.UTF_16LE, b"\xfe\xff": Charset.UTF_16BE}
+_CODECS = {
+    Charset.ASCII: "ascii",
+    Charset.LATIN_1: "iso8859-1",
+    Charset.LATIN_9: "iso8859-15",
+    Charset.WINDOWS_1252: "cp1252",
+    Charset.UTF_16LE: "utf-16-le",
+    Charset.UTF_16BE: "utf-16-be",
+}
+_WIDE = frozenset({Charset.UTF_16LE, Charset.UTF_16BE})
+_CONTROLS = re.compile("[\x80-\x9f]")
+
+
+def settle(charset: Charset | None, start: bytes, *, final: bool) -> Charset | None:
+    """The charset that the first bytes of an upload are in, as far as they tell.
+
+    Args:
+        charset: what the sender says; None is UTF-8.
+        start: the first bytes; all of them when ``final``.
+
+    Returns:
+        The same, and of UTF-16 which of its two forms it is. UTF-16 itself while ``start`` is too
+        short.
+
+    Raises:
+        BadInput: ``file_type``; the file begins as one of another charset.
+    """
+    mark = start[:2]
+    if charset is Charset.UTF_16:
+        if len(mark) < 2 and not final:
+            return charset
+        if mark not in _UTF16_MARKS:
+            raise BadInput(
+                "the file is declared as UTF-16 and does not begin with a byte order mark",
+                code="file_type",
+                hint="send charset=utf-16le or charset=utf-16be, which say the order",
+            )
+        return _UTF16_MARKS[mark]
+    if charset not in _WIDE and mark in _UTF16_MARKS:
+        raise _begins_as("UTF-16")
+    if charset is not None and start.startswith(_UTF8_MARK):
+        raise _begins_as("UTF-8")
+    return charset
+
+
+def _begins_as(name: str) -> BadInput:
+    return BadInput(
+        f"the file begins like text in {name}, and another charset is declared",
+        code="file_type",
+        hint="declare its charset: Content-Type: text/csv; charset=...",
+    )
+
+
+class Transcoder:
+    """Bytes in ``charset`` in, UTF-8 out; begins anywhere between two characters."""
+
+    def __init__(self, charset: Charset) -> None:
+        self._charset = charset
+        errors = "surrogatepass" if charset in _WIDE else "surrogateescape"
+        self._decoder = codecs.getincrementaldecoder(_CODECS[charset])(errors)
+
+    def feed(self, data: bytes) -> bytes:
+        text = self._decoder.decode(data)
+        if self._charset is Charset.LATIN_1 and _CONTROLS.search(text):
+            text = _CONTROLS.sub(lambda found: chr(0xDC00 + ord(found[0])), text)
+        return text.encode("utf-8", "surrogatepass")
+
+    def finish(self) -> bytes:
+        """The text of the last bytes; an incomplete character is invalid."""
+        try:
+            return self._decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return b"\xff"
+
+    def size_as_sent(self, text: bytes) -> int:
+        """The number of bytes from which ``text``, which consists of whole characters, was
+        decoded.
+        """
+        characters = text.decode("utf-8", "surrogatepass")
+        if self._charset not in _WIDE:
+            return len(characters)
+        return len(characters.encode("utf-16-le", "surrogatepass"))
+
+
+class TranscodedParser:
+    """A parser of bytes in another charset; the offsets of its blocks are of the bytes as sent.
+
+    Args:
+        parser: takes UTF-8, from ``start`` on.
+    """
+
+    def __init__(self, parser: Parser, charset: Charset, start: RecordStart) -> None:
+        self._parser = parser
+        self._transcoder = Transcoder(charset)
+        self._sent = self._seen = start.offset
+        #: what the parser was given, from ``_seen`` on
+        self._text = bytearray()
+
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
+        """
+        Raises:
+            BadInput: as the parser.
+        """
+        text = self._transcoder.feed(data)
+        self._text += text
+        return self._placed(self._parser.feed(text))
+
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
+        """
+        Raises:
+            BadInput: as the parser.
+        """
+        text = self._transcoder.finish()
+        self._text += text
+        blocks = self._parser.feed(text) if text else []
+        return self._placed([*blocks, *self._parser.finish()])
+
+    def _placed(
+        self, blocks: Sequence[RecordBlock | CellBlock]
+    ) -> Sequence[RecordBlock | CellBlock]:
+        placed: list[RecordBlock | CellBlock] = []
+        for block in blocks:
+            behind = block.start.offset - self._seen
+            self._sent += self._transcoder.size_as_sent(bytes(self._text[:behind]))
+            self._seen += behind
+            del self._text[:behind]
+            placed.append(replace(block, start=RecordStart(self._sent, block.start.row)))
+        return placed
+
+
+def to_utf8(data: bytes, charset: Charset | None) -> bytes:
+    """A whole file as UTF-8. What is no text of its charset is no UTF-8 either.
+
+    Raises:
+        BadInput: as :func:`settle`.
+    """
+    settled = settle(charset, data, final=True)
+    if settled is None:
+        return data
+    transcoder = Transcoder(settled)
+    pieces = [transcoder.feed(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)]
+    return b"".join([*pieces, transcoder.finish()])
+
+
+Layout = Header | FileHead | parse_json.Layout
 
 
 def recognize(
@@ -42,7 +257,7 @@ def recognize(
         return None if head is None else (head, head.start)
     if kind is Format.CSV:
         return _recognize_csv(start, settle(charset, start, final=final), final=final)
-    layout = parse_json_stream.layout_of(start)
+    layout = parse_json.layout_of(start)
     if layout is None and (final or len(start) > MAX_HEADER_BYTES):
         raise Malformed("the upload is empty, or begins with a MiB of whitespace")
     return layout

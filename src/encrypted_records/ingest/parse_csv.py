@@ -19,13 +19,13 @@ from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
     CellBlock,
+    Grid,
     RawRecord,
     RecordBlock,
     RecordStart,
     bad_row,
     record_too_large,
 )
-from encrypted_records.ingest.grid import Grid
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import LEFT_OUT, SCHEMA_ENTRY

@@ -1,13 +1,36 @@
-"""JSON bodies -> raw records, as the interface's record objects."""
+"""JSON -> raw records: the bodies of requests, and uploads of any size.
+
+An upload is one array of record objects, or one object per line. What is accepted is what
+:mod:`encrypted_records.model.strict_json` accepts of a record, and means the same. The common case
+is fast: a piece of the array is cut off after the last ``}`` that a comma follows and decoded as an
+array of its own. A cut in the wrong place (inside a string, or between the members of a record)
+leaves brackets or quotes open, so that it never decodes; then the one before is tried. What the
+fast way cannot guarantee, such as that no object has a key twice, is decoded again, strictly and
+record by record.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import codecs
+import re
+from abc import ABC, abstractmethod
+from typing import Any, Literal
 
-from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
-from encrypted_records.ingest.blocks import RawRecord
+import msgspec
+
+from encrypted_records.errors import Flaw, InvalidRecords, Malformed, TooLarge
+from encrypted_records.ingest.blocks import (
+    MAX_RECORD_BYTES,
+    BadRow,
+    RawRecord,
+    RecordBlock,
+    RecordStart,
+    bad_row,
+    record_too_large,
+)
 from encrypted_records.model import record_formats, strict_json
-from encrypted_records.model.strict_json import escape_pointer
+from encrypted_records.model.record_formats import misplaced_members
+from encrypted_records.model.strict_json import JsonItems, escape_pointer
 
 MAX_DIRECT_RECORDS = 100
 #: Of one record so many are named.
@@ -71,3 +94,220 @@ def shape_problem(item: Any, *, schema_named: bool) -> str | None:
     if not isinstance(item["data"], dict):
         return "data must be an object"
     return None
+
+
+Layout = Literal["array", "lines"]
+
+#: Records are decoded in pieces of about so many bytes.
+BLOCK_BYTES = 128 << 10
+#: How many places are tried for a cut before the piece is decoded record by record.
+_CUTS = 8
+_BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n"
+_COMMA = re.compile(rb"[ \t\r\n]*,")
+_SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
+_ITEMS = JsonItems("record", "upload")
+_decoder = msgspec.json.Decoder(list[Any], float_hook=strict_json.decimal)
+_REFUSED = (msgspec.DecodeError, Malformed, RecursionError, UnicodeDecodeError)
+
+
+def layout_of(start: bytes) -> tuple[Layout, RecordStart] | None:
+    """Whether an upload is an array or lines, and where its first record may begin; None where
+    ``start`` does not show it yet.
+
+    Raises:
+        Malformed: it is neither.
+    """
+    skipped = len(_BOM) if start.startswith(_BOM) else 0
+    text = start[skipped:].lstrip(_BLANK)
+    if not text:
+        return None
+    begin = len(start) - len(text)
+    if text[:1] == b"[":
+        return "array", RecordStart(begin + 1, 1)
+    if text[:1] == b"{":
+        return "lines", RecordStart(begin, 1)
+    raise Malformed("expected a JSON array of record objects, or one record object per line")
+
+
+class _Buffered(ABC):
+    """The common base of both layouts: bytes are buffered until they contain whole records.
+
+    Args:
+        start: the position of a record, or of the end of the records.
+        schema_named: whether the request names the schema, so that records need not.
+        block_bytes: approximate number of bytes that are decoded together.
+    """
+
+    def __init__(
+        self, start: RecordStart, *, schema_named: bool, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._start = start
+        self._schema_named = schema_named
+        self._buffer = b""
+        self._block_bytes = block_bytes
+        self._wait = block_bytes
+
+    def feed(self, data: bytes) -> list[RecordBlock]:
+        """
+        Raises:
+            Malformed: not JSON, and so that it is not clear where the next record begins.
+            TooLarge: a record does not end where one must.
+        """
+        self._buffer += data
+        if len(self._buffer) < self._wait:
+            return []
+        blocks = self._take(final=False)
+        # A record without an end must not be read again and again.
+        self._wait = self._block_bytes if blocks else 2 * len(self._buffer)
+        if len(self._buffer) > MAX_RECORD_BYTES:
+            raise record_too_large(self._start.row)
+        return blocks
+
+    def finish(self) -> list[RecordBlock]:
+        """
+        Raises:
+            Malformed: as :meth:`feed`; also where the upload breaks off.
+        """
+        return self._take(final=True)
+
+    def drain(self) -> list[RecordBlock]:
+        """The records of all that was fed so far, which may break off.
+
+        Raises:
+            Malformed: as :meth:`feed`.
+        """
+        return self._take(final=False)
+
+    @abstractmethod
+    def _take(self, *, final: bool) -> list[RecordBlock]:
+        """The blocks that are whole by now; with ``final``, all that is left."""
+
+    def _block(self, size: int, records: list[RawRecord | BadRow]) -> list[RecordBlock]:
+        """``records``, which are the first ``size`` bytes of the buffer."""
+        block = RecordBlock(self._start, records)
+        self._buffer = self._buffer[size:]
+        self._start = RecordStart(self._start.offset + size, self._start.row + len(records))
+        return [block] if records else []
+
+    def _record(self, row: int, item: Any) -> RawRecord | BadRow:
+        problem = shape_problem(item, schema_named=self._schema_named)
+        if problem is not None:
+            return bad_row(row, "record", problem)
+        for name, what in misplaced_members(item):
+            return bad_row(row, "read_only", f"{name} {what}")
+        return RawRecord(row, item.get("schema"), item["data"])
+
+
+class ArrayParser(_Buffered):
+    """The records of one array."""
+
+    def __init__(
+        self, start: RecordStart, *, schema_named: bool, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        super().__init__(start, schema_named=schema_named, block_bytes=block_bytes)
+        self._ended = False
+
+    def _take(self, *, final: bool) -> list[RecordBlock]:
+        blocks: list[RecordBlock] = []
+        while cut := self._cut_off():
+            blocks += cut
+        if final or not blocks:
+            blocks += self._one_by_one(final=final)
+        return blocks
+
+    def _cut_off(self) -> list[RecordBlock]:
+        """The records that can be decoded at once; no block if no cut is right."""
+        end = min(len(self._buffer), 2 * self._block_bytes)
+        for _ in range(_CUTS):
+            end = self._buffer.rfind(b"}", 0, end)
+            if end < 0:
+                break
+            after = _COMMA.match(self._buffer, end + 1)
+            if after is None:
+                continue
+            items = _decode(b"[" + self._buffer[: end + 1] + b"]")
+            if items is not None:
+                records = [
+                    self._record(row, item) for row, item in enumerate(items, self._start.row)
+                ]
+                return self._block(after.end(), records)
+        return []
+
+    def _one_by_one(self, *, final: bool) -> list[RecordBlock]:
+        """Decode the whole records in the buffer, and the end of the array, strictly."""
+        text = _text(self._buffer, self._start.row)
+        records: list[RawRecord | BadRow] = []
+        used = 0
+        while not self._ended:
+            row = self._start.row + len(records)
+            step = _ITEMS.step(text, used, row, final=final)
+            if step is None:
+                break
+            if step.item is not None and step.item.fault:
+                records.append(bad_row(row, "malformed", step.item.fault))
+            elif step.item is not None:
+                records.append(self._record(row, step.item.value))
+            self._ended, used = step.is_last, step.end
+        if self._ended:
+            _ITEMS.check_end(text, used)
+            used = len(text)
+        return self._block(len(text[:used].encode()), records)
+
+
+class LinesParser(_Buffered):
+    """Record objects, one per line. Blank lines are no records."""
+
+    def _take(self, *, final: bool) -> list[RecordBlock]:
+        size = len(self._buffer) if final else self._buffer.rfind(b"\n") + 1
+        lines = [line.strip(_BLANK) for line in self._buffer[:size].split(b"\n")]
+        lines = [line for line in lines if line]
+        whole = all(line[:1] == b"{" and line[-1:] == b"}" for line in lines)
+        items = _decode(b"[" + b",".join(lines) + b"]") if whole else None
+        rows = range(self._start.row, self._start.row + len(lines))
+        if items is not None and len(items) == len(lines):
+            records = [self._record(row, item) for row, item in zip(rows, items, strict=True)]
+        else:
+            records = [self._line(row, line) for row, line in zip(rows, lines, strict=True)]
+        return self._block(size, records)
+
+    def _line(self, row: int, line: bytes) -> RawRecord | BadRow:
+        try:
+            return self._record(row, strict_json.loads(line, halves=True))
+        except Malformed as error:
+            return bad_row(row, "malformed", error.message)
+
+
+def _decode(text: bytes) -> list[Any] | None:
+    """The items of an array of record objects; None if only a strict reader can decide.
+
+    Every member of an object puts one colon after a quote. So if there are as many of these as
+    there are members, no object has the same key twice.
+    """
+    try:
+        items = _decoder.decode(text)
+    except _REFUSED:
+        return None
+    members = 0
+    for item in items:
+        if type(item) is not dict:
+            return None
+        members += len(item)
+        data = item.get("data")
+        if type(data) is dict:
+            members += len(data)
+    if text.count(b'":') != members or _SPACED_COLON.search(text):
+        return None
+    return items
+
+
+def _text(data: bytes, row: int) -> str:
+    """The longest prefix of ``data`` that is whole UTF-8.
+
+    Raises:
+        Malformed: the data is not UTF-8.
+    """
+    try:
+        return codecs.utf_8_decode(data, "strict", False)[0]
+    except UnicodeDecodeError:
+        raise Malformed(f"not UTF-8, in record {row} or soon after it") from None

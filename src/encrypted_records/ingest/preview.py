@@ -1,13 +1,16 @@
 """The first rows of a file as an upload would read them, and which of them would not fit. Pure.
 
 The parsers and the validation are those of an upload, so that a preview promises nothing that the
-upload does not keep. A sample is the head of a file, cut where a row ends.
+upload does not keep. A sample is the head of a file, cut where a row ends. The distribution of each
+column's values is shown above the rows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
@@ -15,16 +18,100 @@ import msgspec
 
 from encrypted_records.errors import Flaw, Malformed
 from encrypted_records.ingest.blocks import BadRow, Parser, RawRecord, RecordStart
-from encrypted_records.ingest.check import text_of_cell
+from encrypted_records.ingest.check import text_of_cell, validate
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
 from encrypted_records.ingest.parse_csv import Header, check_columns, read_numbers
-from encrypted_records.ingest.reading.containers import ObjectsParser
-from encrypted_records.ingest.reading.parser import BLOCK_BYTES, FileHead, check_fields
+from encrypted_records.ingest.reading.parser import (
+    BLOCK_BYTES,
+    FileHead,
+    ObjectsParser,
+    check_fields,
+)
 from encrypted_records.ingest.reading.recipe import FileColumn, Recipe
-from encrypted_records.ingest.spread import SeenValues, Spread
-from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.field_types.base import as_decimal
+from encrypted_records.model.field_types.plain import NUMBER
 from encrypted_records.model.record_formats import Format
+
+#: Values that are listed, and stretches of a histogram.
+MOST_COMMON = 4
+BINS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """A value, cut as cells are, and in how many rows it stands."""
+
+    value: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """
+    Attributes:
+        present: rows that have a value; ``distinct`` of them differ.
+        common: the most frequent values, for fields that are not numeric.
+        least, most: extremes of a numeric field's column; cells that are not numbers are ignored.
+        bins: the number of values in each of the bins of equal width from ``least`` to ``most``.
+    """
+
+    name: str
+    present: int
+    distinct: int
+    common: list[Common]
+    least: Decimal | None
+    most: Decimal | None
+    bins: list[int]
+
+
+@dataclass(slots=True)
+class SeenValues:
+    """The values of a column, as far as they were looked at."""
+
+    values: Counter[Any] = field(default_factory=Counter)
+
+    def add(self, value: Any) -> None:
+        """A cell; None where the row has none. Lists and objects count as one value."""
+        if value is not None:
+            self.values[value if isinstance(value, str | int | Decimal) else ""] += 1
+
+    def spread(self, name: str, *, numeric: bool) -> Spread:
+        present, distinct = self.values.total(), len(self.values)
+        if not numeric:
+            common = [
+                Common(text_of_cell(value), count)
+                for value, count in self.values.most_common(MOST_COMMON)
+            ]
+            return Spread(name, present, distinct, common, None, None, [])
+        numbers = [
+            (number, count)
+            for value, count in self.values.items()
+            if (number := _number(value)) is not None
+        ]
+        if not numbers:
+            return Spread(name, present, distinct, [], None, None, [])
+        least, most = min(numbers)[0], max(numbers)[0]
+        return Spread(name, present, distinct, [], least, most, _bins(numbers, least, most))
+
+
+def _number(value: Any) -> Decimal | None:
+    number = NUMBER.of_cell(value) if isinstance(value, str) else value
+    return as_decimal(number)
+
+
+def _bins(numbers: Sequence[tuple[Decimal, int]], least: Decimal, most: Decimal) -> list[int]:
+    width = most - least
+    if not width:
+        return [sum(count for _, count in numbers)]
+    bins = [0] * BINS
+    try:
+        for number, count in numbers:
+            bins[min(BINS - 1, int((number - least) * BINS / width))] += count
+    except ArithmeticError:  # further apart than Decimal computes with; no field takes them
+        return []
+    return bins
+
 
 #: Rows that are checked; later ones are not.
 MAX_CHECKED = 10_000

@@ -9,7 +9,7 @@ from itertools import product
 
 import msgspec
 
-from encrypted_records.ingest.reading import values
+from encrypted_records.ingest.reading import recipe
 from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, moment_type
 from encrypted_records.model import field_types
 
@@ -53,13 +53,13 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
         cells: the different cells that are not empty, and how often each is there.
     """
     text = FileColumn(source, name)
-    words = {cell for cell in cells if cell.strip().lower() in values.NULL_WORDS}
+    words = {cell for cell in cells if cell.strip().lower() in recipe.NULL_WORDS}
     lettered = {word.strip().lower() for word in words if any(map(str.isalpha, word))}
     filled = [cell for cell in cells if cell not in words]
-    null = sorted(words - {values.ABSENT})
+    null = sorted(words - {recipe.ABSENT})
     if not filled:
         return Decided(text, note=_of_words(words, cells))
-    if len(lettered - {values.ABSENT.lower()}) > 1:
+    if len(lettered - {recipe.ABSENT.lower()}) > 1:
         # "None" and "Null" beside one another are names of people.
         if _typed(text, filled, known) is None:
             return Decided(text, note=_of_words(words, cells))
@@ -105,7 +105,7 @@ def _boolean(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decide
     spelled = {cell.strip().lower(): cell.strip() for cell in filled}
     if set(spelled) <= {"true", "false"}:
         return Decided(_with(text, type="boolean", true="true", false="false"))
-    for yes, no in values.BOOLEANS:
+    for yes, no in recipe.BOOLEANS:
         single = len(yes) == len(no) == 1 and yes.isascii()
         if set(spelled) == {yes, no} and (not single or (yes, no) in _LETTERS):
             return Decided(_with(text, type="boolean", true=spelled[yes], false=spelled[no]))
@@ -119,11 +119,11 @@ def _compact(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decide
     """Days and moments of digits alone, which are numbers as well."""
     if len(filled) < _LEAST_COMPACT:
         return None
-    if _all_read(values.instant_reader(values.COMPACT_TIME, None, offset=False), filled):
-        return Decided(_with(text, type=moment_type(offset=False), format=values.COMPACT_TIME))
+    if _all_read(recipe.instant_reader(recipe.COMPACT_TIME, None, offset=False), filled):
+        return Decided(_with(text, type=moment_type(offset=False), format=recipe.COMPACT_TIME))
     named = _DATE_NAME.search(text.name or "") is not None
-    if named and _all_read(values.date_reader(values.COMPACT), filled):
-        return Decided(_with(text, type="date", format=values.COMPACT))
+    if named and _all_read(recipe.date_reader(recipe.COMPACT), filled):
+        return Decided(_with(text, type="date", format=recipe.COMPACT))
     return None
 
 
@@ -154,30 +154,30 @@ def _number(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided
     )
 
 
-def _forms(filled: Sequence[str]) -> list[values.NumberForm]:
+def _forms(filled: Sequence[str]) -> list[recipe.NumberForm]:
     """All forms that read every cell; of those with a thousands separator only where one is."""
     every = "\n".join(filled)
     marked: set[str] = set()
-    if any(unit in every for unit in values.UNITS):
-        marked = {values.unit_of(cell) for cell in filled} - {""}
+    if any(unit in every for unit in recipe.UNITS):
+        marked = {recipe.unit_of(cell) for cell in filled} - {""}
     if len(marked) > 1:
         return []
     unit = next(iter(marked), "")
     forms = []
-    for decimal, thousands in product(values.DECIMALS, ("", *values.THOUSANDS)):
+    for decimal, thousands in product(recipe.DECIMALS, ("", *recipe.THOUSANDS)):
         if decimal == thousands or (thousands and thousands not in every):
             continue
-        form = values.NumberForm(decimal, thousands, unit)
-        if _all_read(values.number_reader(form), filled):
+        form = recipe.NumberForm(decimal, thousands, unit)
+        if _all_read(recipe.number_reader(form), filled):
             forms.append(form)
     return forms
 
 
-def _has_room(filled: Sequence[str], form: values.NumberForm) -> bool:
+def _has_room(filled: Sequence[str], form: recipe.NumberForm) -> bool:
     """Whether one field takes the longest whole part and the most decimals together."""
     if 2 * max(map(len, filled)) <= field_types.MAX_DIGITS:
         return True
-    read = values.number_reader(form)
+    read = recipe.number_reader(form)
     digits = decimals = 0
     for cell in filled:
         before, _, behind = (read(cell) or "").lstrip("-0").partition(".")
@@ -195,10 +195,10 @@ def _exponents_are_numbers(filled: Sequence[str]) -> bool:
 
 
 def _settle(
-    filled: Sequence[str], forms: Sequence[values.NumberForm], known: Evidence
+    filled: Sequence[str], forms: Sequence[recipe.NumberForm], known: Evidence
 ) -> str | None:
     """The decimal mark, where cells such as ``1,234`` read either way."""
-    for mark in values.DECIMALS:
+    for mark in recipe.DECIMALS:
         other = "," if mark == "." else "."
         grouped = [cell for cell in filled if other in cell]
         plain = [cell for cell in filled if other not in cell and mark not in cell]
@@ -217,7 +217,7 @@ def _settle(
 
 
 def _date(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
-    formats = [form for form in values.DATE_FORMATS if _all_read(values.date_reader(form), filled)]
+    formats = [form for form in recipe.DATE_FORMATS if _all_read(recipe.date_reader(form), filled)]
     return _with_format(text, "date", formats, filled, known)
 
 
@@ -232,7 +232,7 @@ def _with_format(
     if not formats:
         return None
     if len(formats) > 1:
-        readers = [values.date_reader(form) for form in formats]
+        readers = [recipe.date_reader(form) for form in formats]
         if kind == "date" and all(len({read(cell) for read in readers}) == 1 for cell in filled):
             formats = formats[:1]
         elif known.day_first is not None:
@@ -249,8 +249,8 @@ def _moment(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided
     for offset in (True, False):
         formats = [
             form
-            for form in values.DATE_FORMATS
-            if _all_read(values.instant_reader(form, None, offset=offset), filled)
+            for form in recipe.DATE_FORMATS
+            if _all_read(recipe.instant_reader(form, None, offset=offset), filled)
         ]
         found = _with_format(
             text, moment_type(offset=offset), formats, filled, known, offset=offset
@@ -270,7 +270,7 @@ def _one_form(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decid
     return None if kind is None else Decided(_with(text, type=kind))
 
 
-def _all_read(read: values.Reader, filled: Sequence[str]) -> bool:
+def _all_read(read: recipe.Reader, filled: Sequence[str]) -> bool:
     return all(read(cell) is not None for cell in filled)
 
 
@@ -279,9 +279,9 @@ def _almost(
 ) -> str | None:
     """A remark if nearly all cells are numbers or dates, with an exception."""
     total = sum(cells[cell] for cell in filled)
-    readers: dict[str, list[values.Reader]] = {
-        "numbers": [values.number_reader(values.NumberForm(mark, "")) for mark in values.DECIMALS],
-        "dates": [values.date_reader(form) for form in values.DATE_FORMATS],
+    readers: dict[str, list[recipe.Reader]] = {
+        "numbers": [recipe.number_reader(recipe.NumberForm(mark, "")) for mark in recipe.DECIMALS],
+        "dates": [recipe.date_reader(form) for form in recipe.DATE_FORMATS],
     }
     for what, those in readers.items():
         for read in those:
@@ -335,7 +335,7 @@ def _evidence_of(alone: Sequence[Decided], columns: Sequence[Mapping[str, int]])
         if found.ask is None and column.type == "number":
             if any(column.decimal in cell for cell in cells):
                 decimals.add(column.decimal)
-            elif column.thousands in values.DECIMALS:
+            elif column.thousands in recipe.DECIMALS:
                 decimals.add("," if column.thousands == "." else ".")
         slashed = found.ask is None and column.format and "/" in column.format
         if slashed and (column.format or "").startswith(("dd", "mm")):

@@ -23,8 +23,7 @@ from typing import Any
 from xml.parsers import expat
 
 from encrypted_records.errors import InvalidRecords
-from encrypted_records.ingest.reading.charset import refused
-from encrypted_records.ingest.reading.dialect import ParsedRow
+from encrypted_records.ingest.reading.text_table import ParsedRow, refused
 
 MAGIC = b"PK\x03\x04"
 #: Bytes of a workbook, and of all that is in it; and cells, empty ones between others included.

@@ -28,8 +28,8 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.http import problem
-from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.recipe import read_recipe
+from encrypted_records.ingest.reading.text_table import refused
 from encrypted_records.listening.serving import go_on_with
 from encrypted_records.model.record_formats import (
     MEDIA_TYPES,

@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from encrypted_records.errors import InvalidQuery, Unsupported
 from encrypted_records.http.openapi import DEFINITION
-from encrypted_records.ingest.charsets import to_utf8
 from encrypted_records.ingest.infer import Wishes
+from encrypted_records.ingest.layouts import to_utf8
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (

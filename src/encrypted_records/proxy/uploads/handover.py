@@ -9,7 +9,7 @@ from contextlib import suppress
 from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound, UploadedBefore
-from encrypted_records.ingest.filetypes import check_start
+from encrypted_records.ingest.layouts import check_start
 from encrypted_records.proxy.jobs.job import ENDED, StoredJob
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder

@@ -34,7 +34,7 @@ from encrypted_records.errors import (
     OutOfSpace,
     Unavailable,
 )
-from encrypted_records.ingest.filetypes import SHORTEST, check_start
+from encrypted_records.ingest.layouts import SHORTEST, check_start
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES
 from encrypted_records.model import ids
 from encrypted_records.model.record_formats import Format

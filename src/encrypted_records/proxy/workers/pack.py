@@ -14,8 +14,8 @@ from pathlib import Path
 
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.segments.sorted_runs import Blocks, RunMerger, cut_columns
+from encrypted_records.ingest.check import RecordColumns
 from encrypted_records.ingest.seal import build_columns
-from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical

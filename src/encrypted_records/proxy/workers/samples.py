@@ -8,15 +8,20 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.ingest.estimate import Estimate, estimate
+from encrypted_records.ingest.estimate import Estimate, Sample, estimate, look_at
 from encrypted_records.ingest.infer import Wishes, infer
 from encrypted_records.ingest.preview import preview
-from encrypted_records.ingest.reading.again import ReadingDifference, read_again
+from encrypted_records.ingest.reading.choices import (
+    NOTHING,
+    ReadingDifference,
+    detect_as,
+    notes_on_unused,
+    read_again,
+    read_said,
+)
+from encrypted_records.ingest.reading.detect import propose
 from encrypted_records.ingest.reading.parser import check_fields
-from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import read_recipe, require_short
-from encrypted_records.ingest.reading.said import NOTHING, detect_as, notes_on_unused, read_said
-from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.record_formats import Format

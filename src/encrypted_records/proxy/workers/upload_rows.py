@@ -14,12 +14,10 @@ from encrypted_records.crypto.keys import SchemaKey, SpoolKey
 from encrypted_records.errors import KeyMissing
 from encrypted_records.index.columns.column import keys_of
 from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
-from encrypted_records.ingest.charsets import settle
-from encrypted_records.ingest.check import SchemaLookup, gather
-from encrypted_records.ingest.layouts import Layout, parser_for, recognize
+from encrypted_records.ingest.check import RecordColumns, SchemaLookup, gather
+from encrypted_records.ingest.layouts import Layout, parser_for, recognize, settle
 from encrypted_records.ingest.reading.parser import CellCounts, ReadingParser
 from encrypted_records.ingest.reading.recipe import read_recipe
-from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.record_formats import Format

@@ -29,8 +29,8 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.seal import seal
-from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.predicates import Joins, Predicate, keys_of

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidRecords, MergeFirst
 from encrypted_records.ingest.blocks import RawRecord
+from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import seal
-from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import UniqueKey, greatest_classes, keys_of
