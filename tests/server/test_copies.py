@@ -262,10 +262,10 @@ def test_links_that_the_stolen_key_signs_are_refused(robbed: Robbed, trier: Trie
     """Made by the API's own code, on the copy, for the very users of the copy."""
     made = run_on_copy(
         robbed,
-        "from encrypted_records.server.accounts import links\n"
-        f"reset = links.Reset({{'user_id': {robbed.victim.user_id!r}}})\n"
+        "from encrypted_records.server.accounts import mail\n"
+        f"reset = mail.ResetLink({{'user_id': {robbed.victim.user_id!r}}})\n"
         f"waiting = {robbed.victim.verification['user_id']!r}\n"
-        "verification = links.Verification({'user_id': waiting})\n"
+        "verification = mail.VerificationLink({'user_id': waiting})\n"
         "print(json.dumps([reset.get_signed_data(), verification.get_signed_data()]))\n",
     )
     reset, verification = made

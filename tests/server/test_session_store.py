@@ -24,7 +24,7 @@ import django
 django.setup()
 from asgiref.sync import sync_to_async
 from django.contrib.sessions.models import Session
-from encrypted_records.server.accounts.sessions import SessionStore, login_secret
+from encrypted_records.server.accounts.logins import SessionStore, login_secret
 
 keys = sync_to_async(lambda: set(Session.objects.values_list("session_key", flat=True)))
 

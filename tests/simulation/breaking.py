@@ -261,7 +261,7 @@ PLANTED = (
     ),
     Planted(
         "what_was_erased_stays_in_the_files",
-        "server.db.configuration",
+        "server.db.databases",
         ("PRAGMA secure_delete=ON;", "PRAGMA secure_delete=OFF;"),
         "erasure",
     ),
@@ -296,7 +296,7 @@ PLANTED = (
     ),
     Planted(
         "a_job_outlives_its_token",
-        "server.accounts.job_tokens",
+        "server.accounts.authentication",
         ("            or (grant.is_limited and grant.api_token is None)\n", ""),
         "tokens",
     ),
@@ -359,7 +359,7 @@ PLANTED = (
     ),
     Planted(
         "what_is_forgotten_is_not_erased",
-        "server.db.configuration",
+        "server.db.databases",
         ("PRAGMA secure_delete=ON;", "PRAGMA secure_delete=OFF;"),
         "people",
     ),

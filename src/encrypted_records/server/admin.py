@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from encrypted_records.errors import NotAuthenticated, Throttled
-from encrypted_records.server.accounts import credentials, logins, second_factor
+from encrypted_records.server.accounts import logins, passwords
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
@@ -41,7 +41,7 @@ class LoginForm(AdminAuthenticationForm):
         data: dict[str, Any] = self.cleaned_data
         try:
             names = ("username", "password", "code")
-            user = credentials.check(request, *(data.get(name, "") for name in names))
+            user = passwords.check_password(request, *(data.get(name, "") for name in names))
         except (NotAuthenticated, Throttled) as error:
             raise forms.ValidationError(error.message) from None
         self.confirm_login_allowed(user)
@@ -92,7 +92,7 @@ class Users(ReadOnly):
     def remove_second_factor(self, request: HttpRequest, chosen: QuerySet[User]) -> None:
         for user in chosen.filter(has_second_factor=True):
             with transaction.atomic():
-                second_factor.remove(user)
+                passwords.remove_second_factor(user)
                 logins.end_all(user)
                 audit.note_for_all(user, Action.SECOND_FACTOR_REMOVED)
 

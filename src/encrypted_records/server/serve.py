@@ -317,7 +317,6 @@ def _cannot_start(error: BaseException) -> Startup:
 def _drop_expired() -> None:
     from encrypted_records.server.accounts import (  # noqa: PLC0415
         limits,
-        links,
         logins,
         mail,
         registration,
@@ -326,7 +325,7 @@ def _drop_expired() -> None:
     from encrypted_records.server.organizations import audit, requests  # noqa: PLC0415
 
     logins.drop_expired()
-    links.drop_expired()
+    mail.drop_expired_links()
     mail.drop_old()
     limits.drop_forgotten()
     audit.drop_old()

@@ -307,7 +307,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
 #: Under the digest of the cookie, not under the cookie.
-SESSION_ENGINE = "encrypted_records.server.accounts.sessions"
+SESSION_ENGINE = "encrypted_records.server.accounts.logins"
 #: Of https alone, once seen: sent where the request came by it.
 SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds())
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _public.scheme == "https"
@@ -351,7 +351,7 @@ REST_FRAMEWORK = {
         "encrypted_records.server.accounts.authentication.Bearer",
         "encrypted_records.server.accounts.authentication.Basic",
         "encrypted_records.server.accounts.authentication.Session",
-        "encrypted_records.server.accounts.tokens.ServiceToken",
+        "encrypted_records.server.accounts.authentication.ServiceToken",
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",

@@ -1,36 +1,133 @@
-"""Three ways in which people prove who is asking: Bearer token, Basic, session cookie. Services
-have one of their own (:mod:`.tokens`).
+"""The ways in which a request proves who sent it.
 
-A Bearer token is of a login, or an API token (:mod:`.api_tokens`), which limits what follows.
+People show a Bearer token, Basic credentials or a session cookie. A Bearer token is of a login, or
+an API token (:mod:`.api_tokens`), which limits what follows. Checking a password is slow on
+purpose, so a Basic credential that was right is remembered for a minute: not the credential but its
+HMAC under a key that lives as long as this process, beside the HMAC of the address and password
+hash it was right for. The user is read again for every request, so a changed address or password or
+a deactivated account ends the memory at once. To which login a token belongs is remembered
+likewise, beside the digest of the secret that it shows, which spares reading it; the login is asked
+each time.
 
-Checking a password is slow on purpose, so a Basic credential that was right is remembered for a
-minute: not the credential but its HMAC under a key that lives as long as this process, beside
-the HMAC of the address and password hash it was right for. The user is read again for every
-request, so a changed address or password or a deactivated account ends the memory at once. To which
-login a token belongs is remembered likewise, beside the digest of the secret that it shows, which
-spares reading it; the login is asked each time.
+Services are programs that have a standing in a roster, and no password. A service's proxy derives
+its token from the string that its owner was shown; the string itself never belongs here, and a
+caller who sends it is told that it is exposed. The database holds the SHA-256 of the token. A token
+works from when it is made until it expires or the roster removes the service; what it reaches, the
+roster says.
+
+Jobs have a token each, with which the proxy continues when its user's credentials have expired: a
+job outlives the request that began it, and the process. Its token lets the proxy store what belongs
+to this job and nothing else, and read what that takes: the definition and the log of schemas that
+its user reaches, pages and rows, all of them sealed. Only views that name :class:`JobToken` among
+their authenticators know such tokens; every other one refuses them.
+
+The proxy makes the token of a job, keeps it, and has the API enter its SHA-256: however often and
+however late that request arrives, the token stays the same, and no lost answer leaves a job without
+it. An older proxy sends no digest, and the API makes the token.
+
+A job's token is revoked permanently (``job_revoked``) when the user's password changes, when the
+account is shut and deleted, and when the API token is revoked with which the job was begun; that
+one's limits are the job's. It is not known (``bad_token``) after a week without being entered
+again, after its job has ended, where an older database was restored, and under another
+``secret.key``: then the proxy enters another one by the next request of its user. The database
+holds its SHA-256 alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 import time
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.cache import cache
-from django.http import HttpResponse
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
-from encrypted_records.errors import NotAllowed
-from encrypted_records.server.accounts import api_tokens, credentials, logins, sessions, tokens
-from encrypted_records.server.accounts.digests import digest
-from encrypted_records.server.accounts.models import ApiToken, Login, User
-from encrypted_records.server.accounts.tokens import refuse_key
+from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotAuthenticated
+from encrypted_records.model.credentials import (
+    SERVICE_PREFIX,
+    SERVICE_SCHEME,
+    service_token_of,
+)
+from encrypted_records.server.accounts import api_tokens, logins, passwords
+from encrypted_records.server.accounts.logins import digest, new_secret
+from encrypted_records.server.accounts.models import ApiToken, JobGrant, Login, User
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
+
+#: Between two times that a service's use is noted.
+NOTED_EVERY = timedelta(minutes=1)
+
+
+def digest_of(token: bytes) -> bytes:
+    """The digest that the database holds of a token of 32 bytes."""
+    return hashlib.sha256(token).digest()
+
+
+def refuse_key(*shown: str) -> None:
+    """
+    Raises:
+        NotAuthenticated: ``service_key_exposed``; one of these begins as a service's string.
+    """
+    if any(text.lower().startswith(SERVICE_PREFIX) for text in shown):
+        raise NotAuthenticated(
+            "a service's secret key was sent to the API, which must never see it",
+            code="service_key_exposed",
+            hint=(
+                "delete the service, create another, and give its secret key only to ers or a proxy"
+            ),
+        )
+
+
+def has_expired(user: User) -> bool:
+    """Whether a user is a service whose time is over."""
+    service = getattr(user, "service", None)
+    return service is not None and service.expires is not None and service.expires <= timezone.now()
+
+
+class ServiceToken(authentication.BaseAuthentication):
+    """``Authorization: Service <token>``."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        header = request.headers.get("Authorization", "")
+        scheme, _, shown = header.partition(" ")
+        if scheme.lower() != SERVICE_SCHEME.lower():
+            return None
+        refuse_key(shown.strip())
+        token = service_token_of(header)
+        user = None if token is None else _find_service(token)
+        if user is None or not user.is_active or has_expired(user):
+            raise NotAuthenticated(
+                "the service's token is not valid, or no longer valid",
+                code="bad_token",
+                hint="ask an owner of the organization to create a new service",
+            )
+        _note_use(user)
+        return user, None
+
+    def authenticate_header(self, request: Request) -> str:
+        return SERVICE_SCHEME
+
+
+def _note_use(user: User) -> None:
+    """At most once a minute: a service in a hurry must not write a row for each request."""
+    service, now = user.service, timezone.now()
+    if service.last_used is None or service.last_used <= now - NOTED_EVERY:
+        service.last_used = now
+        service.save(update_fields=["last_used"])
+
+
+def _find_service(token: bytes) -> User | None:
+    digest = digest_of(token)
+    return User.objects.select_related("service").filter(service__digest=digest).first()
+
 
 REMEMBER_SECONDS = 60
 _process_key = secrets.token_bytes(32)
@@ -60,7 +157,7 @@ class Basic(authentication.BasicAuthentication):
             same = user is not None and hmac.compare_digest(seal, _seal(user))
             if user is not None and same and not user.has_second_factor:
                 return user, None
-        user = credentials.check(request, userid, password)
+        user = passwords.check_password(request, userid, password)
         audit.note_for_all(user, Action.LOGGED_IN)
         cache.set(name, (user.pk, _seal(user)), REMEMBER_SECONDS)
         return user, None
@@ -79,7 +176,7 @@ class Bearer(authentication.BaseAuthentication):
         row = api_tokens.find(text)
         if row is not None:
             return row.user, row
-        login = tokens.living(*_claims(text))
+        login = logins.living_login(*_claims(text))
         return login.user, login
 
 
@@ -88,7 +185,7 @@ def _claims(token: str) -> tuple[str, bytes]:
     name = _fingerprint(token)
     known: tuple[str, bytes] | None = cache.get(name)
     if known is None:
-        login_id, shown, expires = tokens.read_access(token)
+        login_id, shown, expires = logins.read_access_token(token)
         known = login_id, shown
         cache.set(name, known, min(REMEMBER_SECONDS, expires - time.time()))
     return known
@@ -102,7 +199,7 @@ class Session(authentication.SessionAuthentication):
         if not hasattr(request, "session"):  # outside of the framework's views
             _sessions.process_request(request)
         session = request.session
-        login = logins.find(session.get(tokens.LOGIN), digest(sessions.login_secret(session)))
+        login = logins.find(session.get(logins.LOGIN_CLAIM), digest(logins.login_secret(session)))
         if login is None:
             return None
         self.enforce_csrf(request)
@@ -117,3 +214,152 @@ class Session(authentication.SessionAuthentication):
                 code="csrf_failed",
                 hint="get one at /api/csrf/ and send it as X-CSRFToken",
             ) from None
+
+
+JOB_LIFETIME = timedelta(days=7)
+JOB_SCHEME = "Job"
+
+
+def issue_job_token(user: User, job: bytes, shown: bytes | None = None) -> str | None:
+    """Issue a token for this job for a week, within the limits of the caller's credentials; it
+    replaces any other token of the job.
+
+    Args:
+        shown: the digest of the token; the API makes a token where there is none.
+
+    Returns:
+        The token that was made here.
+
+    Raises:
+        BadInput: the digest is that of another job's token.
+        Conflict: ``job_token_spent``; the token was revoked, or entered under another
+            ``secret.key``, and counts never again.
+        NotAllowed: ``token_limited``; an API token asks, and did not begin the job.
+        NotAuthenticated: ``job_revoked``; the API token that began the job was revoked.
+    """
+    made = None if shown is not None else new_secret()
+    entered = shown or digest(made)
+    with transaction.atomic():
+        known = JobGrant.objects.select_for_update().filter(user=user, job=job).first()
+        began = user.acting
+        if known is not None:
+            if known.is_limited and known.api_token_id is None:
+                raise _job_revoked()
+            if began is not None and known.api_token_id != began.pk:
+                raise api_tokens.limited(
+                    "the job was not begun with this API token", "log in, and do this as yourself"
+                )
+            began = known.api_token
+            if bytes(known.digest) == entered and not _is_sealed_for(known, user):
+                raise Conflict(
+                    "this token of the job is no longer valid",
+                    code="job_token_spent",
+                    hint="create another token for the job",
+                )
+        if JobGrant.objects.filter(digest=entered).exclude(user=user, job=job).exists():
+            raise BadInput("the digest belongs to another job's token")
+        JobGrant.objects.filter(user=user, job=job).delete()
+        JobGrant.objects.filter(expires__lt=timezone.now()).delete()
+        JobGrant.objects.create(
+            digest=entered,
+            user=user,
+            job=job,
+            seal=user.get_session_auth_hash(),
+            password_digest=digest(user.password),
+            expires=timezone.now() + JOB_LIFETIME,
+            api_token=began,
+            is_limited=began is not None,
+        )
+    return made
+
+
+def _is_sealed_for(grant: JobGrant, user: User) -> bool:
+    return hmac.compare_digest(grant.seal, user.get_session_auth_hash())
+
+
+def revoke_job_token(user: User, job: bytes) -> None:
+    """End the job's token; an API token ends those of jobs that it began."""
+    granted = JobGrant.objects.filter(user=user, job=job)
+    if user.acting is not None:
+        granted = granted.filter(api_token=user.acting)
+    granted.delete()
+
+
+def hold_job(grant: JobGrant) -> None:
+    """Keep a job from ending before this transaction ends. Otherwise data that a late request adds
+    to an ended job would never be deleted.
+
+    Raises:
+        NotAuthenticated: ``bad_token``; the job has ended.
+    """
+    held = JobGrant.objects.select_for_update().filter(user=grant.user_id, job=grant.job)
+    if held.first() is None:
+        raise _job_unknown()
+
+
+def _job_unknown() -> NotAuthenticated:
+    return NotAuthenticated(
+        "the API does not know the job's token, or it has expired",
+        code="bad_token",
+        hint="the job continues with its user's next request to the proxy",
+    )
+
+
+def _job_revoked() -> NotAuthenticated:
+    return NotAuthenticated(
+        "the job's token was revoked: the password was changed, the account was closed, or"
+        " the API token or service that started the job has ended",
+        code="job_revoked",
+        hint="start the job again",
+    )
+
+
+class JobToken(authentication.BaseAuthentication):
+    """``Authorization: Job <token>``; the request's ``auth`` is then the :class:`JobGrant`."""
+
+    def authenticate(self, request: Request) -> tuple[User, JobGrant] | None:
+        scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != JOB_SCHEME.lower():
+            return None
+        grant = (
+            JobGrant.objects.select_related("user__service", "api_token")
+            .filter(digest=digest(token))
+            .first()
+        )
+        if grant is None or grant.expires < timezone.now():
+            raise _job_unknown()
+        if (
+            not grant.user.is_active
+            or has_expired(grant.user)
+            or (grant.is_limited and grant.api_token is None)
+            or not hmac.compare_digest(bytes(grant.password_digest), digest(grant.user.password))
+        ):
+            raise _job_revoked()
+        if not _is_sealed_for(grant, grant.user):
+            raise _job_unknown()
+        grant.user.acting = grant.api_token
+        return grant.user, grant
+
+    def authenticate_header(self, request: Request) -> str:
+        return JOB_SCHEME
+
+
+#: For views that a job may use, too.
+WITH_JOBS = (JobToken, Bearer, Basic, Session, ServiceToken)
+_AUTHENTICATORS = tuple(make() for make in WITH_JOBS)
+
+
+def identify(request: HttpRequest) -> tuple[User, object]:
+    """The sender of a request and the credentials, for requests that no view of the framework
+    answers.
+
+    Raises:
+        NotAuthenticated: there are no credentials, or they are not valid.
+        NotAllowed: ``csrf_failed``.
+    """
+    for authenticator in _AUTHENTICATORS:
+        # They ask of the framework's request what Django's has, too.
+        found = authenticator.authenticate(request)  # type: ignore[arg-type]
+        if found is not None:
+            return found
+    raise NotAuthenticated("this path needs credentials")

@@ -1,29 +1,71 @@
-"""The life of a login: begin, find, end.
+"""Logins: the life of each, and the tokens and sessions that belong to it.
 
 Ending a login ends its session or tokens in every process at once, because each request looks up
 the login. Changing the address or password and deactivating the account end all logins of the user;
 a change of the password may keep the login that asks for it.
 
 A login is identified by its id, which is not secret, and authenticated by a secret, of which the
-table has the SHA-256 (:mod:`.digests`). The content of the table is not sufficient to log in, not
-even together with the key that signs tokens.
+table has the SHA-256. So a reader of the database, or of a copy, can check a presented secret, but
+cannot produce one, not even together with the key that signs tokens: secrets are random and too
+long to be guessed. Therefore a plain hash is sufficient here, whereas a password needs a slow one.
+
+Every token names its login (claim ``login``), carries that login's secret (claim ``secret``), and
+is void without either. An access token is shown with each request, for fifteen minutes; a refresh
+token is traded once, for a pair that takes its place. Within half a minute it may come again, as
+where the answer was lost: it is traded for the same refresh token then, which follows from it and
+from the moment of the first trade. One that is traded again later was copied: its login ends, and
+with it the tokens of thief and owner.
+
+The signature says that we made a token, and nothing more: anyone who has the key that signs can
+make tokens, but does not know the secret of any login.
+
+A session of a browser is stored under the SHA-256 of its cookie: Django's engine with that change.
+In memory and in the cookie, a session has its key, which is a secret. The secret of the session's
+login is derived from the cookie by another function: neither can be derived from the other, nor
+from the content of a table.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
-from datetime import timedelta
+import secrets
+from datetime import datetime, timedelta
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.backends import db
+from django.contrib.sessions.backends.base import SessionBase, UpdateError
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import transaction
 from django.utils import timezone
+from rest_framework_simplejwt import tokens as jwt
+from rest_framework_simplejwt.exceptions import TokenError
+from rest_framework_simplejwt.settings import api_settings
 
 from encrypted_records.errors import NotAuthenticated
 from encrypted_records.server import sql
-from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import Login, User
 from encrypted_records.server.db.fields import as_stored, new_id
 from encrypted_records.server.db.statements import ModelColumns, Statement
+
+SECRET_BYTES = 32
+
+
+def new_secret() -> str:
+    """32 random bytes, as 43 letters, digits, ``-`` and ``_``."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def digest(secret: object) -> bytes:
+    """The SHA-256 of a secret, 32 bytes, as the database holds it; of text that UTF-8 cannot hold,
+    a digest that it never holds.
+    """
+    if not isinstance(secret, str) or not secret:
+        return b""
+    # A text that somebody sends may hold halves of surrogate pairs, which have no UTF-8.
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def begin(
@@ -126,3 +168,207 @@ def end_all(user: User, *, keep: Login | None = None) -> None:
 
 def drop_expired() -> None:
     Login.objects.filter(expires__lte=timezone.now()).delete()
+
+
+LOGIN_CLAIM = "login"
+SECRET_CLAIM = "secret"  # noqa: S105 - the name of the claim
+#: For how long a refresh token may come again after it was used: its answer may have been lost.
+GRACE = timedelta(seconds=30)
+
+
+def token_pair(user: User) -> dict[str, str]:
+    """An access and a refresh token, of a login of their own."""
+    login_id, secret = new_id(), new_secret()
+    refresh = _sign(_read_token(jwt.RefreshToken, None), login_id, secret)
+    lifetime = api_settings.REFRESH_TOKEN_LIFETIME
+    login = begin(user, lifetime, secret, login_id=login_id, refresh=refresh)
+    return {"access": access_token(login, secret), "refresh": refresh}
+
+
+def access_token(login: Login, secret: str) -> str:
+    """An access token that ends with its login, if not earlier."""
+    return _sign(_read_token(jwt.AccessToken, None), login.pk, secret)
+
+
+def rotate_refresh(text: str) -> dict[str, str]:
+    """A new pair for a refresh token, which is used up.
+
+    Raises:
+        NotAuthenticated: it is not a token of ours, expired, or its login ended. A login ends
+            here when its refresh token comes again after more than :data:`GRACE`.
+    """
+    old = _read_token(jwt.RefreshToken, text)
+    secret = old.get(SECRET_CLAIM)
+    # Whole seconds, as claims have them: the same token is made again from what the login keeps.
+    now = timezone.now().replace(microsecond=0)
+    with transaction.atomic():
+        # The user's row is the lock of all that begins, ends and rotates.
+        User.objects.select_for_update().filter(
+            logins__pk=as_stored(str(old.get(LOGIN_CLAIM)))
+        ).first()
+        login = find(old.get(LOGIN_CLAIM), digest(secret))
+        if login is not None and _is_next(text, login):
+            refresh = _following(text, login, secret, now)
+            login.refresh_before, login.refresh = login.refresh, digest(refresh)
+            login.refreshed = now
+            login.expires = now + api_settings.REFRESH_TOKEN_LIFETIME
+            login.save(update_fields=["refresh", "refresh_before", "refreshed", "expires"])
+            return {"access": access_token(login, secret), "refresh": refresh}
+        first = None if login is None else login.refreshed
+        if login is not None and first is not None and _was_before(text, login):
+            # A clock may have gone back.
+            refresh = _following(text, login, secret, first)
+            if abs(now - first) <= GRACE and _is_next(refresh, login):
+                return {"access": access_token(login, secret), "refresh": refresh}
+        if login is not None:
+            login.delete()
+    raise token_revoked()
+
+
+def _following(text: str, login: Login, secret: str, moment: datetime) -> str:
+    """The refresh token that replaces ``text``, traded at that moment; always the same.
+
+    It can only be made with the secret of the login and the signing key.
+    """
+    token = _read_token(jwt.RefreshToken, None)
+    token.set_exp(from_time=moment)
+    token.set_iat(at_time=moment)
+    token[api_settings.JTI_CLAIM] = digest(text).hex()
+    return _sign(token, login.pk, secret)
+
+
+def read_access_token(text: str) -> tuple[str, bytes, float]:
+    """The login that an access token names, and the end of its time.
+
+    Returns:
+        The id of the login, which may have ended; the digest of the secret shown for it; and
+        seconds since 1970.
+
+    Raises:
+        NotAuthenticated: it is not a token of ours, or expired.
+    """
+    token = _read_token(jwt.AccessToken, text)
+    return str(token.get(LOGIN_CLAIM)), digest(token.get(SECRET_CLAIM)), float(token["exp"])
+
+
+def verify_token(text: str) -> None:
+    """
+    Raises:
+        NotAuthenticated: an access token could not be used now; a refresh token is not the one
+            that is to be used next.
+    """
+    token = _read_token(jwt.UntypedToken, text)
+    login = living_login(token.get(LOGIN_CLAIM), digest(token.get(SECRET_CLAIM)))
+    kind = token.get(api_settings.TOKEN_TYPE_CLAIM)
+    if kind == jwt.RefreshToken.token_type and not _is_next(text, login):
+        raise token_revoked()
+
+
+def token_revoked() -> NotAuthenticated:
+    return NotAuthenticated(
+        "the token is not valid, or no longer valid",
+        code="bad_token",
+        hint="get a new access token at /api/token/refresh/, or a new pair at /api/token/",
+    )
+
+
+def _read_token(kind: Any, text: str | None) -> jwt.Token:
+    """A token of that kind: the one in ``text``, or a new one."""
+    try:
+        token: jwt.Token = kind(text)
+    except (TokenError, OverflowError, ValueError):  # the latter of times that no calendar has
+        raise token_revoked() from None
+    return token
+
+
+def living_login(login_id: object, shown: bytes) -> Login:
+    """
+    Raises:
+        NotAuthenticated: there is no login of that id and secret, or it ended.
+    """
+    login = find(login_id, shown)
+    if login is None:
+        raise token_revoked()
+    return login
+
+
+def _is_next(refresh: str, login: Login) -> bool:
+    return hmac.compare_digest(bytes(login.refresh), digest(refresh))
+
+
+def _was_before(refresh: str, login: Login) -> bool:
+    return hmac.compare_digest(bytes(login.refresh_before), digest(refresh))
+
+
+def _sign(token: jwt.Token, login_id: str, secret: str) -> str:
+    token[LOGIN_CLAIM], token[SECRET_CLAIM] = login_id, secret
+    return str(token)
+
+
+_OF_A_LOGIN = b"encrypted_records.sessions.login"
+
+
+def login_secret(session: SessionBase) -> str:
+    """The secret of the login that hangs on this session; nothing while it has no cookie."""
+    key = session.session_key
+    if key is None:
+        return ""
+    derived = hmac.digest(key.encode(), _OF_A_LOGIN, "sha256")
+    return base64.urlsafe_b64encode(derived).rstrip(b"=").decode()
+
+
+def session_key_of(key: str) -> str:
+    """A session's key as its table stores it: in base 85, since the column has room for 40
+    characters.
+    """
+    return base64.b85encode(digest(key)).decode()
+
+
+class SessionStore(db.SessionStore):
+    """All that names a session to the database is here, also for callers with ``await``."""
+
+    def load(self) -> dict[str, Any]:
+        key = self.session_key
+        session = self.model.objects.filter(
+            session_key=session_key_of(key or ""), expire_date__gt=timezone.now()
+        ).first()
+        if session is None:
+            self._session_key = None
+            return {}
+        return self.decode(session.session_data)
+
+    def exists(self, session_key: str) -> bool:
+        return super().exists(session_key_of(session_key))
+
+    def create_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
+        row = super().create_model_instance(data)
+        row.session_key = session_key_of(row.session_key)
+        return row
+
+    def save(self, must_create: bool = False) -> None:
+        try:
+            super().save(must_create)
+        except UpdateError as error:
+            # The engine says so of every failure. Ended is only a session without a row; a
+            # database that fails, which has a cause, is another matter.
+            failure = error.__context__
+            if failure is not None and failure.__cause__ is not None:
+                raise failure from failure.__cause__
+            raise
+
+    def delete(self, session_key: str | None = None) -> None:
+        key = session_key or self.session_key
+        if key is not None:
+            super().delete(session_key_of(key))
+
+    async def aload(self) -> dict[str, Any]:
+        return await sync_to_async(self.load)()
+
+    async def aexists(self, session_key: str) -> bool:
+        return await sync_to_async(self.exists)(session_key)
+
+    async def acreate_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
+        return await sync_to_async(self.create_model_instance)(data)
+
+    async def adelete(self, session_key: str | None = None) -> None:
+        await sync_to_async(self.delete)(session_key)

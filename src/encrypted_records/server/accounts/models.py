@@ -68,7 +68,7 @@ class User(AbstractBaseUser):
     #: set by that link, cleared to shut an account; no link sets it twice
     is_active = models.BooleanField(default=False)
     date_joined = models.DateTimeField(default=timezone.now, editable=False)
-    #: whether a password alone lets nobody in; see :mod:`.second_factor`
+    #: whether a password alone lets nobody in; see :mod:`.passwords`
     has_second_factor = models.BooleanField(default=False, editable=False)
     #: when its holder deleted the account, of which the id alone is left
     deleted = models.DateTimeField(null=True, editable=False)
@@ -208,7 +208,7 @@ class ApiToken(models.Model):
 
 class JobGrant(models.Model):
     """A grant to go on with a job for this user, for the bearer of its token; see
-    :mod:`.job_tokens`.
+    :mod:`.authentication`.
     """
 
     digest = models.BinaryField(primary_key=True, max_length=32)

@@ -13,8 +13,8 @@ from rest_framework import serializers
 from encrypted_records.model import ids
 from encrypted_records.model.texts import normalized
 from encrypted_records.server import sql
-from encrypted_records.server.accounts.credentials import MAX_ADDRESS
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.accounts.passwords import MAX_ADDRESS
 from encrypted_records.server.db.statements import Statement
 from encrypted_records.server.http.parameters import KnownMembers, TextField
 

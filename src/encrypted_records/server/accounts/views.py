@@ -25,19 +25,14 @@ from encrypted_records.model import ids
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import (
     api_tokens,
-    credentials,
-    deletion,
     limits,
     logins,
     mail,
+    passwords,
     registration,
-    second_factor,
-    sessions,
-    tokens,
 )
 from encrypted_records.server.accounts.api_tokens import READS
-from encrypted_records.server.accounts.authentication import Basic, Session
-from encrypted_records.server.accounts.job_tokens import JobToken
+from encrypted_records.server.accounts.authentication import Basic, JobToken, Session
 from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.serializers import (
     ChangeEmailSerializer,
@@ -87,7 +82,7 @@ DELETION = inline_serializer(
                 "organization": serializers.CharField(),
                 "slug": serializers.CharField(),
                 "name": serializers.CharField(),
-                "outcome": serializers.ChoiceField(list(deletion.OrganizationOutcome)),
+                "outcome": serializers.ChoiceField(list(registration.OrganizationOutcome)),
                 "signed": serializers.BooleanField(),
             },
             many=True,
@@ -169,16 +164,16 @@ class LogIn(OpenView):
     @extend_schema(auth=[], request=LoginSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         """Start a session; one that this browser had ends."""
-        user = credentials.check(request._request, **_valid(LoginSerializer, request))
+        user = passwords.check_password(request._request, **_valid(LoginSerializer, request))
         _end_session(request)
         start_session(request._request, user)
         lifetime = timedelta(seconds=settings.SESSION_COOKIE_AGE)
         try:
-            login = logins.begin(user, lifetime, sessions.login_secret(request.session))
+            login = logins.begin(user, lifetime, logins.login_secret(request.session))
         except NotAuthenticated:
             request.session.flush()
             raise
-        request.session[tokens.LOGIN] = login.pk
+        request.session[logins.LOGIN_CLAIM] = login.pk
         audit.note_for_all(user, Action.LOGGED_IN)
         return Response({"detail": "You are logged in."})
 
@@ -196,7 +191,7 @@ class LogOut(APIView):
 
 
 def _end_session(request: Request) -> None:
-    Login.objects.filter(pk=request.session.get(tokens.LOGIN)).delete()
+    Login.objects.filter(pk=request.session.get(logins.LOGIN_CLAIM)).delete()
     request.session.flush()
 
 
@@ -217,7 +212,7 @@ class ChangePassword(APIView):
             audit.note_for_all(user, Action.PASSWORD_CHANGED)
             if keep is not None:
                 update_session_auth_hash(request._request, user)
-                logins.change_secret(keep, sessions.login_secret(request.session))
+                logins.change_secret(keep, logins.login_secret(request.session))
         return Response({"detail": "The password is changed."})
 
 
@@ -254,7 +249,7 @@ class DeleteAccount(APIView):
                 "outcome": membership.outcome,
                 "signed": membership.signed,
             }
-            for membership in deletion.look(cast(User, request.user))
+            for membership in registration.affected_by_deletion(cast(User, request.user))
         ]
         return Response({"organizations": affected})
 
@@ -262,7 +257,7 @@ class DeleteAccount(APIView):
     def post(self, request: Request) -> Response:
         """Delete it; logins and tokens end at once."""
         user, data = _confirm_owner(request, DeleteAccountSerializer)
-        deletion.delete(user, unsigned=data["unsigned"])
+        registration.delete_account(user, unsigned=data["unsigned"])
         return Response({"detail": "The account is deleted."})
 
 
@@ -287,8 +282,8 @@ class ResetPassword(OpenView):
 class ObtainToken(OpenView):
     @extend_schema(auth=[], request=LoginSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
-        user = credentials.check(request._request, **_valid(LoginSerializer, request))
-        pair = tokens.pair(user)
+        user = passwords.check_password(request._request, **_valid(LoginSerializer, request))
+        pair = logins.token_pair(user)
         audit.note_for_all(user, Action.LOGGED_IN)
         return Response(pair)
 
@@ -297,14 +292,14 @@ class RefreshToken(OpenView):
     @extend_schema(auth=[], request=RefreshSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
-        return Response(tokens.rotate(_valid(RefreshSerializer, request)["refresh"]))
+        return Response(logins.rotate_refresh(_valid(RefreshSerializer, request)["refresh"]))
 
 
 class VerifyToken(OpenView):
     @extend_schema(auth=[], request=VerifySerializer, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
-        tokens.verify(_valid(VerifySerializer, request)["token"])
+        logins.verify_token(_valid(VerifySerializer, request)["token"])
         return Response({})
 
 
@@ -315,8 +310,8 @@ class SessionToken(APIView):
 
     @extend_schema(request=None, responses=ACCESS)
     def post(self, request: Request) -> Response:
-        secret = sessions.login_secret(request.session)
-        return Response({"access": tokens.access(cast(Login, request.auth), secret)})
+        secret = logins.login_secret(request.session)
+        return Response({"access": logins.access_token(cast(Login, request.auth), secret)})
 
 
 class UserDetail(APIView):
@@ -458,7 +453,7 @@ class SecondFactorView(APIView):
         """Make a key for an authenticator app; it counts once a code of it was shown."""
         user = cast(User, request.user)
         _confirm_owner(request, PasswordSerializer)
-        made = second_factor.begin(user)
+        made = passwords.begin_second_factor(user)
         return Response({"key": made.key, "uri": made.uri}, status=status.HTTP_201_CREATED)
 
 
@@ -468,7 +463,7 @@ class ConfirmSecondFactor(APIView):
         """Show a code of the app: from now on logins need one."""
         user = cast(User, request.user)
         try:
-            codes = second_factor.confirm(user, _valid(CodeSerializer, request)["code"])
+            codes = passwords.confirm_second_factor(user, _valid(CodeSerializer, request)["code"])
         except NotAuthenticated as error:
             raise _flawed(error, "/code") from None
         audit.note_for_all(user, Action.SECOND_FACTOR_ADDED)
@@ -480,7 +475,7 @@ class RecoveryCodes(APIView):
     def post(self, request: Request) -> Response:
         """Replace all recovery codes."""
         _confirm_owner(request, PasswordSerializer)
-        codes = second_factor.renew_recovery_codes(cast(User, request.user))
+        codes = passwords.renew_recovery_codes(cast(User, request.user))
         return Response({"recovery_codes": codes})
 
 
@@ -490,7 +485,7 @@ class RemoveSecondFactor(APIView):
         """Let logins need the password alone again."""
         user = cast(User, request.user)
         _confirm_owner(request, PasswordSerializer)
-        second_factor.remove(user)
+        passwords.remove_second_factor(user)
         audit.note_for_all(user, Action.SECOND_FACTOR_REMOVED)
         return Response({"detail": "Logins need the password alone now."})
 
@@ -526,7 +521,7 @@ def _check_password(
             "the request is not valid", flaws=(Flaw("required", detail, pointer=pointer),)
         )
     try:
-        return credentials.check(request._request, user.email, password, code)
+        return passwords.check_password(request._request, user.email, password, code)
     except NotAuthenticated as error:
         raise _flawed(error, pointer) from None
 

@@ -24,7 +24,7 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.commits import checks, definitions
 from encrypted_records.server.commits.storing import require_new
@@ -109,7 +109,7 @@ def _add(
     part = upload.part
     with transaction.atomic():
         if job is not None:
-            job_tokens.hold(job)
+            authentication.hold_job(job)
         sealed_under = {group.key_version for group in part.groups}
         sealed_under |= {segment.key_version for segment in part.segments}
         removing.require_not_forgotten(schema, sealed_under)

@@ -30,7 +30,7 @@ from encrypted_records.model.records import ATTEMPT_HEADER, Commit, PageRef, Row
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import api_tokens
 from encrypted_records.server.accounts.api_tokens import Use
-from encrypted_records.server.accounts.job_tokens import WITH_JOBS, identify
+from encrypted_records.server.accounts.authentication import WITH_JOBS, identify
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.commits import checkpoints, commits, staging
 from encrypted_records.server.datasets.models import Schema

@@ -20,9 +20,9 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef
 from encrypted_records.model.wire import Checkpoint
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES, Use
-from encrypted_records.server.accounts.job_tokens import WITH_JOBS
+from encrypted_records.server.accounts.authentication import WITH_JOBS
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import checkpoints, commits
 from encrypted_records.server.data_plane.endpoints import (
@@ -90,7 +90,7 @@ class JobTokenView(APIView):
         sent.is_valid(raise_exception=True)
         named = sent.validated_data.get("digest")
         shown = None if named is None else bytes.fromhex(named)
-        token = job_tokens.issue(_user(request), job.bytes, shown)
+        token = authentication.issue_job_token(_user(request), job.bytes, shown)
         return Response(status=204) if token is None else Response({"token": token}, status=201)
 
 

@@ -19,7 +19,7 @@ from django.utils import timezone
 from encrypted_records.errors import Conflict
 from encrypted_records.model import ids
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import as_stored
@@ -230,7 +230,7 @@ def end(user: User, job: bytes) -> None:
     """Void a job's token, and drop what is staged under its id; what comes late is refused."""
     with transaction.atomic():
         # First the token: a part that is being stored holds it, and is there to be dropped then.
-        job_tokens.revoke(user, job)
+        authentication.revoke_job_token(user, job)
         drop(user, job)
 
 

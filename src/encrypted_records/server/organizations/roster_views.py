@@ -27,7 +27,7 @@ from encrypted_records.server.accounts.api_tokens import (
     limited,
     of_organization,
 )
-from encrypted_records.server.accounts.job_tokens import WITH_JOBS
+from encrypted_records.server.accounts.authentication import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.http.bodies import FRAMES, FRAMES_BODY, FramesParser, body_of, stream
 from encrypted_records.server.http.parameters import number_of

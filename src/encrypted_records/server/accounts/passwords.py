@@ -1,10 +1,15 @@
-"""A second factor of logins: codes of an authenticator app, and recovery codes for when it is lost.
+"""Passwords and second factors of accounts, and the one place that checks them.
 
-A code is the six digits of TOTP (RFC 6238, SHA-1, steps of 30 seconds), from the step of now or a
-neighbour of it, since clocks differ. A step is taken once (section 5.2 there), and a recovery code
-too. The app's key follows from ``secret.key`` and a random seed, and the database has the seed
-alone, so that a copy of it makes no codes; of recovery codes it has the SHA-256, like of all
-secrets that are too long to be guessed (:mod:`.digests`).
+Login, token, Basic and a change of password all come here, so one lockout and one throttle cover
+them. A wrong password, an address without account and an account that was not verified cost the
+same work and get the same answer. Passwords are hashed by :mod:`.hashing`.
+
+A second factor is a code of an authenticator app, or a recovery code for when it is lost. A code is
+the six digits of TOTP (RFC 6238, SHA-1, steps of 30 seconds), from the step of now or a neighbour
+of it, since clocks differ. A step is taken once (section 5.2 there), and a recovery code too. The
+app's key follows from ``secret.key`` and a random seed, and the database has the seed alone, so
+that a copy of it makes no codes; of recovery codes it has the SHA-256, like of all secrets that are
+too long to be guessed (:func:`.logins.digest`).
 
 Six digits can be guessed, so wrong codes are counted per account wherever they come from
 (``codes`` in ``RATE_LIMITS``), besides the lockout that they share with wrong passwords. Only who
@@ -17,18 +22,70 @@ import base64
 import hmac
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyotp
+from django.contrib.auth import authenticate
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
 from encrypted_records.errors import Conflict, NotAuthenticated
+from encrypted_records.model.texts import normalized
 from encrypted_records.server.accounts import limits
-from encrypted_records.server.accounts.digests import digest
+from encrypted_records.server.accounts.logins import digest
 from encrypted_records.server.accounts.models import RecoveryCode, SecondFactor, User
+
+#: What no account's address is longer than, in characters. Endpoints say so; a header may hold
+#: anything, and no password is looked at for a longer one.
+MAX_ADDRESS = 254
+
+
+def check_password(request: HttpRequest, email: str, password: str, code: str = "") -> User:
+    """Authenticate by e-mail address, password and, if the account has a second factor, its code.
+
+    Raises:
+        NotAuthenticated: no account has this address and password, or it is not verified yet, or
+            deactivated; ``second_factor_required`` and ``wrong_code`` if the password is right.
+        Throttled: too many wrong passwords for this address, or too many of any kind, came from
+            this source; or too many wrong codes for the account.
+    """
+    limits.throttle("passwords")
+    limits.refuse_locked(email)
+    user = None
+    if len(email) <= MAX_ADDRESS:
+        for form in _forms_of(password):
+            user = authenticate(request, username=email, password=form)
+            if user is not None:
+                break
+    if user is None:
+        limits.count_failure(email)
+        raise NotAuthenticated(
+            "e-mail address or password is wrong, or the account is not active",
+            code="bad_credentials",
+            hint="a new account works once its address is confirmed",
+        )
+    try:
+        _demand_code(user, code)
+    except NotAuthenticated:
+        if code:
+            limits.count_failure(email)
+        raise
+    limits.clear_failures(email)
+    return user
+
+
+def _forms_of(password: str) -> Iterable[str]:
+    """The spellings of a password that an account's hash may be of: NFC, which is stored now, and
+    those in which it may have been typed before passwords were normalized (RFC 8265, 4.2.2).
+
+    All of them are tried where there is no account either, so that it costs the same.
+    """
+    spelled = (normalized("NFC", password), password, normalized("NFD", password))
+    return dict.fromkeys(spelled)
+
 
 STEP_SECONDS = 30
 RECOVERY_CODES = 10
@@ -52,7 +109,7 @@ class NewFactor:
         return "<new factor>"
 
 
-def begin(user: User) -> NewFactor:
+def begin_second_factor(user: User) -> NewFactor:
     """A key for the user's app, which counts once :func:`confirm` has seen a code of it; one that
     was begun before is replaced.
 
@@ -61,7 +118,7 @@ def begin(user: User) -> NewFactor:
     """
     seed = secrets.token_bytes(_SEED_BYTES)
     with transaction.atomic():
-        if _locked(user).has_second_factor:
+        if _lock_account(user).has_second_factor:
             raise Conflict(
                 "the account has a second factor",
                 code="second_factor_exists",
@@ -72,7 +129,7 @@ def begin(user: User) -> NewFactor:
     return NewFactor(totp.secret, totp.provisioning_uri(name=user.email, issuer_name=_ISSUER))
 
 
-def confirm(user: User, code: str) -> list[str]:
+def confirm_second_factor(user: User, code: str) -> list[str]:
     """Activate the second factor that was begun.
 
     Returns:
@@ -86,13 +143,13 @@ def confirm(user: User, code: str) -> list[str]:
     with _one_attempt(user):
         _take_code(user, code)
     with transaction.atomic():
-        user = _locked(user)
+        user = _lock_account(user)
         user.has_second_factor = True
         user.save(update_fields=["has_second_factor"])
         return _new_recovery_codes(user)
 
 
-def demand(user: User, code: str) -> None:
+def _demand_code(user: User, code: str) -> None:
     """Take a code of the app, or a recovery code, where the account has a second factor.
 
     Raises:
@@ -111,7 +168,7 @@ def demand(user: User, code: str) -> None:
         if code.strip().isdigit():
             _take_code(user, code)
         elif not user.recovery_codes.filter(pk=_recovery_digest(code)).delete()[0]:
-            raise _wrong()
+            raise _wrong_code()
 
 
 def renew_recovery_codes(user: User) -> list[str]:
@@ -121,34 +178,34 @@ def renew_recovery_codes(user: User) -> list[str]:
         Conflict: ``no_second_factor``.
     """
     with transaction.atomic():
-        user = _locked(user)
+        user = _lock_account(user)
         if not user.has_second_factor:
-            raise _none()
+            raise _no_factor()
         return _new_recovery_codes(user)
 
 
-def remove(user: User) -> None:
+def remove_second_factor(user: User) -> None:
     """Remove the second factor, so that the password alone is sufficient.
 
     Raises:
         Conflict: ``no_second_factor``.
     """
     with transaction.atomic():
-        user = _locked(user)
+        user = _lock_account(user)
         if not user.has_second_factor:
-            raise _none()
+            raise _no_factor()
         user.has_second_factor = False
         user.save(update_fields=["has_second_factor"])
-        forget(user)
+        forget_second_factor(user)
 
 
-def forget(user: User) -> None:
+def forget_second_factor(user: User) -> None:
     """Delete the key of the user's app, and the recovery codes."""
     SecondFactor.objects.filter(user=user).delete()
     user.recovery_codes.all().delete()
 
 
-def _locked(user: User) -> User:
+def _lock_account(user: User) -> User:
     return User.objects.select_for_update().get(pk=user.pk)
 
 
@@ -163,7 +220,7 @@ def _one_attempt(user: User) -> Iterator[None]:
 def _take_code(user: User, code: str) -> None:
     factor = SecondFactor.objects.filter(user=user).first()
     if factor is None:
-        raise _none()
+        raise _no_factor()
     totp = _totp(user, bytes(factor.seed))
     shown = code.strip().encode("utf-8", "surrogatepass")
     now = int(time.time()) // STEP_SECONDS
@@ -172,7 +229,7 @@ def _take_code(user: User, code: str) -> None:
             later = SecondFactor.objects.filter(user=user, step__lt=step)
             if later.update(step=step):
                 return
-    raise _wrong()
+    raise _wrong_code()
 
 
 def _totp(user: User, seed: bytes) -> pyotp.TOTP:
@@ -201,7 +258,7 @@ def _recovery_digest(code: str) -> bytes:
     return digest("".join(letter for letter in code.lower() if letter in _LETTERS))
 
 
-def _wrong() -> NotAuthenticated:
+def _wrong_code() -> NotAuthenticated:
     return NotAuthenticated(
         "the code is wrong, too old, or was used before",
         code="wrong_code",
@@ -210,7 +267,7 @@ def _wrong() -> NotAuthenticated:
     )
 
 
-def _none() -> Conflict:
+def _no_factor() -> Conflict:
     return Conflict(
         "the account has no second factor",
         code="no_second_factor",
