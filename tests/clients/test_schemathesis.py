@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import wire
+from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import operations_of
-from encrypted_records.proxy.api.routes import ROUTES
 from tests.support.schemathesis_runs import LONGEST_SECONDS, SECONDS, Finding, run
 from tests.support.service import Service, call
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from starlette.routing import Route
 
 from encrypted_records.proxy import pages as web
+from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import PathRoute, SocketRoute, operations_of
-from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.pages.page import MOVED
 
 ROOT = Path(__file__).parents[2]

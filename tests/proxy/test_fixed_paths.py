@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.routing import BaseRoute, Match
 
+from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import FixedPaths, PathRoute
-from encrypted_records.proxy.api.routes import ROUTES
 
 FIXED = [route.path for route in ROUTES if isinstance(route, PathRoute) and "{" not in route.path]
 TABLE = FixedPaths(ROUTES)

@@ -13,9 +13,9 @@ from schemathesis.core.result import Ok
 
 from encrypted_records.model.forwarded import FORWARDED
 from encrypted_records.model.ids import PATTERN, SLUG
+from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import PathRoute, operations_of
 from encrypted_records.proxy.api.openapi import nameless
-from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.uploads.tus import headers as header
 from encrypted_records.proxy.uploads.tus import protocol
 from tests.support.generated import statuses_of

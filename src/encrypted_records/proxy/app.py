@@ -27,9 +27,9 @@ from encrypted_records.listening.serving import (
 )
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.proxy import pages
+from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.forward import NO_SOCKET
-from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.http import messages
 from encrypted_records.proxy.http.guard import Guard, Private
 from encrypted_records.proxy.http.load_limit import LoadLimit

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import credentials
-from encrypted_records.proxy.api.endpoint import operations_of
-from encrypted_records.proxy.api.routes import ROUTES
-from encrypted_records.proxy.api.token_uses import READING, WRITING, WRITING_PATHS
+from encrypted_records.proxy.api import ROUTES
+from encrypted_records.proxy.api.endpoint import (
+    FOR_READING,
+    FOR_WRITING,
+    WRITING_PATHS,
+    operations_of,
+)
 from tests.proxy.access.people import SECRET_WORD, Person, code_of
 from tests.support.front import Asked, Front, Reply
 from tests.support.proxies import Proxy, running_proxy
@@ -113,6 +117,6 @@ def test_a_token_needs_a_device_where_everybody_does(
 
 def test_what_tokens_may_ask_is_asked_by_routes_that_there_are() -> None:
     declared = {(operation.method, operation.path) for operation in operations_of(ROUTES)}
-    known = {one for one in READING | WRITING if one != ("GET", "/api/status/")}
+    known = {one for one in FOR_READING | FOR_WRITING if one != ("GET", "/api/status/")}
     assert known <= declared
     assert {path for _, path in declared if path.startswith("/api/files")} <= WRITING_PATHS

@@ -20,7 +20,7 @@ from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.model.signatures import Withheld
-from encrypted_records.proxy.api.rollbacks import _as_json as as_json
+from encrypted_records.proxy.api.integrity import _as_json as as_json
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.naming import WantedNames
 from encrypted_records.proxy.sharing.reading import View

@@ -9,7 +9,7 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.model import ids
-from encrypted_records.proxy.api.incoming import WHOLE_BYTES
+from encrypted_records.proxy.api.relay import WHOLE_BYTES
 from encrypted_records.proxy.sharing.founding import placement_of
 from encrypted_records.proxy.sharing.service import Sharing
 from tests.proxy.sharing.shared import Shared

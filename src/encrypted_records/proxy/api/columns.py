@@ -18,7 +18,6 @@ from encrypted_records.model import record_formats
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.proxy.api.condition_schema import RANKING
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     ARROW,
@@ -28,6 +27,7 @@ from encrypted_records.proxy.api.json_schema import (
     NAMES,
     NDJSON,
     NUMBER,
+    RANKING,
     answer_of_kinds,
     json_body,
     object_of,

@@ -3,6 +3,13 @@
 ``endpoint = Endpoints("records")`` at the top of a module, ``@endpoint("GET", path, ...)`` above
 each function; :func:`routes_of` makes the routes. A path has one route for all of its methods, so
 that a method it does not have is 405 with ``Allow``, and no other path can match in its stead.
+
+An API token may use the endpoints of two lists; all others are refused to tokens. This is judged by
+the form of the token alone, before anything is read: what it may do is part of the string that the
+API knows by its SHA-256, so no answer of the API's widens it. The API decides which datasets it
+reaches, and is asked for every schema. Keys, devices and the acceptance of another log are not for
+tokens. Jobs and uploads are those that were begun with the very token. The API judges what is
+forwarded to it.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -19,9 +27,160 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute, request_r
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from encrypted_records.errors import NotAllowed
+from encrypted_records.model import credentials
 from encrypted_records.proxy.api.json_schema import ID, Part, RequestBody, parameter, path_parameter
 from encrypted_records.proxy.api.parameters import collection_named, id_of_slug
-from encrypted_records.proxy.api.token_uses import refuse_beyond, refuse_changes
+from encrypted_records.proxy.auth import SAFE_METHODS
+from encrypted_records.proxy.mirrored import Mirrored
+
+# --- endpoints for API tokens ---------------------------------------------------------------------
+
+#: (method, path) of what changes nothing.
+FOR_READING = frozenset(
+    {
+        ("GET", "/api/records/"),
+        ("GET", "/api/records/{id}/"),
+        ("POST", "/api/records/sealed/"),
+        ("POST", "/api/records/decrypt/"),
+        ("POST", "/api/records/search/"),
+        ("POST", "/api/records/aggregate/"),
+        ("POST", "/api/records/explain/"),
+        ("POST", "/api/records/why/"),
+        ("POST", "/api/records/export/"),
+        ("POST", "/api/records/columns/"),
+        ("POST", "/api/datasets/{id}/search/"),
+        ("GET", "/api/records/changes/"),
+        ("GET", "/api/records/status/"),
+        ("POST", "/api/readings/detect/"),
+        ("POST", "/api/schemas/infer/"),
+        ("POST", "/api/schemas/preview/"),
+        ("POST", "/api/schemas/estimate/"),
+        ("GET", "/api/schemas/{id}/log/"),
+        ("GET", "/api/schemas/{id}/reading/"),
+        ("GET", "/api/schemas/{id}/erasure/"),
+        ("GET", "/api/schemas/{id}/repair/"),
+        ("GET", "/api/schemas/{id}/retention/"),
+        ("POST", "/api/schemas/{id}/salvage/"),
+        ("POST", "/api/schemas/{id}/verify/"),
+        ("GET", "/api/jobs/"),
+        ("GET", "/api/jobs/{id}/"),
+        ("GET", "/api/jobs/{id}/about/"),
+        ("GET", "/api/jobs/{id}/bad-rows/"),
+        ("GET", "/api/jobs/{id}/reading/"),
+        ("GET", "/api/jobs/{id}/records/"),
+        ("GET", "/api/jobs/{id}/errors/"),
+        ("GET", "/api/openapi.json"),
+        ("GET", "/api/status/"),
+    }
+)
+#: Endpoints that store, change or delete records.
+FOR_WRITING = frozenset(
+    {
+        ("POST", "/api/records/ingest/"),
+        ("PUT", "/api/records/"),
+        ("PUT", "/api/records/{id}/"),
+        ("PATCH", "/api/records/{id}/"),
+        ("DELETE", "/api/records/{id}/"),
+        ("DELETE", "/api/records/"),
+        ("POST", "/api/records/delete/"),
+        ("POST", "/api/schemas/{id}/merge/"),
+        ("POST", "/api/schemas/{id}/erasure/"),
+        ("POST", "/api/schemas/{id}/repair/"),
+        ("POST", "/api/schemas/{id}/retention/"),
+        ("PUT", "/api/schemas/{id}/reading/"),
+        ("DELETE", "/api/schemas/{id}/reading/"),
+        ("POST", "/api/datasets/{id}/erase/"),
+        ("POST", "/api/jobs/upload/"),
+        ("DELETE", "/api/jobs/{id}/"),
+        ("DELETE", "/api/jobs/{id}/records/"),
+    }
+)
+#: By whatever method, since the one that is meant may stand in a header.
+WRITING_PATHS = frozenset({"/api/files/", "/api/files", "/api/files/{id}/", "/api/files/{id}"})
+
+
+#: Requests that change nothing outside this proxy.
+_OF_THIS_PROXY = frozenset(
+    {
+        ("POST", "/api/keyring/unlock/"),
+        ("POST", "/api/keyring/lock/"),
+        ("POST", "/api/keyring/restore/"),
+        ("POST", "/api/keyring/backup/"),
+        ("POST", "/api/keyring/backup/file/"),
+        ("POST", "/api/keyring/backup/confirm/"),
+        ("POST", "/api/keyring/passphrase/"),
+        ("POST", "/api/devices/"),
+        ("POST", "/api/devices/code/"),
+        ("DELETE", "/api/devices/{id}/"),
+    }
+)
+
+
+def refuse_changes(scope: Scope, path: str) -> None:
+    """Refuse a request that changes anything, where the proxy reads from a mirror.
+
+    Args:
+        path: of the route, with names in braces.
+
+    Raises:
+        NotAllowed: ``read_only_mirror``.
+    """
+    mirrored: Mirrored | None = scope["app"].state.services.mirrored
+    if mirrored is None:
+        return
+    asked = (scope["method"], path)
+    reads = scope["method"] in SAFE_METHODS and path not in WRITING_PATHS
+    if not reads and asked not in FOR_READING and asked not in _OF_THIS_PROXY:
+        raise mirrored.refuse_change()
+
+
+def refuse_beyond(scope: Scope, path: str) -> None:
+    """Refuse a request that came with an API token which may not ask for this.
+
+    Args:
+        path: of the route, with names in braces.
+
+    Raises:
+        NotAllowed: ``token_limited``.
+    """
+    shown = Headers(scope=scope).get("authorization", "")
+    token, of_service = credentials.api_token_of(shown), is_service_string(shown)
+    if token is None and not of_service:
+        return
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    if (method, path) in FOR_READING:
+        return
+    if (method, path) not in FOR_WRITING and path not in WRITING_PATHS:
+        raise NotAllowed(
+            f"{'a service' if of_service else 'an API token'} cannot do this",
+            code="token_limited",
+            hint="log in, and do this as yourself",
+        )
+    require_writing(token)
+
+
+def is_service_string(authorization: str) -> bool:
+    """Whether an Authorization value is a service's string, which may do what a token may that
+    writes; what it reaches, the roster says."""
+    scheme, _, shown = authorization.strip().partition(" ")
+    return scheme.lower() == "bearer" and credentials.looks_like_service_key(shown)
+
+
+def require_writing(token: credentials.BearerToken | None) -> None:
+    """
+    Raises:
+        NotAllowed: ``token_limited``; the token only reads.
+    """
+    if token is not None and not token.writes:
+        raise NotAllowed(
+            "this API token is read-only",
+            code="token_limited",
+            hint="create one with --scope write, or log in",
+        )
+
+
+# --- declarations ---------------------------------------------------------------------------------
 
 Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
 #: Takes everything that no other route does, and forwards some of it.

@@ -1,7 +1,11 @@
-"""Erasure: of a schema /api/schemas/<id>/erasure/, of somebody /api/datasets/<id>/erase/; and the
-JSON of what was erased, for deletions that erase.
+"""Erasure of schemas, of people's records and of keys, and retention.
 
-/api/schemas/<id>/retention/: what the definition lets go by now, and letting it go.
+/api/schemas/<id>/erasure/ erases a schema, /api/datasets/<id>/erase/ somebody's records; deletions
+of records that erase have the same JSON of what was erased.
+
+/api/schemas/<id>/retention/ says what the definition lets go by now, and lets it go.
+
+/api/datasets/<id>/forget/ lets older keys of a dataset go, once nothing is sealed under them.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from encrypted_records.model.ids import reference
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
+    NAMES,
     NUMBER,
     OBJECT,
     SCHEMA_REFERENCE,
@@ -32,10 +37,11 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of, only
-from encrypted_records.proxy.http.messages import answer, read_json
+from encrypted_records.proxy.http.messages import answer, read_json, read_struct
 from encrypted_records.proxy.retention import DueRecords
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft
+from encrypted_records.proxy.write.older_keys import KeysInUse
 
 _MANY = 2**31
 
@@ -224,7 +230,7 @@ async def look_at_retention(request: Request) -> Response:
     caller = await services.holder(request)
     only(request, set())
     due = await services.retainer.look(caller, id_in_path(request))
-    return answer({**_json_of(due), "records": due.records})
+    return answer({**_due_json(due), "records": due.records})
 
 
 @endpoint(
@@ -240,10 +246,10 @@ async def carry_out_retention(request: Request) -> Response:
     only(request, {"clock_is_right"})
     right = flag_of(request, "clock_is_right", default=False)
     done = await services.retainer.run(caller, id_in_path(request), clock_is_right=right)
-    return answer({**_json_of(done), "deleted": done.records})
+    return answer({**_due_json(done), "deleted": done.records})
 
 
-def _json_of(due: DueRecords) -> dict[str, Any]:
+def _due_json(due: DueRecords) -> dict[str, Any]:
     before = None if due.before is None else due.before.isoformat()
     return {
         "retention": rule_json(due.rule),
@@ -259,3 +265,66 @@ def rule_json(rule: Retention | None) -> dict[str, Any] | None:
     if rule is None:
         return None
     return {"days": rule.days, **({} if rule.field is None else {"field": rule.field})}
+
+
+# --- older keys of a dataset ----------------------------------------------------------------------
+
+people_endpoint = Endpoints("people")
+
+_KEYS_OF_SCHEMA = object_of({"schema": SCHEMA_REFERENCE, "records": NUMBER, "present": FLAG})
+_KEYS = object_of(
+    {
+        "epoch": NUMBER,
+        "oldest": NUMBER,
+        "forgotten": FLAG,
+        "schemas": array_of(_KEYS_OF_SCHEMA),
+        "absent": NAMES,
+    },
+    erasing=ERASED,
+)
+
+
+class _Forget(msgspec.Struct, forbid_unknown_fields=True):
+    dry_run: bool = False
+
+
+@people_endpoint(
+    "POST",
+    "/api/datasets/{id}/forget/",
+    summary="Delete a dataset's older keys, which no longer encrypt anything.",
+    body=json_body(object_of({}, dry_run=FLAG)),
+    answers={
+        200: json_answer(_KEYS),
+        202: json_answer(
+            _KEYS, description="The re-encrypted data is not erased yet: repeat the request"
+        ),
+    },
+)
+async def forget_keys(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body, dataset = await read_struct(request, _Forget), id_in_path(request)
+    if body.dry_run:
+        return answer(_keys_json(await services.older_keys.look(caller, dataset)))
+    done = await services.older_keys.forget(caller, dataset)
+    shown = _keys_json(done.keys)
+    if not done.waits_for:
+        return answer(shown)
+    return answer(shown | {"erasing": erased_json(done.waits_for)}, status=202)
+
+
+def _keys_json(keys: KeysInUse) -> dict[str, Any]:
+    return {
+        "epoch": keys.epoch,
+        "oldest": keys.oldest,
+        "forgotten": keys.oldest == keys.epoch > 1,
+        "schemas": [
+            {
+                "schema": reference("schemas", schema.schema),
+                "records": schema.records,
+                "present": schema.present,
+            }
+            for schema in keys.schemas
+        ],
+        "absent": [key.name for key in keys.absent],
+    }

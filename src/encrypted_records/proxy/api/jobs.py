@@ -1,11 +1,16 @@
-"""/api/jobs/ and /api/ws/jobs/: batch jobs, and their progress as it happens."""
+"""/api/jobs/ and /api/ws/jobs/: batch jobs, their progress as it happens, and their list.
+
+A job also has what is known of it, its bad rows, and the records it stored.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -31,6 +36,7 @@ from encrypted_records.http import problem
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.reading.text_table import refused
 from encrypted_records.listening.serving import go_on_with
+from encrypted_records.model.ids import to_text
 from encrypted_records.model.record_formats import (
     MEDIA_TYPES,
     Charset,
@@ -41,25 +47,36 @@ from encrypted_records.model.record_formats import (
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,
+    ID,
     JSON,
     NDJSON,
     NUMBER,
     OBJECT,
+    PAGING,
     SCHEMA_NAME,
     SCHEMA_REFERENCE,
     TEXT,
     UUID,
     Part,
     RequestBody,
+    answer_of_kinds,
     array_of,
     empty_answer,
     json_answer,
     named,
     object_of,
     one_of,
+    page_of,
     parameter,
 )
-from encrypted_records.proxy.api.parameters import only, schema_asked
+from encrypted_records.proxy.api.parameters import (
+    number_of,
+    only,
+    page_head,
+    page_range,
+    schema_asked,
+    schema_of,
+)
 from encrypted_records.proxy.http.messages import answer, media_type, problem_answer
 from encrypted_records.proxy.jobs.job import (
     DEFAULT_BATCH,
@@ -158,7 +175,7 @@ async def create_job(request: Request) -> Response:
 
 def job_answer(job: StoredJob, status: int, **beside: Any) -> Response:
     """The answer to what began a job, with members beside its id."""
-    name = name_of(job)
+    name = name_of_job(job)
     response = answer({"job_id": name, **beside}, status)
     # As the interface spells them; what goes through `headers` loses its capitals.
     response.raw_headers += [
@@ -169,7 +186,7 @@ def job_answer(job: StoredJob, status: int, **beside: Any) -> Response:
     return response
 
 
-def name_of(job: StoredJob) -> str:
+def name_of_job(job: StoredJob) -> str:
     return str(uuid.UUID(bytes=job.id))
 
 
@@ -317,7 +334,7 @@ def invalid(name: str, detail: str) -> InvalidQuery:
     answers={200: json_answer(_PROGRESS)},
 )
 async def get_job(request: Request) -> Response:
-    return answer((await find(request))[2].payload())
+    return answer((await find_job(request))[2].payload())
 
 
 @endpoint(
@@ -334,7 +351,7 @@ async def cancel_job(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def find(request: Request) -> tuple[Services, Holder, StoredJob]:
+async def find_job(request: Request) -> tuple[Services, Holder, StoredJob]:
     """The caller, and the caller's own job that the path names."""
     services = services_of(request)
     caller = await services.holder(request)
@@ -408,3 +425,210 @@ async def _send_progress(jobs: BatchJobs, job: bytes, send: Send) -> None:
 async def _close(send: Send, code: int, reason: str = "") -> None:
     with suppress(OSError):  # nobody is there any more
         await send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+# --- lists and details ----------------------------------------------------------------------------
+
+_FEW_LISTED, _MAX_LISTED = 100, 1000
+_MANY = 2**40
+
+_MOMENT: Part = {"type": ["number", "null"], "description": "Seconds since 1970"}
+#: The members of a job besides its progress; those about its file come from its sender.
+_ABOUT_FIELDS: dict[str, Part] = {
+    "job_id": UUID,
+    **PROGRESS_FIELDS,
+    "work": one_of("store", "reseal"),
+    "file": {"type": ["string", "null"]},
+    "schemas": array_of(ID),
+    "size": NUMBER,
+    "bad_rows": NUMBER,
+    "replaced": NUMBER,
+    "rounded": {
+        "type": "object",
+        "additionalProperties": NUMBER,
+        "description": "By field, the number of values stored with fewer decimals than were sent",
+    },
+    "packs": NUMBER,
+    "packed": NUMBER,
+    "waits": {"type": ["string", "null"], "description": "Reason why the job is waiting"},
+    "created": _MOMENT,
+    "received": _MOMENT,
+    "checked": _MOMENT,
+    "finished": _MOMENT,
+    "undone": _MOMENT,
+}
+_ABOUT = object_of(_ABOUT_FIELDS, error=TEXT)
+_FLAW = object_of(
+    {
+        "row": {"type": ["integer", "null"]},
+        "field": {"type": ["string", "null"]},
+        "code": TEXT,
+        "detail": TEXT,
+    }
+)
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/",
+    summary="List your jobs, newest first.",
+    parameters=(*PAGING, parameter("query", "schema", SCHEMA_NAME, "Jobs for this schema only")),
+    answers={200: json_answer(page_of(_ABOUT))},
+)
+async def list_jobs(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"limit", "offset", "schema"})
+    limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
+    wanted = request.query_params.get("schema")
+    schema = None if wanted is None else await schema_of(services, caller, wanted)
+    count, jobs = await services.jobs.of_user(caller, schema=schema, offset=offset, limit=limit)
+    results = [await _about(services, caller, job) for job in jobs]
+    query = "" if schema is None else f"schema={to_text(schema)}&"
+    head = page_head("/api/jobs/", query, count, limit=limit, offset=offset)
+    return answer({**head, "results": results})
+
+
+async def _about(services: Services, caller: Holder, job: StoredJob) -> dict[str, Any]:
+    note = await services.jobs.note_of(caller, job)
+    return {
+        "job_id": name_of_job(job),
+        **job.payload(),
+        "work": job.options.work,
+        "file": note.name if note and note.name else None,
+        "schemas": [to_text(schema) for schema in await services.jobs.list_schemas(job)],
+        "size": job.size,
+        "bad_rows": job.bad_rows,
+        "replaced": job.replaced,
+        # A job that failed has stored nothing.
+        "rounded": {} if job.state == "failed" else dict(job.rounded),
+        "packs": job.packs,
+        "packed": job.packed,
+        "waits": services.jobs.why_waiting(job),
+        "created": job.created,
+        "received": job.received,
+        "checked": job.checked,
+        "finished": job.finished,
+        "undone": job.undone,
+    }
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/{id}/about/",
+    summary="Show the progress of a job, its file's name, its schemas and its times.",
+    answers={200: json_answer(_ABOUT)},
+)
+async def describe_job(request: Request) -> Response:
+    return answer(await _about(*await find_job(request)))
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/{id}/bad-rows/",
+    summary="List the first invalid rows of a job, with their cells.",
+    answers={
+        200: json_answer(
+            object_of({"results": array_of(object_of({"row": NUMBER, "data": OBJECT}))})
+        )
+    },
+)
+async def list_bad_rows(request: Request) -> Response:
+    services, caller, job = await find_job(request)
+    only(request, set())
+    rows = await services.jobs.list_examples(caller, job)
+    return answer({"results": [{"row": row, "data": data} for row, data in rows]})
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/{id}/reading/",
+    summary="Show how a job's file was read and how its cells were changed.",
+    answers={
+        200: json_answer(
+            object_of(
+                {
+                    "reading": OBJECT,
+                    "rows": NUMBER,
+                    "bad_rows": NUMBER,
+                    "rewritten": OBJECT,
+                    "absent": OBJECT,
+                    "rounded": OBJECT,
+                    "short_rows": NUMBER,
+                    "valueless_rows": NUMBER,
+                    "above": NUMBER,
+                    "below": NUMBER,
+                    "unread": array_of(OBJECT),
+                }
+            )
+        )
+    },
+)
+async def report_reading(request: Request) -> Response:
+    services, caller, job = await find_job(request)
+    only(request, set())
+    return answer(await services.jobs.report_reading(caller, job))
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/{id}/records/",
+    summary="Count the records of a job that are still as the job stored them.",
+    answers={200: json_answer(object_of({"count": NUMBER}))},
+)
+async def count_job_records(request: Request) -> Response:
+    services, caller, job = await find_job(request)
+    only(request, set())
+    return answer({"count": await services.undo.count(caller, job)})
+
+
+@endpoint(
+    "DELETE",
+    "/api/jobs/{id}/records/",
+    summary="Delete the records that a job stored, given their number.",
+    parameters=(parameter("query", "confirm", NUMBER, "Number of records"),),
+    answers={200: json_answer(object_of({"deleted": NUMBER}))},
+)
+async def delete_job_records(request: Request) -> Response:
+    services, caller, job = await find_job(request)
+    only(request, {"confirm"})
+    confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
+    return answer({"deleted": await services.undo.delete(caller, job, confirmed)})
+
+
+@endpoint(
+    "GET",
+    "/api/jobs/{id}/errors/",
+    summary="List the invalid rows of a job, as JSON or CSV.",
+    parameters=(*PAGING, parameter("query", "format", one_of("json", "csv"))),
+    answers={
+        200: answer_of_kinds(
+            {JSON: page_of(_FLAW, rows=NUMBER), CSV: {}}, description="The invalid rows"
+        )
+    },
+)
+async def list_job_errors(request: Request) -> Response:
+    services, caller, job = await find_job(request)
+    only(request, {"limit", "offset", "format"})
+    flaws = [_flaw_json(error) for error in await services.jobs.errors(caller, job)]
+    wanted = request.query_params.get("format")
+    if wanted not in (None, "csv", "json"):
+        raise invalid("format", "expected csv or json")
+    if wanted == "csv" or (wanted is None and request.headers.get("accept") == "text/csv"):
+        return _flaws_csv(flaws)
+    limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
+    path = f"/api/jobs/{name_of_job(job)}/errors/"
+    head = page_head(path, "", len(flaws), limit=limit, offset=offset)
+    return answer({"rows": job.bad_rows, **head, "results": flaws[offset : offset + limit]})
+
+
+def _flaw_json(error: Flaw) -> dict[str, Any]:
+    return {"row": error.row, "field": error.field, "code": error.code, "detail": error.detail}
+
+
+def _flaws_csv(listed: Sequence[dict[str, Any]]) -> Response:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, ("row", "field", "code", "detail"))
+    writer.writeheader()
+    writer.writerows(listed)
+    return Response(text.getvalue(), media_type="text/csv", headers={"Cache-Control": "no-store"})

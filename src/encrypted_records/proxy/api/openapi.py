@@ -17,7 +17,6 @@ from encrypted_records.http import openapi as reference
 from encrypted_records.http.openapi import add_examples
 from encrypted_records.model.forwarded import FORWARDED, SIGNED
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
-from encrypted_records.proxy.api.incoming import read_object, refusal
 from encrypted_records.proxy.api.json_schema import (
     OBJECT,
     PARTS,
@@ -28,6 +27,7 @@ from encrypted_records.proxy.api.json_schema import (
     path_parameter,
 )
 from encrypted_records.proxy.api.parameters import collection_named
+from encrypted_records.proxy.api.relay import read_object, refusal
 from encrypted_records.proxy.http.messages import answer
 from encrypted_records.proxy.services import services_of
 

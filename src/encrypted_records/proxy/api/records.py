@@ -1,6 +1,6 @@
-"""/api/records/: ingest, read and decrypt; :mod:`.search`, :mod:`.export` and
-:mod:`.record_changes` have the rest.
+"""/api/records/: ingest, read and decrypt.
 
+:mod:`.search`, :mod:`.columns` and :mod:`.record_changes` have the other endpoints below it.
 Plaintext comes in here, and is never forwarded. The only requests under this path that are
 forwarded ask for records as the API has them, encrypted.
 """

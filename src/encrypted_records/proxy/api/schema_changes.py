@@ -21,6 +21,7 @@ from encrypted_records.model.record_formats import Format
 from encrypted_records.model.roster import Placement
 from encrypted_records.model.strict_json import encode
 from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.forward import sign_change
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
@@ -38,7 +39,6 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
 )
 from encrypted_records.proxy.api.parameters import id_in_path
-from encrypted_records.proxy.api.signed_names import sign_change
 from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
 from encrypted_records.proxy.jobs.reseals import target_of
 from encrypted_records.proxy.keyrings.holder import Holder

@@ -1,6 +1,7 @@
 """/api/records/: searches, aggregates and their plans. Nothing here is ever forwarded.
 
-/api/records/why/: why a condition finds nothing.
+/api/records/why/ says why a condition finds nothing. /api/datasets/<id>/search/ asks one condition
+of all schemas of a dataset.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.http import problem
 from encrypted_records.index.log.past import least_bytes
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.aggregate import GroupResults
@@ -25,17 +27,22 @@ from encrypted_records.model.aggregations import (
 from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET, refuse_unknown
-from encrypted_records.proxy.api.condition_schema import FILTER, MEASURE, ORDER, WHERE
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
+    FILTER,
     FLAG,
+    MEASURE,
     NAMES,
     NUMBER,
     OBJECT,
+    OBJECT_OR_NULL,
+    ORDER,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
+    SCHEMA_PATH,
     TEXT,
     TEXT_OR_NULL,
+    WHERE,
     array_of,
     json_answer,
     json_body,
@@ -43,17 +50,24 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     one_of,
 )
-from encrypted_records.proxy.api.parameters import only, schema_asked, schema_of
+from encrypted_records.proxy.api.parameters import id_in_path, only, schema_asked, schema_of
 from encrypted_records.proxy.api.records import RECORD
 from encrypted_records.proxy.http.messages import (
     answer,
     json_list,
     read_object,
+    record_json,
     records_answer,
     to_json,
+    write_each,
 )
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search import explain as explaining
+from encrypted_records.proxy.search.dataset_search import (
+    MOST_SHOWN,
+    SchemaAnswer,
+    search_dataset,
+)
 from encrypted_records.proxy.search.why import explain_nothing
 from encrypted_records.proxy.services import services_of
 
@@ -348,3 +362,67 @@ async def explain_why(request: Request) -> Response:
             ],
         }
     )
+
+
+# --- all schemas of a dataset ---------------------------------------------------------------------
+
+_FOUND = object_of(
+    {
+        "schema": SCHEMA_PATH,
+        "name": TEXT,
+        "slug": TEXT,
+        "count": {"type": ["integer", "null"]},
+        "missing": NAMES,
+        "error": OBJECT_OR_NULL,
+        "results": array_of(RECORD),
+    }
+)
+
+
+@endpoint(
+    "POST",
+    "/api/datasets/{id}/search/",
+    summary="Search each schema of a dataset that has the fields of a condition.",
+    body=json_body(
+        object_of(
+            {},
+            **OPTIONAL_CONDITIONS,
+            limit={"type": "integer", "minimum": 0, "maximum": MOST_SHOWN},
+            cursor=TEXT_OR_NULL,
+        )
+    ),
+    answers={
+        200: json_answer(object_of({"next_cursor": TEXT_OR_NULL, "results": array_of(_FOUND)}))
+    },
+)
+async def search_whole_dataset(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    dataset = id_in_path(request)
+    body = await read_object(request)
+    found = await search_dataset(services.query_runner, caller, dataset, body)
+    results = [await _write_schema_answer(schema) for schema in found.schemas]
+    return json_list(
+        to_json({"next_cursor": found.next_cursor})[:-1] + b',"results":[', results, b"]}"
+    )
+
+
+async def _write_schema_answer(found: SchemaAnswer) -> bytes:
+    page = found.page
+    head: dict[str, Any] = {
+        "schema": reference("schemas", found.id),
+        "name": found.name,
+        "slug": found.slug,
+        "count": None if page is None else page.count,
+        "missing": list(found.missing),
+        "error": None if found.error is None else problem.of_error(found.error),
+    }
+    records: list[bytes] = []
+    if page is not None:
+        definition = page.definition
+        records = await write_each(
+            page.records,
+            len(definition.fields),
+            lambda record: to_json(record_json(record, found.id, definition)),
+        )
+    return to_json(head)[:-1] + b',"results":[' + b",".join(records) + b"]}"

@@ -1,6 +1,9 @@
-"""The log under /api/schemas/<id>/: log/, accept-log/ and salvage/.
+"""Integrity: logs and rosters that lack what this proxy has seen, and ways out.
 
-/api/schemas/<id>/repair/: what the API has lost of a schema, and making it whole again.
+/api/schemas/<id>/: log/ and accept-log/ for the log, salvage/ for the records of a broken one, and
+repair/ for what the API has lost of a schema, and making it whole again.
+
+/api/organizations/<id>/rollback/: a roster that lacks what this proxy has seen.
 """
 
 from __future__ import annotations
@@ -15,12 +18,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.client.proxy.devices import Proof
-from encrypted_records.client.proxy.schema_logs import Acceptance, Fault, Head, LogStanding, Loss
+from encrypted_records.client.proxy.schema_logs import (
+    Acceptance,
+    Fault,
+    Head,
+    LogStanding,
+    Loss,
+    LostEntry,
+    RosterHead,
+    RosterStanding,
+)
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.index.log.order import LogHead
+from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import record_formats
+from encrypted_records.model import roster as form
 from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
+from encrypted_records.model.roster import EntryBody
+from encrypted_records.model.signatures import Withheld
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,
@@ -49,6 +65,7 @@ from encrypted_records.proxy.schemas.standings import LogComparison
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.search.salvage import Salvage
 from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.sharing.rollback import RosterComparison
 from encrypted_records.proxy.write.repair import SchemaLoss
 
 endpoint = Endpoints("schemas")
@@ -79,7 +96,7 @@ async def get_log(request: Request) -> Response:
     if "version" in request.query_params:
         version = number_of(request, "version", 0, least=0, most=ledger.version)
         at = LogHead(version, ledger.digest_at(version) or b"")
-    return answer(_shown(standing, at))
+    return answer(_log_standing(standing, at))
 
 
 @endpoint(
@@ -102,14 +119,14 @@ async def accept_log(request: Request) -> Response:
     head = LogHead(asked.version, bytes.fromhex(asked.digest))
     schema = id_in_path(request)
     before = await services.standings.accept(holder, schema, head, forked=asked.forked)
-    return answer(_shown(before))
+    return answer(_log_standing(before))
 
 
 def _wrong(detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery(detail, flaws=(Flaw("type", detail, pointer),))
 
 
-def _shown(standing: LogComparison, at: LogHead | None = None) -> LogStanding:
+def _log_standing(standing: LogComparison, at: LogHead | None = None) -> LogStanding:
     sound = standing.sound
     head = sound.ledger.head
     return LogStanding(
@@ -247,14 +264,14 @@ def _report_json(salvaged: Salvage) -> dict[str, Any]:
     }
 
 
-_MANY = 2**31
-_PATH = "/api/schemas/{id}/repair/"
+_MOST_LOST = 2**31
+_REPAIR_PATH = "/api/schemas/{id}/repair/"
 _CONFIRM = parameter("query", "confirm", NUMBER, "Number of lost records that may be deleted")
 
 
 @endpoint(
     "GET",
-    _PATH,
+    _REPAIR_PATH,
     summary="Show what the API has lost of a schema: records, and segments of the index.",
     answers={200: json_answer(Loss)},
 )
@@ -267,7 +284,7 @@ async def look_at_loss(request: Request) -> Response:
 
 @endpoint(
     "POST",
-    _PATH,
+    _REPAIR_PATH,
     summary="Delete lost records, given their number, or rebuild one segment from rows.",
     parameters=(_CONFIRM,),
     answers={
@@ -280,10 +297,124 @@ async def repair_schema(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"confirm"})
-    confirmed = number_of(request, "confirm", 0, least=0, most=_MANY)
+    confirmed = number_of(request, "confirm", 0, least=0, most=_MOST_LOST)
     schema = id_in_path(request)
     return answer(_loss(await services.repairer.repair_next(caller, schema, confirmed)))
 
 
 def _loss(loss: SchemaLoss) -> Loss:
     return Loss(loss.records, loss.segments, loss.rows, loss.nothing)
+
+
+# --- rosters --------------------------------------------------------------------------------------
+
+_ROLLBACK_PATH = "/api/organizations/{id}/rollback/"
+
+people_endpoint = Endpoints("people")
+
+
+class RosterAcceptance(msgspec.Struct, forbid_unknown_fields=True):
+    """The head of a roster that lacks entries, which the caller accepts."""
+
+    number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    forked: bool = False
+    proof: Proof | None = None
+
+
+@people_endpoint(
+    "GET",
+    _ROLLBACK_PATH,
+    summary="Compare the roster with what this proxy has seen of it, and show what is lost.",
+    answers={200: json_answer(RosterStanding)},
+)
+async def get_rollback(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    return answer(_shown_standing(await services.sharing.rollbacks.of(holder, id_in_path(request))))
+
+
+@people_endpoint(
+    "POST",
+    _ROLLBACK_PATH,
+    summary="Accept a roster that lacks entries that this proxy has seen.",
+    body=json_body(RosterAcceptance),
+    answers={
+        200: json_answer(
+            RosterStanding, description="The roster is accepted; this is the earlier comparison"
+        )
+    },
+)
+async def accept_rollback(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, RosterAcceptance)
+    # Somebody who was removed may stand again.
+    holder = await services.proofs.demand(request, asked.proof)
+    before = await services.sharing.rollbacks.accept(
+        holder,
+        id_in_path(request),
+        asked.number,
+        bytes.fromhex(asked.digest),
+        forked=asked.forked,
+    )
+    services.forget(holder.user)
+    return answer(_shown_standing(before))
+
+
+def _shown_standing(standing: RosterComparison) -> RosterStanding:
+    roster, seen = standing.roster, standing.seen
+    return RosterStanding(
+        state=standing.state,
+        number=roster.number,
+        digest=(roster.digest_at(roster.number) or b"").hex(),
+        members=len(roster.members()),
+        seen=None if seen is None else RosterHead(seen.number, seen.digest.hex()),
+        common=standing.common,
+        lost=[_lost_entry(roster, body) for body in standing.lost],
+    )
+
+
+def _lost_entry(roster: Roster, body: EntryBody) -> LostEntry:
+    what, who = _said(roster, body)
+    return LostEntry(body.number, _moment_of_entry(body.time), what, who, _name(roster, body.actor))
+
+
+def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
+    """The kind of an entry, and its subject or object."""
+    match body.content:
+        case form.FoundingEntry(name=name):
+            return "founded", _shown_name(name)
+        case form.Invite(name=name):
+            return "invited", _shown_name(name)
+        case form.MemberStanding(name=name, member=uid):
+            return "stood", _shown_name(name) or to_text(uid)
+        case form.Remove(id=uid):
+            return "removed", _name(roster, uid) or to_text(uid)
+        case form.DatasetName(name=name, dataset=uid):
+            return "dataset", _shown_name(name) or to_text(uid)
+        case form.Listing(dataset=uid):
+            named = roster.dataset(uid)
+            return "dataset", to_text(uid) if named is None else _shown_name(named.name) or to_text(
+                uid
+            )
+        case _:
+            return "schema", None
+
+
+def _shown_name(name: str) -> str | None:
+    """A name, unless an API token alone has read the entry, and was not shown it."""
+    return None if isinstance(name, Withheld) else name
+
+
+def _name(roster: Roster, member: bytes) -> str | None:
+    found = roster.member(member)
+    return None if found is None else found.name
+
+
+def _moment_of_entry(seconds: int) -> str | None:
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):  # its actor had no clock
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
