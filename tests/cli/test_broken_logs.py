@@ -16,7 +16,7 @@ import pytest
 
 from encrypted_records.client.transport import Transport
 from encrypted_records.model.records import ManifestDelta
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from tests.cli.command import Ers, environment
 from tests.proxy.lies import each, on
 from tests.support.front import Asked, Front, Reply, running_front

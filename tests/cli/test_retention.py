@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process import background
+from encrypted_records.proxy.settings import Overrides
 from tests.cli.command import Ers
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 )
 
 from encrypted_records.index.segments.merge_policy import Tier
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.settings import Overrides
 from tests import aggregate_oracle, oracle
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy

@@ -14,8 +14,7 @@ from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.mirror.store import open_store
 from encrypted_records.mirror.verifying import MirrorVerifier
-from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.settings import MirrorPlace
+from encrypted_records.proxy.settings import MirrorPlace, Overrides
 from tests.mirror.conftest import DEFINITION
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people

@@ -12,7 +12,6 @@ import pytest
 
 from encrypted_records.errors import OutOfSpace
 from encrypted_records.index.segments.merge_policy import Tier
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import (
     CLOCK,
     JOB_SWEEP,
@@ -21,6 +20,7 @@ from encrypted_records.proxy.process.background import (
     UPLOAD_SWEEP,
     Background,
 )
+from encrypted_records.proxy.settings import Overrides
 from tests.support.background import Queued
 from tests.support.eventually import soon
 from tests.support.proxies import Proxy

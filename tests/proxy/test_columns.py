@@ -15,10 +15,10 @@ import pytest
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.texts import comparable
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import columns
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.holding import VersionHold
+from encrypted_records.proxy.settings import Overrides
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service

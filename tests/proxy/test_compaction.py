@@ -18,11 +18,11 @@ from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import MERGES
 from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.search import lookup
 from encrypted_records.proxy.search.lookup import CurrentRecord
+from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from tests.e2e.database import database_of
 from tests.proxy.test_altered import row_of

@@ -17,7 +17,7 @@ from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.ingest.seal import seal_group
 from encrypted_records.model import ids
 from encrypted_records.model.records import MAX_SMALL_SEGMENTS, PlainRecord
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from tests.support.front import Reply, running_front
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings

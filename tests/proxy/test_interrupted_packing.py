@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.workers import messages
 from tests.support import jobs
 from tests.support.eventually import eventually

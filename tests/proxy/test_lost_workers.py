@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.proxy.jobs import runner
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually

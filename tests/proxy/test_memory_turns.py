@@ -17,9 +17,9 @@ import pytest
 
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import fetcher
 from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.settings import Overrides
 from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings

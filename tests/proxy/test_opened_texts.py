@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from tests.support.second_proxy import beside
 from tests.support.service import Service
 from tests.support.store import Store, new_store

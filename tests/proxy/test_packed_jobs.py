@@ -10,7 +10,7 @@ import pytest
 
 from encrypted_records.model import strict_json
 from encrypted_records.proxy.jobs.packing import PackingPolicy
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from tests import oracle
 from tests.support import jobs
 from tests.support.fixtures import at

@@ -17,7 +17,7 @@ import pytest
 
 from encrypted_records.model import credentials
 from encrypted_records.model.records import RowRef
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from tests.e2e.database import database_of
 from tests.support import jobs
 from tests.support.front import Asked, Front, Lie, Reply, running_front

@@ -17,8 +17,7 @@ from starlette.applications import Starlette
 from encrypted_records.model import strict_json
 from encrypted_records.model.credentials import DOOR_HEADER
 from encrypted_records.proxy.app import GRACEFUL_SECONDS, create_app
-from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.settings import Overrides, ProxySettings
 from tests.simulation.api import BASE_URL
 from tests.simulation.loop import owner
 from tests.simulation.network import Ending, Network, SimulatedTransport

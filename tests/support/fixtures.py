@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from tests.support.front import Front, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Service

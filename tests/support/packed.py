@@ -16,7 +16,7 @@ import pytest
 from encrypted_records.model import ids
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.jobs.packing import PackingPolicy
-from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.workers import messages
 from tests.support import jobs
 from tests.support.eventually import eventually

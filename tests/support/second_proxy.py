@@ -20,13 +20,12 @@ from encrypted_records.model.records import PageRef, PlainRecord
 from encrypted_records.proxy.app import create_app
 from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.upstream import Upstream
 from encrypted_records.proxy.services import Services
-from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.settings import Overrides, ProxySettings
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT, Compactor

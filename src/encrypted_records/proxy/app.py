@@ -35,10 +35,9 @@ from encrypted_records.proxy.http.guard import Guard, Private
 from encrypted_records.proxy.http.load_limit import LoadLimit
 from encrypted_records.proxy.http.sessions import PagePaths
 from encrypted_records.proxy.mirrored import AgeHeader
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.secrecy import harden
 from encrypted_records.proxy.services import build_services
-from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.settings import Overrides, ProxySettings
 
 log = logging.getLogger(__name__)
 

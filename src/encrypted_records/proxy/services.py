@@ -46,7 +46,6 @@ from encrypted_records.proxy.keyrings.secrets import secrets_from
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.mirrored import Mirrored
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process import background
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.offload import Turns
@@ -67,7 +66,7 @@ from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.salvage import Salvager
 from encrypted_records.proxy.search.search import SearchService
 from encrypted_records.proxy.search.verification import LogVerifier
-from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.settings import Overrides, ProxySettings
 from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.shown_names import ShownNames

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records.model import ids
-from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.schemas.checkpoint_writer import CheckpointPolicy
+from encrypted_records.proxy.settings import Overrides
 from tests.proxy.sharing.people import Person, Team
 from tests.support.background import Queued
 from tests.support.front import Front, running_front
