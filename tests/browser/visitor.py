@@ -222,7 +222,8 @@ class Visitor:
 
     def serious_flaws(self, *, dark: bool = True) -> list[str]:
         """What axe finds wrong with this page, however grave, in light and in dark."""
-        self.page.evaluate(AXE.read_text())
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text())
         found = self._flaws(EVERY_RULE)
         if dark:
             self.page.emulate_media(color_scheme="dark")
