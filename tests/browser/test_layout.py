@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, FloatRect, Locator, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
-from tests.browser.test_every_page import own_pages
 from tests.browser.visitor import CENSUS, SETTLED, Visitor
 from tests.support.service import Service
 
@@ -192,16 +191,6 @@ def test_lists_of_datasets_and_schemas_say_how_many_records_there_are(
     expect(reader.page.locator("main")).to_contain_text("200 records")
     reader.go(f"/datasets/{census.dataset}/")
     expect(reader.page.locator("main")).to_contain_text("15 fields, 200 records")
-
-
-def test_every_form_is_answered_on_the_page_that_is_there(reader: Visitor, census: Census) -> None:
-    """What was typed is lost with a page that a browser leaves: only files and downloads go so."""
-    for path in own_pages(census):
-        reader.go(path)
-        left = reader.page.locator(
-            "main form[method=post]:not([hx-post], [data-uploads], [data-download])"
-        )
-        assert left.evaluate_all("all => all.map((one) => one.action)") == [], path
 
 
 def test_the_first_import_shows_its_dataset_beside_the_page(

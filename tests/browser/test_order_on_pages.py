@@ -1,4 +1,4 @@
-"""Nothing touches what it should not, and names stay within their own direction, on every page."""
+"""Names stay within their own direction, on every page."""
 
 from __future__ import annotations
 
@@ -8,68 +8,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.census import Census
-from tests.browser.test_every_page import PUBLIC, own_pages
+from tests.browser.test_every_page import own_pages
 from tests.browser.visitor import Visitor
 from tests.support.service import Account, Service, call
-
-#: Labels that touch their controls, below or beside them, and controls that touch a box above.
-TOUCHING = """() => {
-  const seen = (one) => one && one.checkVisibility() && one.getBoundingClientRect().height > 0;
-  const box = (one) => one.getBoundingClientRect();
-  const found = [];
-  for (const label of document.querySelectorAll("main .field > label")) {
-    const control = document.getElementById(label.htmlFor);
-    if (!seen(label) || !seen(control)) continue;
-    const middle = (box(label).top + box(label).bottom) / 2;
-    const isBeside = box(control).top < middle && middle < box(control).bottom;
-    const across = box(control).left - box(label).right;
-    const down = box(control).top - box(label).bottom;
-    if ((isBeside ? across : down) < 3) found.push("label: " + label.innerText);
-  }
-  const boxes = "main :is(.scroll, .card, .notice, .problem, pre, dl, form, table)";
-  for (const one of document.querySelectorAll(boxes)) {
-    const next = one.nextElementSibling;
-    if (!seen(one) || !seen(next)) continue;
-    if (!next.matches("button, .button, details, form, p, h2, h3, .row, ul, dl")) continue;
-    const apart = box(next).top - box(one).bottom;
-    const beside = box(next).left >= box(one).right - 1 || box(next).right <= box(one).left + 1;
-    if (apart < 4 && !beside) found.push(apart + ": " + one.outerHTML.slice(0, 60) + " / "
-      + next.outerHTML.slice(0, 60));
-  }
-  return found;
-}"""
-
-
-def faults_of(visitor: Visitor, path: str) -> list[str]:
-    page = visitor.page
-    band: dict[str, Any] = page.evaluate(
-        "() => { const band = document.querySelector('header.band').getBoundingClientRect();"
-        " return {left: band.left, right: document.documentElement.clientWidth - band.right,"
-        " gutter: getComputedStyle(document.documentElement).scrollbarGutter}; }"
-    )
-    found = [] if band == {"left": 0, "right": 0, "gutter": "auto"} else [str(band)]
-    return [f"{path}: {one}" for one in (*found, *page.evaluate(TOUCHING))]
-
-
-def test_nothing_touches_and_the_band_reaches_both_edges(visitor: Visitor, census: Census) -> None:
-    faults: list[str] = []
-    for path in PUBLIC[:-1]:
-        visitor.go(path)
-        faults += faults_of(visitor, path)
-    visitor.log_in(census.account)
-    visitor.be_let_in(census.account)
-    for path in (*own_pages(census), census.page("upload")):
-        visitor.go(path)
-        for summary in visitor.page.locator("main summary:visible").all():
-            summary.evaluate("one => one.parentElement.open = true")
-        faults += faults_of(visitor, path)
-    visitor.go("/keyring/")
-    visitor.prove("show", census.account)
-    visitor.press("Show the words to write down")
-    visitor.page.locator("main .words, main ol").first.wait_for()
-    faults += faults_of(visitor, "/keyring/ with words")
-    assert faults == []
-
 
 #: Begins on the right side, so that it turns what stands around it unless it is kept apart.
 NAME = "\u05e9\u05dd {} (1)"

@@ -1,4 +1,5 @@
-"""Every page, full and empty, at every width: nothing is wider than the window.
+"""Every page, full and empty, at every width: nothing is wider than the window, nothing touches
+what it should not, and every form is answered there.
 
 With ``EVERY_PAGE=<folder>`` each is also photographed there: light, dark and as on a phone; with
 ``EVERY_PAGE_RECORDS=300000`` over so many records.
@@ -10,6 +11,7 @@ import os
 import re
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -31,6 +33,50 @@ LOAD_IMAGES = """() => Promise.all([...document.images].map((one) => {
   return one.decode();
 }))"""
 EMPTY = ("/", "/datasets/", "/jobs/", "/keyring/", "/trust/", "/import/", "/audit-log/")
+
+
+#: Labels that touch their controls, below or beside them, and controls that touch a box above.
+TOUCHING = """() => {
+  const seen = (one) => one && one.checkVisibility() && one.getBoundingClientRect().height > 0;
+  const box = (one) => one.getBoundingClientRect();
+  const found = [];
+  for (const label of document.querySelectorAll("main .field > label")) {
+    const control = document.getElementById(label.htmlFor);
+    if (!seen(label) || !seen(control)) continue;
+    const middle = (box(label).top + box(label).bottom) / 2;
+    const isBeside = box(control).top < middle && middle < box(control).bottom;
+    const across = box(control).left - box(label).right;
+    const down = box(control).top - box(label).bottom;
+    if ((isBeside ? across : down) < 3) found.push("label: " + label.innerText);
+  }
+  const boxes = "main :is(.scroll, .card, .notice, .problem, pre, dl, form, table)";
+  for (const one of document.querySelectorAll(boxes)) {
+    const next = one.nextElementSibling;
+    if (!seen(one) || !seen(next)) continue;
+    if (!next.matches("button, .button, details, form, p, h2, h3, .row, ul, dl")) continue;
+    const apart = box(next).top - box(one).bottom;
+    const beside = box(next).left >= box(one).right - 1 || box(next).right <= box(one).left + 1;
+    if (apart < 4 && !beside) found.push(apart + ": " + one.outerHTML.slice(0, 60) + " / "
+      + next.outerHTML.slice(0, 60));
+  }
+  return found;
+}"""
+
+
+#: What was typed is lost with a page that a browser leaves: only files and downloads go so.
+LEAVING = "main form[method=post]:not([hx-post], [data-uploads], [data-download])"
+
+
+def faults_of(visitor: Visitor, path: str) -> list[str]:
+    page = visitor.page
+    band: dict[str, Any] = page.evaluate(
+        "() => { const band = document.querySelector('header.band').getBoundingClientRect();"
+        " return {left: band.left, right: document.documentElement.clientWidth - band.right,"
+        " gutter: getComputedStyle(document.documentElement).scrollbarGutter}; }"
+    )
+    found = [] if band == {"left": 0, "right": 0, "gutter": "auto"} else [str(band)]
+    left = page.locator(LEAVING).evaluate_all("all => all.map((one) => one.action)")
+    return [f"{path}: {one}" for one in (*found, *left, *page.evaluate(TOUCHING))]
 
 
 def filled(site: Service) -> Census:
@@ -88,10 +134,16 @@ def look_at(visitor: Visitor, path: str, name: str = "") -> list[str]:
     visitor.page.wait_for_function(SETTLED)
     visitor.page.evaluate(LOAD_IMAGES)
     photograph(visitor, name or re.sub(r"[0-9A-Za-z]{22}/", "", path).strip("/").replace("/", "-"))
-    return [f"{path} at {width}" for width in wide_at(visitor)]
+    found = [f"{path} at {width}" for width in wide_at(visitor)]
+    visitor.page.set_viewport_size({"width": 1100, "height": 800})
+    for summary in visitor.page.locator("main summary:visible").all():
+        summary.evaluate("one => one.parentElement.open = true")
+    return found + faults_of(visitor, path)
 
 
-def test_no_page_is_wider_than_its_window(visitor: Visitor, site: Service, census: Census) -> None:
+def test_no_page_is_wider_than_its_window_nothing_touches_and_forms_are_answered_there(
+    visitor: Visitor, site: Service, census: Census
+) -> None:
     wide = [one for path in PUBLIC[:-1] for one in look_at(visitor, path)]
     shown = filled(site) if RECORDS else census
     visitor.log_in(shown.account)
@@ -106,6 +158,11 @@ def test_no_page_is_wider_than_its_window(visitor: Visitor, site: Service, censu
     record = "/" + address.split("/", 2)[2].partition("edit/")[0]
     for path in ("", "edit/", "delete/", "?sealed=yes"):
         wide += look_at(visitor, record + path, f"record-{path.strip('/?').partition('=')[0]}")
+    visitor.go("/keyring/")
+    visitor.prove("show", shown.account)
+    visitor.press("Show the words to write down")
+    visitor.page.locator("main .words, main ol").first.wait_for()
+    wide += faults_of(visitor, "/keyring/ with words")
     assert wide == []
 
 
