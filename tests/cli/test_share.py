@@ -228,8 +228,13 @@ def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path
     assert set(two.people()) == {two.ada.email}
 
 
-def test_who_deletes_the_account_leaves_by_a_signed_entry(two: Two) -> None:
+def test_who_deletes_the_account_with_its_password_leaves_by_a_signed_entry(two: Two) -> None:
     two.join()
+    two.as_grace().done("login", "--email", two.grace.email)
+    two.ers.unset("ERS_EMAIL", "ERS_PASSWORD")
+    refused = two.ers("user", "delete", "--yes", typed="something else\n")
+    assert (refused.code, "is not the current password" in refused.err) == (2, True)
+    assert set(two.people()) == {two.ada.email, two.grace.email}
     kept = two.as_ada()("user", "delete", "--yes")
     assert (kept.code, "you are the only owner" in kept.out) == (4, True)
 
@@ -300,16 +305,9 @@ def test_an_api_that_names_another_member_has_only_the_deleted_account_leave(
         assert {line["name"] for line in listed} == {two.grace.email}
 
 
-def test_a_wrong_password_leaves_nothing(two: Two) -> None:
-    two.join()
-    two.as_grace().done("login", "--email", two.grace.email)
-    two.ers.unset("ERS_EMAIL", "ERS_PASSWORD")
-    refused = two.ers("user", "delete", "--yes", typed="something else\n")
-    assert (refused.code, "is not the current password" in refused.err) == (2, True)
-    assert set(two.people()) == {two.ada.email, two.grace.email}
-
-
-def test_doctor_warns_an_only_owner_on_whom_others_depend(two: Two) -> None:
+def test_a_member_becomes_an_owner_by_a_signed_entry_and_doctor_warns_an_only_one(
+    two: Two,
+) -> None:
     def found() -> list[str]:
         said = two.as_ada().done("doctor", "--organization", two.slug)
         return [line["found"] for line in said.lines if line["check"] == "people"]
@@ -318,14 +316,9 @@ def test_doctor_warns_an_only_owner_on_whom_others_depend(two: Two) -> None:
     two.join()
     (told,) = found()
     assert told.startswith("2 people and services depend on you, the only owner")
-    two.ers.done("organization", "member", "update", two.grace.email, "--role", "owner")
-    assert found() == []
-
-
-def test_a_member_becomes_an_owner_by_a_signed_entry(two: Two) -> None:
-    two.join()
     ers = two.as_ada()
     ers.done("organization", "member", "update", two.grace.email, "--role", "owner")
+    assert found() == []
     assert two.people()[two.grace.email]["shares"] == "everything"
     refused = ers("share", "set", two.grace.email, "--dataset", "medical", "--role", "reader")
     assert "owners read and write every dataset" in refused.err
