@@ -28,7 +28,7 @@ from encrypted_records.errors import BadInput
 from encrypted_records.model import credentials
 from encrypted_records.proxy.workers import messages
 from tests.cli.command import Ers
-from tests.support.page_visits import logged_in
+from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Account, Service, call
 from tests.support.store import new_store
 from tests.support.workbooks import sheet, xlsx
@@ -111,9 +111,20 @@ def client(running: Service, account: Account) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def browser(running: Service, account: Account) -> Browser:
+    return logged_in(running, account)
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_is_no_table_is_refused_by_name_on_every_way_and_nothing_is_stored(
-    ers: Ers, running: Service, account: Account, client: Client, tmp_path: Path, name: str
+    ers: Ers,
+    running: Service,
+    account: Account,
+    client: Client,
+    browser: Browser,
+    tmp_path: Path,
+    name: str,
 ) -> None:
     body, says = BAD[name]
     path = tmp_path / name
@@ -134,7 +145,6 @@ def test_a_file_that_is_no_table_is_refused_by_name_on_every_way_and_nothing_is_
         dataset.import_file(path)
     assert says in caught.value.message
 
-    browser = logged_in(running, account)
     head = urlsafe_b64encode(body[: 5 << 19]).decode()
     page = browser.visit("/import/", file=name, size=str(len(body)), head=head, do="look")
     assert page.status in (400, 413)
@@ -143,7 +153,7 @@ def test_a_file_that_is_no_table_is_refused_by_name_on_every_way_and_nothing_is_
     assert not list(dataset.schemas())
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", ["bomb.xlsx", "lie.xlsx", "packed.csv", "line.csv"])
 def test_the_memory_of_a_worker_is_bounded_whatever_it_looks_at(name: str) -> None:
     task = messages.encode(messages.DetectTask(BAD[name][0][: 16 << 20], True, b"", False))
     sent = len(task).to_bytes(messages.LENGTH_BYTES, "big") + task
