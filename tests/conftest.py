@@ -99,6 +99,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         runtime.machine = before
 
 
+#: Of the kind "loopback", for clients that come through a port of a test's own: further names would
+#: mean a device for each request.
+LOOPBACK = {"ERS_ALLOWED_HOSTS": "127.0.0.1", "ERS_ACCESS": "api"}
 #: Fixtures behind which a whole service is started.
 STARTED = {"services", "service", "running", "strict"}
 
@@ -144,8 +147,10 @@ def services(in_memory: Path, postgresql: NewDatabase) -> Iterator[Callable[[str
             url = postgresql.with_tables() if kind == "postgresql" else None
             (in_memory / kind).mkdir()
             with children.lasting():
+                told = LOOPBACK if kind == "loopback" else None
+                data = in_memory / kind / "data"
                 return stack.enter_context(
-                    running_service(in_memory / kind / "data", database_url=url)
+                    running_service(data, database_url=url, environment=told)
                 )
 
         yield of

@@ -8,7 +8,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ from tusclient.exceptions import TusCommunicationError
 
 from tests.clients.people import DEFINITION, People, assert_stored, job_of, written
 from tests.support.cutting import Way, breaking_way
-from tests.support.service import Service, running_service
+from tests.support.service import Service
 from tests.support.store import Store, new_schema
 
 HERE = Path(__file__).parent
@@ -31,12 +31,9 @@ ROWS, ROW_BYTES = 400, 40_000
 
 
 @pytest.fixture(scope="module")
-def uploading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def uploading(services: Callable[[str], Service]) -> Service:
     """Also under the name, with any port, of the ways that lead to it."""
-    folder = tmp_path_factory.mktemp("clients") / "data"
-    names = {"ERS_ALLOWED_HOSTS": "127.0.0.1", "ERS_ACCESS": "api"}
-    with running_service(folder, environment=names) as service:
-        yield service
+    return services("loopback")
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.client.proxy.client import ProxyClient
-from tests.support.service import Account, Service, running_service
+from tests.support.service import Account, Service
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    told = {"ERS_ALLOWED_HOSTS": "127.0.0.1", "ERS_ACCESS": "api"}
-    with running_service(tmp_path_factory.mktemp("sql") / "data", environment=told) as service:
-        yield service
+def running(services: Callable[[str], Service]) -> Service:
+    return services("loopback")
 
 
 @pytest.fixture(scope="module")
