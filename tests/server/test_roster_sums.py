@@ -214,7 +214,7 @@ _KEEPING = """
 import django
 django.setup()
 from encrypted_records.server.organizations.models import Organization
-from encrypted_records.server.organizations.roster_states import RosterStates
+from encrypted_records.server.organizations.roster_change import RosterStates
 
 states, first = RosterStates(most_bytes=1 << 20), Organization()
 kept = states.of(first)

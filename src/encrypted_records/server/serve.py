@@ -322,14 +322,14 @@ def _drop_expired() -> None:
         registration,
     )
     from encrypted_records.server.erasure import removing  # noqa: PLC0415
-    from encrypted_records.server.organizations import audit, requests  # noqa: PLC0415
+    from encrypted_records.server.organizations import audit, members  # noqa: PLC0415
 
     logins.drop_expired()
     mail.drop_expired_links()
     mail.drop_old()
     limits.drop_forgotten()
     audit.drop_old()
-    requests.drop_old()
+    members.drop_old_requests()
     registration.drop_expired()
     removing.drop_expired()
 

@@ -44,9 +44,9 @@ from encrypted_records.server.organizations.models import (
     Invitation,
     Membership,
     Organization,
+    Seat,
     create_organization,
 )
-from encrypted_records.server.organizations.roster_tables import Seat
 
 
 def register(email: str, password: str, organization_name: str) -> None:

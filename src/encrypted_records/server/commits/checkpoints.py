@@ -22,7 +22,7 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import signing
 from encrypted_records.server.commits.signing import Signed
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.organizations.roster_tables import DatasetKey, Shared, Standing
+from encrypted_records.server.organizations.models import DatasetKey, Shared, Standing
 from encrypted_records.server.records.models import CommitLog, LogCheckpoint
 from encrypted_records.server.rows import queries
 

@@ -48,8 +48,8 @@ from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.http.parameters import KnownMembers, SlugField, TextField
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.organizations.models import DatasetKey, Place
 from encrypted_records.server.organizations.roster_data import placed_elsewhere
-from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
 
 # Datasets and schemas as requests write them and responses show them.
 

@@ -1,25 +1,59 @@
-"""Members of an organization: invite, join, change roles, leave.
+"""Members of an organization: invite, join, change roles, leave, and ask for access.
 
 Every change locks the organization first, so that two of them cannot between them take away its
-last owner.
+last owner. Operators' help for an organization whose last owner was lost is here, too.
 
-Operators' help for an organization whose last owner was lost.
+Members ask for datasets that are listed, and owners give or decline. A request is signed by the
+member's own key, so the API cannot make one. It refuses what does not stand in the roster
+(docs/SPEC.md, section 15.11), and keeps one for each member and dataset. A request gives nobody
+anything: an owner who agrees signs a standing, as without a request. Any entry by which it no
+longer stands deletes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
 
-from encrypted_records.errors import Conflict, NotAuthenticated, NotFound
-from encrypted_records.server.accounts import mail
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    TooLarge,
+)
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import AccessRequest, AccessRequestBody
+from encrypted_records.rules import roster_judging
+from encrypted_records.rules.roster_judging import REQUEST_SECONDS, RequestFault
+from encrypted_records.rules.roster_state import Member
+from encrypted_records.server import signatures
+from encrypted_records.server.accounts import limits, mail
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.models import Invitation, Membership, Organization
+from encrypted_records.server.organizations.models import (
+    Invitation,
+    Membership,
+    Organization,
+    StoredRequest,
+)
+from encrypted_records.server.organizations.roster_change import (
+    STATES,
+    RosterChange,
+    invalid,
+    moved,
+    require,
+)
 
 _THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
@@ -212,3 +246,183 @@ def make_owner(email: str, slug: str) -> None:
             },
         )
         audit.note(user, Action.MEMBER_CHANGED, locked.pk, user.url)
+
+
+#: Requests of a member, including those that were declined.
+MAX_REQUESTS = 20
+#: For so long a member does not ask again for what was declined.
+DECLINED_FOR = timedelta(days=7)
+
+_FAULTS = {
+    RequestFault.MEMBER: "only people who are members, and no owners, ask for access",
+    RequestFault.SIGNATURE: "the request was not signed with the member's keys",
+    RequestFault.ROSTER: "the request names an entry that the roster does not have",
+    RequestFault.OVER: "the request is too old, or its time is in the future",
+}
+
+
+def requests_of(
+    organization: Organization, user: User, *, is_owner: bool
+) -> Iterator[AccessRequest]:
+    """All that wait, for owners; for others their own, with those that were declined."""
+    asked = _of_organization(organization).filter(
+        created__gt=timezone.now() - timedelta(seconds=REQUEST_SECONDS)
+    )
+    wanted = asked.filter(declined=None) if is_owner else asked.filter(membership__user=user)
+    for body, signature, declined in wanted.order_by("pk").values_list(
+        "body", "signature", "declined"
+    ):
+        at = 0 if declined is None else int(declined.timestamp())
+        yield AccessRequest(bytes(body), bytes(signature), at)
+
+
+def ask_access(user: User, organization: Organization, request: AccessRequest) -> bool:
+    """Store a request of the user, in place of an earlier one for the same dataset; whether it is
+    new.
+
+    Raises:
+        Malformed, Unsupported: it is not of its form.
+        BadInput: ``invalid_entry``; it is another user's, or does not stand.
+        NotAllowed: ``not_listed``.
+        Conflict: ``roster_moved``, ``already_shared``, ``request_declined``.
+        TooLarge: the member has too many.
+        Throttled: too many were made in the last hour.
+    """
+    body = form.read_request(request)
+    own = (ids.to_text(body.organization), ids.to_text(body.member))
+    require(own == (organization.pk, user.pk), "the request was signed by or for somebody else")
+    with transaction.atomic():
+        locked = lock(organization)
+        membership = locked.memberships.filter(user=user).first()
+        if membership is None:
+            raise NotFound("this does not exist, or you cannot reach it")
+        dataset = ids.to_text(body.dataset)
+        earlier = StoredRequest.objects.filter(membership=membership, dataset=dataset).first()
+        if earlier is not None and earlier.declined is None and bytes(earlier.body) == request.body:
+            return False
+        _require_standing(locked, request, body)
+        if not locked.datasets.filter(pk=dataset).exists():
+            raise _refusal(RequestFault.LISTED)
+        _require_room(membership, earlier)
+        limits.throttle_account("requests", user.pk)
+        if earlier is not None:
+            earlier.delete()
+        StoredRequest.objects.create(
+            membership=membership,
+            dataset_id=dataset,
+            body=request.body,
+            signature=request.signature,
+        )
+        audit.note(user, Action.ACCESS_ASKED, locked.pk, ids.reference("datasets", body.dataset))
+    return True
+
+
+def _require_standing(
+    organization: Organization, request: AccessRequest, body: AccessRequestBody
+) -> None:
+    """
+    Raises:
+        Conflict: ``roster_moved``; it names another entry than the newest.
+        ErsError: as :func:`ask`.
+    """
+    head = (organization.roster_number, bytes(organization.roster_digest))
+    if (body.number, body.digest) != head:
+        raise moved("sign the request")
+    state = STATES.of(organization).state
+    now = int(time.time())
+    fault = roster_judging.judge_request(
+        state, request, body, digest=state.digest, is_by=signatures.is_by, now=now
+    )
+    if fault is not None:
+        raise _refusal(fault)
+
+
+def _refusal(fault: RequestFault) -> ErsError:
+    if fault is RequestFault.LISTED:
+        return NotAllowed(
+            "members cannot ask for access to this dataset",
+            code="not_listed",
+            hint="ask an owner of the organization in another way",
+        )
+    if fault is RequestFault.RIGHT:
+        return Conflict("the member has this right already", code="already_shared")
+    return invalid(_FAULTS[fault])
+
+
+def _require_room(membership: Membership, earlier: StoredRequest | None) -> None:
+    """
+    Raises:
+        Conflict: ``request_declined``; an owner has declined it not long ago.
+        TooLarge: the member has too many.
+    """
+    if earlier is not None:
+        if earlier.declined is not None and timezone.now() < earlier.declined + DECLINED_FOR:
+            raise Conflict(
+                "an owner has declined this request",
+                code="request_declined",
+                hint="ask the owner in another way, or repeat the request a week after it was"
+                " declined",
+            )
+    elif membership.requests.count() >= MAX_REQUESTS:
+        raise TooLarge(
+            f"a member has at most {MAX_REQUESTS} requests for access",
+            hint="withdraw a request, or wait until an owner has answered",
+        )
+
+
+def end_request(by: User, organization: Organization, dataset_id: str, user_id: str) -> None:
+    """End a waiting request: who asked withdraws it, and an owner declines it.
+
+    Raises:
+        NotFound: ``no_request``; nothing waits. An owner may decline again what was declined.
+    """
+    with transaction.atomic():
+        lock(organization)
+        found = _of_organization(organization).filter(
+            dataset=ids.to_text(ids.from_path(dataset_id)),
+            membership__user=ids.to_text(ids.from_path(user_id)),
+        )
+        asked = found.select_related("membership__user").first()
+        withdraws = asked is not None and asked.membership.user_id == by.pk
+        if asked is None or (withdraws and asked.declined is not None):
+            raise NotFound("there is no such open request", code="no_request")
+        if withdraws:
+            asked.delete()
+            dataset = ids.reference("datasets", ids.from_text(asked.dataset_id))
+            audit.note(by, Action.ACCESS_WITHDRAWN, organization.pk, dataset)
+        elif asked.declined is None:
+            asked.declined = timezone.now()
+            asked.save(update_fields=["declined"])
+            audit.note(by, Action.ACCESS_DECLINED, organization.pk, asked.membership.user.url)
+
+
+def end_requests_of_member(change: RosterChange, before: Member | None, member: bytes) -> None:
+    """Delete the requests that a member's new standing ends."""
+    after = change.state.member(member)
+    assert after is not None, "an entry has just said it"
+    own = _of_organization(change.organization).filter(membership__user=ids.to_text(member))
+    if before is None or roster_judging.is_other_member(before, after):
+        own.delete()
+        return
+    named = {share.dataset for share in (*before.shares, *after.shares)}
+    ended = [
+        ids.to_text(dataset)
+        for dataset in named
+        if roster_judging.shares_of(before, dataset) != roster_judging.shares_of(after, dataset)
+    ]
+    own.filter(dataset__in=ended).delete()
+
+
+def end_requests_for_dataset(change: RosterChange, dataset: bytes) -> None:
+    """Delete all requests for a dataset, which is listed again, or no longer."""
+    _of_organization(change.organization).filter(dataset=ids.to_text(dataset)).delete()
+
+
+def drop_old_requests() -> None:
+    """Delete the requests that are too old to stand."""
+    old = timezone.now() - timedelta(seconds=REQUEST_SECONDS)
+    StoredRequest.objects.filter(created__lt=old).delete()
+
+
+def _of_organization(organization: Organization) -> QuerySet[StoredRequest]:
+    return StoredRequest.objects.filter(membership__organization=organization)

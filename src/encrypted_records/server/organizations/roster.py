@@ -2,7 +2,7 @@
 
 The roster is a chain of entries that its members sign. The API stores their bytes for proxies and
 verifies what it can, so that entries cannot be added without a member's key. The tables of
-:mod:`.roster_tables`, which are derived from the entries, change in the same transaction.
+:mod:`.models`, which are derived from the entries, change in the same transaction.
 
 A request locks its organization, so of two requests that continue the same head only one succeeds.
 Schemas whose names or heads it states are locked after that, in the order of their ids, like
@@ -31,24 +31,28 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.db.databases import reading_stored
 from encrypted_records.server.erasure import removing
-from encrypted_records.server.organizations import grants as granting
 from encrypted_records.server.organizations import (
     members,
-    requests,
+    roster_change,
     roster_data,
     roster_members,
-    roster_states,
 )
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.models import Membership, Organization
+from encrypted_records.server.organizations.models import (
+    DatasetKey,
+    Entry,
+    Membership,
+    Organization,
+    StoredGrant,
+)
 from encrypted_records.server.organizations.roster_change import (
+    STATES,
     RosterChange,
+    SizedState,
     moved,
     refusal,
     require,
 )
-from encrypted_records.server.organizations.roster_states import STATES, SizedState
-from encrypted_records.server.organizations.roster_tables import DatasetKey, Entry, StoredGrant
 from encrypted_records.server.records.models import CommitLog
 
 #: In one request. Entries are applied one by one, and nobody else writes to SQLite meanwhile.
@@ -78,7 +82,7 @@ def entries_after(
     concerned = (
         None if among is None else set(map(ids.from_text, among.values_list("pk", flat=True)))
     )
-    for entry in roster_states.stored_entries(organization, number, number + form.ENTRIES_AT_ONCE):
+    for entry in roster_change.stored_entries(organization, number, number + form.ENTRIES_AT_ONCE):
         yield entry if concerned is None else _cut(entry, concerned)
 
 
@@ -106,7 +110,7 @@ def append(
         raise TooLarge(f"a request has at most {MAX_NEW_ENTRIES} entries and {MAX_GRANTS} grants")
     read = [_Read(entry, form.read_entry(entry), form.entry_digest(entry)) for entry in entries]
     _require_chain(organization, [(entry.body, entry.digest) for entry in read])
-    given = granting.verify(organization, grants, [entry.body for entry in read])
+    given = roster_data.verify_grants(organization, grants, [entry.body for entry in read])
     for entry in read:
         if isinstance(entry.body.content, form.Invite):
             limits.throttle("invite")
@@ -118,13 +122,13 @@ def append(
         if read and not new:
             return False
         is_owner = locked.memberships.filter(user=user, role=Membership.Role.OWNER).exists()
-        granting.require_caller(user, given, is_owner=is_owner)
+        roster_data.require_caller(user, given, is_owner=is_owner)
         known = STATES.of(locked)
         schemas = _lock_schemas(locked, new)
         change = RosterChange(user, locked, schemas, known.state, known.state.copy())
         for entry in new:
             _apply(change, entry, is_owner=is_owner)
-        stored = granting.store(change, given)
+        stored = roster_data.store_grants(change, given)
         size = sum(len(entry.entry.body) for entry in new)
         STATES.keep_when_stored(locked, SizedState(change.state, known.size + size))
     members.write_to(change.invited)
@@ -243,7 +247,7 @@ def _project(change: RosterChange, read: _Read) -> None:
     change.state.apply(body, read.digest)
     if isinstance(content, form.MemberStanding):
         roster_members.concern(change, before, content.member)
-        requests.end_for_member(change, before, content.member)
+        members.end_requests_of_member(change, before, content.member)
 
 
 def _list(change: RosterChange, content: form.Listing) -> None:
@@ -253,7 +257,7 @@ def _list(change: RosterChange, content: form.Listing) -> None:
         BadInput: ``invalid_entry``.
     """
     dataset = change.require_dataset(ids.to_text(content.dataset))
-    requests.end_for_dataset(change, content.dataset)
+    members.end_requests_for_dataset(change, content.dataset)
     change.note(Action.DATASET_LISTED if content.listed else Action.DATASET_UNLISTED, dataset.url)
 
 

@@ -1,21 +1,187 @@
-"""One request to change a roster, as far as it was applied, under the lock of its organization."""
+"""What the entries of a roster add up to, and one request that changes it.
+
+An entry is judged by what the entries before it add up to, as its readers judge it
+(:mod:`encrypted_records.rules`). Its signatures were verified before it was stored, and are taken
+as right here. A process keeps the sums that it has made, and goes on from there with the entries
+that others have stored since.
+
+A sum is named by number and digest of its newest entry, and this digest covers all entries before
+it. So the sum of a transaction that was rolled back, of a database that was restored, or of another
+organization is never taken for what is stored.
+
+A change is kept as far as it was applied, under the lock of its organization.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, NotAllowed
+import msgspec
+from django.db import transaction
+
+from encrypted_records.errors import BadInput, Conflict, DatabaseDamaged, ErsError, NotAllowed
 from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, RosterEntry
+from encrypted_records.rules import roster_judging
 from encrypted_records.rules.roster_judging import EntryFault
 from encrypted_records.rules.roster_state import RosterState
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
+from encrypted_records.server.db.databases import reading_stored
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.models import Invitation, Membership, Organization
-from encrypted_records.server.organizations.roster_tables import Seat
+from encrypted_records.server.organizations.models import (
+    Entry,
+    Invitation,
+    Membership,
+    Organization,
+    Seat,
+)
+
+#: Bytes of the sums that are kept, with the bodies of the entries that they add up.
+_MOST_BYTES = 32 << 20
+#: Bytes of a sum, however few entries it has.
+_SUM_BYTES = 8 << 10
+_AT_ONCE = 100
+_ENTRY = "an entry of a roster"
+_openings = msgspec.msgpack.Decoder(list[bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class SizedState:
+    """The state after a number of entries, and its approximate size in bytes. Do not change the
+    state: copy it before applying further entries.
+    """
+
+    state: RosterState = field(default_factory=lambda: RosterState(historic=False))
+    size: int = _SUM_BYTES
+
+    def is_of(self, organization: Organization) -> bool:
+        head = (organization.roster_number, bytes(organization.roster_digest))
+        return (self.state.number, self.state.digest) == head
+
+
+class RosterStates:
+    """The sums that a process keeps, one for each organization, those used last."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        """
+        Args:
+            most_bytes: of all sums; the sum that was used last is kept anyhow.
+        """
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, SizedState] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def prepare(self, organization: Organization) -> None:
+        """Add up beforehand what :meth:`of` needs under the organization's lock.
+
+        Raises:
+            DatabaseDamaged: a stored entry is not of its form.
+        """
+        kept = self._find(organization.pk)
+        # Where more is known than the caller has read, others go on from that.
+        if kept is None or kept.state.number < organization.roster_number:
+            self._keep(organization.pk, self._add_up(organization))
+
+    def of(self, organization: Organization) -> SizedState:
+        """The sum of all entries of an organization, which is locked.
+
+        Raises:
+            DatabaseDamaged: the stored entries do not lead to the stored head, or are not of
+                their form.
+        """
+        found = self._add_up(organization)
+        if not found.is_of(organization):
+            raise DatabaseDamaged("the stored entries of a roster do not lead to its head")
+        self._keep(organization.pk, found)
+        return found
+
+    def keep_when_stored(self, organization: Organization, newest: SizedState) -> None:
+        """Go on from this sum once the transaction is committed in which its entries are stored."""
+        transaction.on_commit(lambda: self._keep(organization.pk, newest))
+
+    def _find(self, organization: str) -> SizedState | None:
+        with self._lock:
+            return self._kept.get(organization)
+
+    def _keep(self, organization: str, newest: SizedState) -> None:
+        with self._lock:
+            self._kept[organization] = newest
+            self._kept.move_to_end(organization)
+            size = sum(kept.size for kept in self._kept.values())
+            while size > self._most_bytes and len(self._kept) > 1:
+                size -= self._kept.popitem(last=False)[1].size
+
+    def _add_up(self, organization: Organization) -> SizedState:
+        """The sum of what is stored up to the organization's head; less where that is not there."""
+        kept = self._find(organization.pk)
+        if kept is not None and kept.is_of(organization):
+            return kept
+        if kept is not None and 0 < kept.state.number < organization.roster_number:
+            further = _go_on(organization, kept)
+            if further is not None:
+                return further
+        return _go_on(organization, SizedState()) or SizedState()
+
+
+def _go_on(organization: Organization, since: SizedState) -> SizedState | None:
+    """The sum with the entries that follow; None where these do not follow it.
+
+    Raises:
+        DatabaseDamaged: a stored entry is not of its form.
+    """
+    state, size = since.state.copy(), since.size
+    own = ids.from_text(organization.pk)
+    for entry in stored_entries(organization, state.number, organization.roster_number):
+        with reading_stored(_ENTRY):
+            body = form.read_entry(entry)
+        if not _follows(state, own, body):
+            return None
+        size += len(entry.body)
+        digest = form.entry_digest(entry)
+        if roster_judging.judge(state, body, roster_judging.RIGHT) is None:
+            state.apply(body, digest)
+        else:
+            state.pass_over(body, digest)
+    return SizedState(state, size)
+
+
+def _follows(state: RosterState, organization: bytes, body: EntryBody) -> bool:
+    stated = (body.organization, body.number, body.previous)
+    return stated == (organization, state.number + 1, state.digest)
+
+
+def stored_entries(organization: Organization, after: int, last: int) -> Iterator[RosterEntry]:
+    """The entries behind number ``after`` up to ``last``, as far as they are there.
+
+    Raises:
+        DatabaseDamaged: the openings beside an entry are not of their form.
+    """
+    # They may be long, so a few are read at a time.
+    for number in range(after, last, _AT_ONCE):
+        rows = Entry.objects.filter(
+            organization=organization,
+            number__gt=number,
+            number__lte=min(number + _AT_ONCE, last),
+        ).order_by("number")
+        some = list(rows.values_list("body", "signature", "openings"))
+        for body, signature, openings in some:
+            with reading_stored(_ENTRY):
+                shown = _openings.decode(openings)
+            yield RosterEntry(bytes(body), bytes(signature), shown)
+        if len(some) < _AT_ONCE:
+            return
+
+
+#: The sums of this process.
+STATES = RosterStates()
+
 
 #: The last second that a date can have here.
 _LAST_SECOND = 253_402_300_799

@@ -1,20 +1,43 @@
-"""Entries about datasets and schemas: their keys' epochs, and where and under which names they are.
+"""Datasets and schemas in a roster: entries that name and place them, and grants of their keys.
 
-The API takes names and slugs of what is placed from here, and from nowhere else.
+The API takes names and slugs of what is placed from entries, and from nowhere else.
+
+A grant is the keys of a dataset, sealed to a member. The API keeps the newest of each and cannot
+open one. It sees who sealed it, for whom, when by the roster, and of which epoch, and refuses what
+its receiver would refuse for that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from encrypted_records.errors import Conflict, Flaw, StaleDefinition
+from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed, StaleDefinition
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, Grant, GrantBody
+from encrypted_records.server import signatures
+from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.roster_change import RosterChange, plain, require
-from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
+from encrypted_records.server.organizations.models import (
+    DatasetKey,
+    Entry,
+    Organization,
+    Place,
+    StoredGrant,
+)
+from encrypted_records.server.organizations.roster_change import (
+    RosterChange,
+    invalid,
+    plain,
+    require,
+)
 from encrypted_records.server.records.models import CommitLog
 
 MAX_API_NAME = 200
@@ -159,3 +182,206 @@ def _rename(named: Dataset | Schema, slug: str, name: str) -> None:
             code="slug_taken",
             hint="choose another slug",
         ) from None
+
+
+_GRANTS_AT_ONCE = 500
+_FIELDS = ["epoch", "number", "body", "signature"]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A grant of a request, and the actor's public keys by which its signature is right."""
+
+    grant: Grant
+    body: GrantBody
+    keys: bytes
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return ids.to_text(self.body.dataset), ids.to_text(self.body.member)
+
+
+def newest_grants(
+    organization: Organization, member: str, among: QuerySet[Dataset] | None = None
+) -> Iterator[Grant]:
+    """A member's grants, one for each dataset.
+
+    Args:
+        among: datasets; all of the organization's if None.
+    """
+    stored = StoredGrant.objects.filter(organization=organization, member=member)
+    if among is not None:
+        stored = stored.filter(dataset__in=list(among.values_list("pk", flat=True)))
+    for number in list(stored.order_by("dataset").values_list("pk", flat=True)):
+        # They may be long, so they are not held together.
+        for body, signature in stored.filter(pk=number).values_list("body", "signature"):
+            yield Grant(bytes(body), bytes(signature))
+
+
+def verify_grants(
+    organization: Organization, grants: Sequence[Grant], entries: Iterable[EntryBody]
+) -> list[Given]:
+    """Check all that needs no lock: forms, and signatures by keys that the actor has, or gets by
+    the entries of the same request. :func:`store` checks under the lock whether these are right.
+
+    Raises:
+        Malformed, Unsupported: a grant is not of its form.
+        BadInput: ``invalid_entry``.
+    """
+    bodies = [form.read_grant(grant) for grant in grants]
+    actors = {body.actor for body in bodies}
+    keys: dict[bytes, list[bytes]] = {actor: [] for actor in actors}
+    standing = organization.standings.filter(member__in=[ids.to_text(actor) for actor in actors])
+    for stored in standing:
+        keys[ids.from_text(stored.member)].append(bytes(stored.keys))
+    for entry in entries:
+        content = entry.content
+        if isinstance(content, form.FoundingEntry) and entry.actor in actors:
+            keys[entry.actor].append(content.keys)
+        if isinstance(content, form.MemberStanding) and content.member in actors and content.keys:
+            keys[content.member].append(content.keys)
+    own = ids.from_text(organization.pk)
+    given = []
+    for grant, body in zip(grants, bodies, strict=True):
+        require(body.organization == own, "a grant is of another organization")
+        signed = form.grant_message(grant.body)
+        by = next(
+            (k for k in keys[body.actor] if signatures.is_by(k, grant.signature, signed)), b""
+        )
+        require(bool(by), "a grant's signature is wrong")
+        given.append(Given(grant, body, by))
+    return given
+
+
+def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> None:
+    """
+    Raises:
+        NotAllowed: ``owners_only``; a caller who is not an owner sent a grant that another
+            member signed.
+    """
+    if not is_owner and any(ids.to_text(entry.body.actor) != user.pk for entry in given):
+        raise NotAllowed("only owners of the organization may do this", code="owners_only")
+
+
+def store_grants(change: RosterChange, given: Sequence[Given]) -> int:
+    """Keep grants, under the lock and after the entries; how many were not there before.
+
+    Raises:
+        BadInput: ``invalid_entry``, ``grants_incomplete``.
+        Conflict: ``roster_moved``; another epoch has begun.
+    """
+    _require_roster(change, given)
+    allowed: dict[tuple[bytes, bytes], bool] = {}
+    holders = cache(change.holders)
+    kept: dict[tuple[str, str], Given] = {}
+    for grant in given:
+        signer = (grant.body.actor, grant.keys)
+        if signer not in allowed:
+            allowed[signer] = _may_seal(change, grant)
+        require(allowed[signer], "a grant was not signed by an owner")
+        dataset, member = grant.place
+        epochs = change.state.epochs.get(grant.body.dataset)
+        if epochs is None:
+            raise invalid("a grant is of a dataset without keys")
+        if grant.body.epoch < len(epochs) or grant.body.number < _since(change, grant.body.dataset):
+            raise _moved("another epoch of the dataset's keys has begun")
+        require(grant.body.epoch == len(epochs), "a grant is of an epoch that has not begun")
+        require(member in holders(dataset), "a grant is for a person without access")
+        before = kept.get(grant.place)
+        if before is None or before.body.number <= grant.body.number:
+            kept[grant.place] = grant
+    _require_complete(change, kept, holders)
+    return _write_grants(change, kept)
+
+
+def _may_seal(change: RosterChange, given: Given) -> bool:
+    """Whether the actor is, or was until this request, an owner under these keys."""
+    standings = (state.member(given.body.actor) for state in (change.before, change.state))
+    return any(actor is not None and actor.owns and actor.keys == given.keys for actor in standings)
+
+
+def _since(change: RosterChange, dataset: bytes) -> int:
+    """The entry that began a dataset's present epoch, or by which older ones were forgotten."""
+    forgotten = change.state.forgotten.get(dataset, ())
+    begun = change.state.epochs[dataset][-1].number
+    return max(begun, forgotten[-1].number) if forgotten else begun
+
+
+def _require_roster(change: RosterChange, given: Sequence[Given]) -> None:
+    """Check that the roster that each states is a beginning of the organization's."""
+    stated = {(entry.body.number, entry.body.digest) for entry in given}
+    numbers = sorted({number for number, _ in stated})
+    there: set[tuple[int, bytes]] = set()
+    for at in range(0, len(numbers), _GRANTS_AT_ONCE):
+        some = Entry.objects.filter(
+            organization=change.organization, number__in=numbers[at : at + _GRANTS_AT_ONCE]
+        )
+        there |= {
+            (number, bytes(digest)) for number, digest in some.values_list("number", "digest")
+        }
+    if not stated <= there:
+        raise _moved("a grant states a roster that is not a beginning of this one")
+
+
+def _require_complete(
+    change: RosterChange, kept: dict[tuple[str, str], Given], holders: Callable[[str], set[str]]
+) -> None:
+    """Check that everybody who needs a grant after this request gets one by it."""
+    needed = {
+        (dataset, member) for dataset, member in change.concerned if member in holders(dataset)
+    } | {(dataset, member) for dataset in change.begun for member in holders(dataset)}
+    missing = sorted(needed - kept.keys())
+    if missing:
+        raise BadInput(
+            "the request gives keys or rights without a grant for every affected member",
+            code="grants_incomplete",
+            hint="create a grant of each named dataset for each named member",
+            flaws=tuple(
+                Flaw(
+                    "grants_incomplete",
+                    f"{ids.reference('datasets', dataset)} for {ids.reference('users', member)}",
+                )
+                for dataset, member in missing
+            ),
+        )
+
+
+def _write_grants(change: RosterChange, kept: dict[tuple[str, str], Given]) -> int:
+    stored = {
+        (dataset, member): (number, bytes(signature))
+        for dataset, member, number, signature in StoredGrant.objects.filter(
+            Q(organization=change.organization),
+            dataset__in={dataset for dataset, _ in kept},
+        ).values_list("dataset", "member", "number", "signature")
+    }
+    fresh = [
+        grant
+        for place, grant in kept.items()
+        if place not in stored
+        or (stored[place][0] <= grant.body.number and stored[place][1] != grant.grant.signature)
+    ]
+    StoredGrant.objects.bulk_create(
+        (
+            StoredGrant(
+                organization=change.organization,
+                dataset=grant.place[0],
+                member=grant.place[1],
+                epoch=grant.body.epoch,
+                number=grant.body.number,
+                body=grant.grant.body,
+                signature=grant.grant.signature,
+            )
+            for grant in fresh
+        ),
+        batch_size=_GRANTS_AT_ONCE,
+        update_conflicts=True,
+        unique_fields=["dataset", "member"],
+        update_fields=_FIELDS,
+    )
+    return len(fresh)
+
+
+def _moved(detail: str) -> Conflict:
+    return Conflict(
+        detail, code="roster_moved", hint="read the roster to its end, and create the grants again"
+    )

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -30,22 +30,28 @@ from encrypted_records.server.accounts.api_tokens import (
 from encrypted_records.server.accounts.authentication import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.http.bodies import FRAMES, FRAMES_BODY, FramesParser, body_of, stream
-from encrypted_records.server.http.parameters import number_of
+from encrypted_records.server.http.parameters import KnownMembers, TextField, number_of
 from encrypted_records.server.organizations import (
-    answers,
     audit,
-    grants,
     members,
-    requests,
     roster,
+    roster_data,
+    roster_members,
 )
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.models import Organization
-from encrypted_records.server.organizations.roster_tables import DatasetKey, Service
-from encrypted_records.server.organizations.serializers import ServiceSerializer
+from encrypted_records.server.organizations.models import DatasetKey, Organization, Service
 
 _SINCE = OpenApiParameter("since", int)
 _MEMBER = OpenApiParameter("member", str)
+
+
+class ServiceSerializer(KnownMembers, serializers.Serializer[Service]):
+    id = serializers.RegexField(rf"^{ids.PATTERN}\Z", source="pk")
+    name = TextField(max_length=150, source="user.first_name")
+    token_digest = serializers.RegexField(r"^[0-9a-f]{64}\Z", write_only=True)
+    expires = serializers.DateTimeField(allow_null=True, default=None)
+    created = serializers.DateTimeField(read_only=True)
+    last_used = serializers.DateTimeField(read_only=True, allow_null=True)
 
 
 def _user(request: Request) -> User:
@@ -119,7 +125,7 @@ class Grants(APIView):
         else:
             organization = permissions.find_owned(user, organization_id)
             member = ids.to_text(ids.from_path(member))
-        return stream(grants.newest(organization, member, among))
+        return stream(roster_data.newest_grants(organization, member, among))
 
 
 class AnswersView(APIView):
@@ -129,7 +135,7 @@ class AnswersView(APIView):
     def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
         """Those that wait to be admitted, for owners."""
         organization = permissions.find_owned(_user(request), organization_id)
-        return stream(answers.waiting(organization))
+        return stream(roster_members.waiting_answers(organization))
 
 
 class OwnAnswer(APIView):
@@ -140,13 +146,13 @@ class OwnAnswer(APIView):
     @extend_schema(responses=FRAMES)
     def get(self, request: Request, invitation_id: str) -> StreamingHttpResponse:
         """What the caller has answered."""
-        return stream([answers.own(_user(request), invitation_id)])
+        return stream([roster_members.own_answer(_user(request), invitation_id)])
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def put(self, request: Request, invitation_id: str) -> HttpResponse:
         """Answer it, in place of what was answered before."""
         answer = wire.decode_one(body_of(request), form.Answer)
-        new = answers.give(_user(request), invitation_id, answer)
+        new = roster_members.give_answer(_user(request), invitation_id, answer)
         return HttpResponse(status=201 if new else 200)
 
 
@@ -161,7 +167,7 @@ class RequestsView(APIView):
         user = _user(request)
         organization = permissions.find(permissions.organizations(user), organization_id)
         is_owner = permissions.owns(user, organization.pk)
-        return stream(requests.of(organization, user, is_owner=is_owner))
+        return stream(members.requests_of(organization, user, is_owner=is_owner))
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def put(self, request: Request, organization_id: str) -> HttpResponse:
@@ -169,7 +175,7 @@ class RequestsView(APIView):
         user = _user(request)
         organization = permissions.find(permissions.organizations(user), organization_id)
         asked = wire.decode_one(body_of(request), form.AccessRequest)
-        new = requests.ask(user, organization, asked)
+        new = members.ask_access(user, organization, asked)
         return HttpResponse(status=201 if new else 200)
 
 
@@ -183,7 +189,7 @@ class RequestDetail(APIView):
         organization = permissions.find(permissions.organizations(user), organization_id)
         if user_id != user.pk:
             permissions.require_owner(user, organization)
-        requests.end(user, organization, dataset_id, user_id)
+        members.end_request(user, organization, dataset_id, user_id)
         return Response(status=204)
 
 

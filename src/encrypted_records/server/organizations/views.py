@@ -27,8 +27,8 @@ from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
-from encrypted_records.server.http.parameters import invalid_parameter
-from encrypted_records.server.organizations import answers, audit, members
+from encrypted_records.server.http.parameters import KnownMembers, TextField, invalid_parameter
+from encrypted_records.server.organizations import audit, members, roster_members
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
     AuditEntry,
@@ -37,12 +37,81 @@ from encrypted_records.server.organizations.models import (
     Organization,
     create_organization,
 )
-from encrypted_records.server.organizations.serializers import (
-    AuditEntrySerializer,
-    InvitationSerializer,
-    MemberSerializer,
-    OrganizationSerializer,
-)
+
+
+class OrganizationSerializer(KnownMembers, serializers.ModelSerializer[Organization]):
+    id = serializers.CharField(read_only=True)
+    name = TextField(max_length=200)
+
+    class Meta:
+        model = Organization
+        fields = ["id", "url", "name", "slug", "created", "modified"]
+        read_only_fields = ["id", "url", "slug", "created", "modified"]
+
+
+class _Belonging(KnownMembers, serializers.ModelSerializer[Any]):
+    organization = serializers.SerializerMethodField()
+
+    def get_organization(self, row: Any) -> str:
+        return ids.reference("organizations", row.organization_id)
+
+
+class MemberSerializer(_Belonging):
+    url = serializers.SerializerMethodField()
+    user = serializers.CharField(source="user.url", read_only=True)
+    email = serializers.EmailField(source="user.email", read_only=True)
+    first_name = serializers.CharField(source="user.first_name", read_only=True)
+    last_name = serializers.CharField(source="user.last_name", read_only=True)
+    role = serializers.ChoiceField(Membership.Role.choices)
+
+    class Meta:
+        model = Membership
+        fields = [
+            *("url", "organization", "user", "email", "first_name", "last_name"),
+            *("role", "created"),
+        ]
+        read_only_fields = ["created"]
+
+    def get_url(self, membership: Membership) -> str:
+        organization = ids.reference("organizations", membership.organization_id)
+        return f"{organization}members/{membership.user_id}/"
+
+
+class InvitationSerializer(_Belonging):
+    id = serializers.CharField(read_only=True)
+    organization_name = serializers.CharField(source="organization.name", read_only=True)
+    email = serializers.EmailField(max_length=254)
+    role = serializers.ChoiceField(Membership.Role.choices, default=Membership.Role.MEMBER)
+    invited_by = serializers.EmailField(source="invited_by.email", read_only=True)
+
+    class Meta:
+        model = Invitation
+        fields = [
+            *("id", "organization", "organization_name", "email", "role", "invited_by"),
+            *("created", "expires"),
+        ]
+        read_only_fields = ["created", "expires"]
+        validators: list[Any] = []
+
+
+class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
+    id = serializers.CharField(read_only=True)
+    user = serializers.CharField(source="user.url", allow_null=True, default=None)
+    email = serializers.EmailField(source="user.email", allow_null=True, default=None)
+
+    class Meta:
+        model = AuditEntry
+        fields = ["id", "created", "user", "email", "action", "subject", "source", "request_id"]
+
+    def to_representation(self, instance: AuditEntry) -> dict[str, Any]:
+        shown: dict[str, Any] = super().to_representation(instance)
+        if instance.user is not None and instance.user.deleted is not None:
+            shown["email"] = None
+        asking = self.context["request"].user
+        # From where somebody was removed, they are not told.
+        if instance.action == "member.removed" and instance.subject == asking.url:
+            shown |= {"source": "", "request_id": ""}
+        return shown
 
 
 @BY_ID
@@ -195,7 +264,9 @@ class OwnInvitation(APIView):
     def delete(self, request: Request, invitation_id: str) -> Response:
         """Decline it."""
         user = _user(request)
-        answers.decline(permissions.find(permissions.invitations(user), invitation_id))
+        roster_members.decline_invitation(
+            permissions.find(permissions.invitations(user), invitation_id)
+        )
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
