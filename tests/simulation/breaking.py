@@ -221,7 +221,7 @@ PLANTED = (
     ),
     Planted(
         "records_go_a_day_early",
-        "model.retention",
+        "model.definition",
         ("date() - timedelta(days=self.days)", "date() - timedelta(days=self.days - 1)"),
         "retention",
     ),
@@ -311,7 +311,7 @@ PLANTED = (
     ),
     Planted(
         "a_token_that_reads_stores",
-        "proxy.api.token_uses",
+        "proxy.api.endpoint",
         ("if token is not None and not token.writes:", "if False:"),
         "tokens",
         behind="the API refuses it what it may not (token_limited)",

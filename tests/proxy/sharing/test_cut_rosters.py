@@ -6,7 +6,6 @@ of that, it changes no check: nobody comes in, goes out, or gets a right by a na
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.model.signatures import Withheld
-from encrypted_records.proxy.api.integrity import _as_json as as_json
+from encrypted_records.proxy.api.integrity import _shown_standing as shown_standing
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.naming import WantedNames
 from encrypted_records.proxy.sharing.reading import View
@@ -177,9 +176,9 @@ def test_entries_that_a_token_alone_has_read_are_listed_without_names_when_they_
     grace = team.join()
     roster, entries = team.view(team.ada).roster, entries_of(team)
     lost = [form.read_entry(form.cut_entry(entry, set())) for entry in entries]
-    told = as_json(RosterComparison(roster, "older", belief.remember(roster), 0, lost))["lost"]
-    assert "\\u0000" not in json.dumps(told)
-    said = {(one["what"], one["who"]) for one in told}
+    told = shown_standing(RosterComparison(roster, "older", belief.remember(roster), 0, lost)).lost
+    assert b"\\u0000" not in msgspec.json.encode(told)
+    said = {(entry.what, entry.who) for entry in told}
     assert {("invited", None), ("stood", ids.to_text(grace.id))} <= said
     assert ("dataset", ids.to_text(team.dataset)) in said
 
