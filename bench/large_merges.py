@@ -40,8 +40,8 @@ from encrypted_records.model.digests import page_digest
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import PAGE_BYTES
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.page_spool import SpooledContents
 from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.workers.segments import SpooledContents
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
 
 DEFINITION = parse_definition(json.dumps(volume.DEFINITION))

@@ -30,7 +30,7 @@ from encrypted_records.ingest.parse_csv import CsvParser, read_header
 from encrypted_records.ingest.reading.parser import head_of, parser_by
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.proxy.workers.messages import DetectTask
-from encrypted_records.proxy.workers.samples import reading_of
+from encrypted_records.proxy.workers.uploads import reading_of
 
 PIECE_BYTES = 1 << 20
 _WORDS = ("Grün", "Öl", "Maß", "Weiß", "Blau", "Übung", "Straße", "Käse")

@@ -33,7 +33,7 @@ from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.definition import words_column
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.workers.page_spool import SpooledContents
+from encrypted_records.proxy.workers.segments import SpooledContents
 
 FIELDS = {"note": {"type": "string", "x-index": ["words"]}}
 DEFINITION = parse_definition(json.dumps({"type": "object", "properties": FIELDS}))

@@ -16,7 +16,7 @@ from bench.watching.census import Census, Kind, Question
 from bench.watching.knowledge import Flags, Habits, Seen, Shape
 from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model.records import MAX_MINI_RECORDS
-from encrypted_records.proxy.search import row_cover as stretches
+from encrypted_records.proxy.search import cover as stretches
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from bench.watching.knowledge import Flags, Seen
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.model import wire
 from encrypted_records.model.records import ManifestDelta, PageRef, RowRef
-from encrypted_records.proxy.search.row_cover import SIZES
+from encrypted_records.proxy.search.cover import SIZES
 from encrypted_records.sql.engine import Engine
 from tests.support import jobs
 from tests.support.front import Asked, Front, running_front

@@ -33,7 +33,7 @@ from encrypted_records.errors import (
     UploadedBefore,
 )
 from encrypted_records.proxy.workers.messages import DetectTask
-from encrypted_records.proxy.workers.samples import reading_of as detected
+from encrypted_records.proxy.workers.uploads import reading_of as detected
 from tests.support.mutated_files import EXPECTED, FILES
 from tests.support.postgres import running_postgresql
 from tests.support.service import Account, Service, running_service

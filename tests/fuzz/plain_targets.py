@@ -35,11 +35,10 @@ from encrypted_records.model.queries import MAX_COMPARISONS, parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
 from encrypted_records.model.roster import AccessRequest, Grant, RosterEntry
 from encrypted_records.model.wire import Checkpoint
+from encrypted_records.proxy.uploads import tus
+from encrypted_records.proxy.uploads import tus as tus_headers
 from encrypted_records.proxy.uploads.store import format_of
-from encrypted_records.proxy.uploads.tus import headers as tus_headers
-from encrypted_records.proxy.uploads.tus import protocol
-from encrypted_records.proxy.uploads.tus.headers import Kind
-from encrypted_records.proxy.uploads.tus.protocol import Append, Create, UploadStatus
+from encrypted_records.proxy.uploads.tus import Append, Create, Kind, UploadStatus
 from tests.fuzz import known
 from tests.fuzz.known import COMMIT, DEFINITION, GROUP, KEY, KEYS, SEGMENT, UPLOAD
 from tests.fuzz.mutations import json_text, msgpack, raw
@@ -186,9 +185,9 @@ def a_request_of_tus(data: bytes) -> None:
     headers |= {"tus-resumable": "1.0.0"}
     upload = UploadStatus(Kind.WHOLE, 5, 10)
     for on_upload in (False, True):
-        asked = protocol.read(protocol.method_of(first, headers), headers, on_upload=on_upload)
+        asked = tus.read(tus.method_of(first, headers), headers, on_upload=on_upload)
         if isinstance(asked, Append):
-            length = protocol.admit(asked, upload)
+            length = tus.admit(asked, upload)
             assert asked.offset == 5
             assert length == 10
             assert (asked.body.size or 0) <= 5
@@ -198,15 +197,15 @@ def a_request_of_tus(data: bytes) -> None:
             assert len(asked.parts) <= tus_headers.MAX_PARTS
             assert length is None or asked.body is None or (asked.body.size or 0) <= length
             format_of(asked.metadata)
-            assert "\n" not in "".join(protocol.show(asked.status).values())
+            assert "\n" not in "".join(tus.show(asked.status).values())
 
 
 def metadata_of_an_upload(data: bytes) -> None:
     """What is accepted is said again in one way, and means the same then."""
-    found = tus_headers.metadata(data.decode("latin-1"))
+    found = tus_headers.read_metadata(data.decode("latin-1"))
     again = ",".join(f"{key} {b64encode(value).decode()}" for key, value in found.items())
     with suppress(TooLarge):  # padding that was not sent
-        assert tus_headers.metadata(again) == found
+        assert tus_headers.read_metadata(again) == found
     format_of(found)
 
 

@@ -22,7 +22,7 @@ from encrypted_records.index.segments.sorted_runs import RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
 from encrypted_records.model.definition import columns_of
 from encrypted_records.model.records import Group, GroupSalt, PackedRowBatch
-from encrypted_records.proxy.workers.page_spool import SpooledContents
+from encrypted_records.proxy.workers.segments import SpooledContents
 from tests.index.strategies import Case, cases
 from tests.index.test_answers_equal_the_oracle import may_be_unsure, truth, world_of
 from tests.index.test_stream_merge import FORMS, NOTES

@@ -21,7 +21,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
-from encrypted_records.proxy.schemas.key_source import SharedKeys
+from encrypted_records.proxy.schemas.state import SharedKeys
 from tests.index.rosters import ORGANIZATION, Person, Team, reader, uid, writer
 
 DEFINITION = parse_definition(

@@ -20,7 +20,7 @@ from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.mirror.store import HEAD, MAX_BYTES
 from encrypted_records.mirror.verifying import MirrorProof, MirrorVerifier
 from encrypted_records.model import ids
-from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.schemas.store import Heads
 from encrypted_records.proxy.settings import MirrorPlace
 from encrypted_records.proxy.stores import Memory
 from tests.mirror.copies import Place, basic

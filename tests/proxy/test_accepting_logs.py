@@ -23,7 +23,7 @@ from encrypted_records.index.log.order import EMPTY_DIGEST, LogHead
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import ManifestDelta
-from encrypted_records.proxy.schemas.heads import AcceptedHead, Heads
+from encrypted_records.proxy.schemas.store import AcceptedHead, Heads
 from tests.proxy.lies import each, on
 from tests.support.front import Front, running_front
 from tests.support.older import make_older

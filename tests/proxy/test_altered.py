@@ -28,7 +28,7 @@ from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.digests import DIGEST, page_digest
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import PageDigests, Segment
-from encrypted_records.proxy.write.lanes import Lanes
+from encrypted_records.proxy.write.merge_scheduler import Lanes
 from tests.e2e.database import Database, Row, database_of
 from tests.support.paged_segments import roles_of
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings

@@ -23,7 +23,7 @@ from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
 from encrypted_records.proxy.process.background import ROW_CHECKS
-from encrypted_records.proxy.search import row_cover, row_fetcher
+from encrypted_records.proxy.search import cover, row_fetcher
 from tests.proxy.lies import each, flipped, instead, of, on
 from tests.support.front import Asked, Front, Lie, Reply, running_front
 from tests.support.held_back import is_for_pages, is_for_rows
@@ -161,7 +161,7 @@ def test_a_question_whose_rows_did_not_come_asks_for_the_same_ones(
     asked = watched.rows()
     assert len(asked) > TIMES
     assert set(asked) == {asked[0]}
-    assert len(asked[0]) == 8 * row_cover.SIZES[0]
+    assert len(asked[0]) == 8 * cover.SIZES[0]
     # And it is forgotten then: what they are needed for next has other ones beside it.
     assert not watched.proxy.services.rows._unanswered._requests
 
@@ -216,8 +216,8 @@ def test_a_question_that_shares_nothing_with_it_has_a_draw_of_its_own(watched: W
         assert watched.ask(WANTED).status >= 400
         (first,) = {*watched.rows()}
         snapshot = watched.snapshot()
-        runs = {snapshot.number(ref) // row_cover.SIZES[0] for ref in first}
-        others = [run * row_cover.SIZES[0] for run in range(5, 36) if run not in runs]
+        runs = {snapshot.number(ref) // cover.SIZES[0] for ref in first}
+        others = [run * cover.SIZES[0] for run in range(5, 36) if run not in runs]
         assert watched.ask(others[::5][:5]).status >= 400
         (second,) = {*watched.rows()}
     assert not first <= second
@@ -233,9 +233,9 @@ def test_who_needs_what_was_asked_for_beside_another_asks_for_all_of_that(
         assert watched.ask(WANTED).status >= 400
         (first,) = {*watched.rows()}
         snapshot = watched.snapshot()
-        needed = {(n + 1) // row_cover.SIZES[0] for n in WANTED}
+        needed = {(n + 1) // cover.SIZES[0] for n in WANTED}
         beside = {snapshot.number(ref) for ref in first}
-        (one, *_) = [n for n in beside if n // row_cover.SIZES[0] not in needed]
+        (one, *_) = [n for n in beside if n // cover.SIZES[0] not in needed]
         assert watched.ask([one - 1]).status >= 400
         (second,) = {*watched.rows()}
     assert second == first
@@ -258,9 +258,9 @@ def test_while_the_log_moves_on_a_question_asks_for_what_it_asked_for_and_more(
     assert watched.find(WANTED) == sorted([*WANTED, WANTED[0]])
     first, second = watched.rows()
     assert first < second
-    assert len(first) == 8 * row_cover.SIZES[0]
+    assert len(first) == 8 * cover.SIZES[0]
     # The newest stretch is not full.
-    assert 15 * row_cover.SIZES[0] < len(second) <= 16 * row_cover.SIZES[0]
+    assert 15 * cover.SIZES[0] < len(second) <= 16 * cover.SIZES[0]
 
 
 @mini
@@ -301,7 +301,7 @@ def test_of_an_answer_in_which_a_row_was_altered_the_same_rows_are_asked_for_aga
     watched: Watched,
 ) -> None:
     """Of what came before it nothing is asked for again, and be it stored beside it."""
-    near = [n + 2 * row_cover.SIZES[0] for n in WANTED]
+    near = [n + 2 * cover.SIZES[0] for n in WANTED]
     assert watched.find(near) == near
     watched.settle()
     (before,) = watched.rows()

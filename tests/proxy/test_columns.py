@@ -17,7 +17,7 @@ from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.search import columns
 from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.holding import VersionHold
+from encrypted_records.proxy.search.upstream import VersionHold
 from encrypted_records.proxy.settings import Overrides
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings

@@ -20,7 +20,7 @@ from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import ids
 from encrypted_records.proxy.app import create_app
 from encrypted_records.proxy.disk import Database
-from encrypted_records.proxy.schemas.heads import Heads
+from encrypted_records.proxy.schemas.store import Heads
 from encrypted_records.proxy.settings import ProxySettings
 from tests.support.service import clean_environment, free_ports
 from tests.support.sqlite_files import have_read_again

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.proxy.search import dataset_search
+from encrypted_records.proxy.search import search
 from tests.proxy.lies import cut
 from tests.support.front import running_front
 from tests.support.page_visits import logged_in
@@ -159,7 +159,7 @@ def test_what_cannot_be_proven_right_is_that_schemas_error(
         assert people["error"]["code"] in ("altered", "does_not_open", "log_broken", "api_failed")
         assert orders["count"] == 1
         # Two schemas a request: the client asks on.
-        monkeypatch.setattr(dataset_search, "MOST_SCHEMAS", 2)
+        monkeypatch.setattr(search, "MOST_SCHEMAS", 2)
         first = dataset.search(where=ADA).json()
         assert [result["slug"] for result in first["results"]] == ["people", "orders"]
         assert first["next_cursor"] == dataset.schemas["orders"].split("/")[-2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.search.caches import DiskCache
 
 
 def test_sealed_pages_of_different_sizes_keep_to_their_budget(tmp_path: Path) -> None:

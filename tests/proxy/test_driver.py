@@ -21,9 +21,8 @@ from encrypted_records.index.query.sizes import STANDARD, WORK
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.proxy.search.driver import drive
-from encrypted_records.proxy.search.stats import QueryStats
-from encrypted_records.proxy.search.upstream import PASSING, Upstream
+from encrypted_records.proxy.search.context import drive
+from encrypted_records.proxy.search.upstream import PASSING, QueryStats, Upstream
 from tests.index.world import World
 
 TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'

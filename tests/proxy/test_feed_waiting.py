@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records import runtime
 from encrypted_records.errors import ApiUnreachable, NotFound
-from encrypted_records.proxy.feed.waiting import WatchedSchema
+from encrypted_records.proxy.feed import WatchedSchema
 
 
 class Clock:

@@ -22,7 +22,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search import export as exporting
 from encrypted_records.proxy.search import row_fetcher
-from encrypted_records.proxy.search.row_cover import MOST_HIDDEN, RANKED_SIZES, SIZES
+from encrypted_records.proxy.search.cover import MOST_HIDDEN, RANKED_SIZES, SIZES
 from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW
 from tests.proxy.test_watching import Watched, order_of
 from tests.support import jobs

@@ -24,7 +24,7 @@ print(open("/proc/self/status").read())
 _PARENT = """
 import os, subprocess, sys
 from pathlib import Path
-from encrypted_records.proxy.keyrings.secrets import secrets_from
+from encrypted_records.proxy.keyrings.files import secrets_from
 secrets_from(os.environ, Path(sys.argv[1]))
 child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)

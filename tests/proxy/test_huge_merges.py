@@ -14,8 +14,13 @@ from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import ids
 from encrypted_records.proxy.write import merge_scheduler
-from encrypted_records.proxy.write.lanes import LEAST_REST, Lane, Lanes
-from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import (
+    LEAST_REST,
+    Lane,
+    Lanes,
+    MergeOutcome,
+    MergeScheduler,
+)
 from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon
 from tests.support.background import Queued
 from tests.support.pools import closing_pool

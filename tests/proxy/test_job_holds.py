@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.search import holding
-from encrypted_records.proxy.search.holding import VersionHold
+from encrypted_records.proxy.search import upstream
+from encrypted_records.proxy.search.upstream import VersionHold
 from tests.support import jobs
 from tests.support.erasures import seen_through
 from tests.support.front import Asked, Reply, running_front
@@ -73,7 +73,7 @@ def test_a_hold_is_renewed_behind_a_renewal_that_failed(
         async with hold.renewed():
             await asyncio.wait_for(renewed.wait(), 60)
 
-    monkeypatch.setattr(holding, "RENEW_SECONDS", 0)
+    monkeypatch.setattr(upstream, "RENEW_SECONDS", 0)
     monkeypatch.setattr(VersionHold, "begin", begin)
     monkeypatch.setattr(VersionHold, "end", end)
     asyncio.run(read())

@@ -25,8 +25,7 @@ from encrypted_records.errors import (
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.app import create_app
-from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
-from encrypted_records.proxy.jobs.secrets import JobSecrets
+from encrypted_records.proxy.jobs.job import JobOptions, JobSecrets, StoredJob
 from encrypted_records.proxy.jobs.store import CheckedSchema, JobStore
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import ProxySettings

@@ -26,8 +26,7 @@ from encrypted_records.crypto.recovery import MachineKey, unwrap
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import ids
-from encrypted_records.proxy.schemas.heads import Heads
-from encrypted_records.proxy.schemas.ledger_store import KeepingPolicy, LedgerStore
+from encrypted_records.proxy.schemas.store import Heads, KeepingPolicy, LedgerStore
 from encrypted_records.proxy.settings import Overrides
 from tests.index.world import World
 from tests.proxy.lies import LIES
@@ -159,7 +158,7 @@ import sys
 from pathlib import Path
 from encrypted_records.proxy import app
 from encrypted_records.proxy.settings import Overrides
-from encrypted_records.proxy.schemas.ledger_store import KeepingPolicy
+from encrypted_records.proxy.schemas.store import KeepingPolicy
 from encrypted_records.proxy.settings import ProxySettings
 folder, port, base_url = sys.argv[1:]
 settings = ProxySettings(Path(folder), "127.0.0.1", int(port), base_url, access="api")

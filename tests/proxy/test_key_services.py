@@ -32,10 +32,9 @@ from moto.server import ThreadedMotoServer
 from encrypted_records.crypto.recovery import ServiceWrappingKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.keyrings.key_services import service as services
-from encrypted_records.proxy.keyrings.key_services.azure import AzureKeyVault
-from encrypted_records.proxy.keyrings.key_services.pkcs11 import Pkcs11
-from encrypted_records.proxy.keyrings.secrets import secrets_from
+from encrypted_records.proxy.keyrings import key_services as services
+from encrypted_records.proxy.keyrings.files import secrets_from
+from encrypted_records.proxy.keyrings.key_services import AzureKeyVault, Pkcs11
 from tests.support.keyrings import holder, keyrings_in
 from tests.support.recorded import recorded_server
 from tests.support.softhsm import PIN, new_token
@@ -372,11 +371,9 @@ def test_a_ciphertext_for_another_purpose_is_refused(
     case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fingerprint(folder, case.environment)
-    for module in ("aws", "google", "azure", "pkcs11"):
-        place = f"encrypted_records.proxy.keyrings.key_services.{module}"
-        names = {"aws": "CONTEXT", "azure": "_CONTEXT_DIGEST"}
-        other: Any = {"aws": {"purpose": "another"}, "azure": bytes(32)}.get(module, b"another")
-        monkeypatch.setattr(f"{place}.{names.get(module, 'CONTEXT_BYTES')}", other)
+    monkeypatch.setattr(services, "CONTEXT", {"purpose": "another"})
+    monkeypatch.setattr(services, "CONTEXT_BYTES", b"another")
+    monkeypatch.setattr(services, "_AZURE_CONTEXT_DIGEST", bytes(32))
     with pytest.raises(Startup):
         fingerprint(folder, case.environment)
 
@@ -412,7 +409,7 @@ def test_a_service_that_never_answers_is_waited_for_no_longer_than_the_limit(
         return b""
 
     monkeypatch.setattr(Pkcs11, "decrypt", hang)
-    monkeypatch.setattr(services, "SECONDS", 0.05)
+    monkeypatch.setattr(services, "_SECONDS", 0.05)
     with pytest.raises(Startup, match="no answer within"):
         services.service_key(replace(never), folder, may_make=True)
     ended.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encrypted_records.proxy.search.memory_cache import MemoryCache, RowBlock
+from encrypted_records.proxy.search.caches import MemoryCache, RowBlock
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 BLOCK = RowBlock({}, frozenset(), True)

@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.dictionary import build_column_dictionary
 from encrypted_records.model.records import RowRef
-from encrypted_records.proxy.search.memory_cache import MemoryCache, RowBlock
-from encrypted_records.proxy.search.memory_pool import ENTRY_BYTES, LruCache, MemoryPool
+from encrypted_records.proxy.search.caches import (
+    ENTRY_BYTES,
+    LruCache,
+    MemoryCache,
+    MemoryPool,
+    RowBlock,
+)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,14 @@ from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks
-from encrypted_records.proxy.write.merge_scheduler import MergeCommits, MergeOutcome, MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import (
+    MOST_REST,
+    Lanes,
+    MergeCommits,
+    MergeOutcome,
+    MergeScheduler,
+    Tasks,
+)
 from tests.support import eventually
 from tests.support.background import Queued
 from tests.support.pools import closing_pool

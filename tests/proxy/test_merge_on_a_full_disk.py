@@ -12,9 +12,8 @@ import pytest
 
 from encrypted_records.errors import OutOfSpace
 from encrypted_records.index.segments.merge_policy import Tier
-from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
-from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import Lanes, MergeOutcome, MergeScheduler
 from tests.support.background import Queued
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service

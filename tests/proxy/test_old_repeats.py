@@ -9,8 +9,7 @@ from encrypted_records.index.log.past import Resealed
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.state import SchemaState, ShownSchema
-from encrypted_records.proxy.write.idempotency import NEWEST, IdempotencyKey
-from encrypted_records.proxy.write.ingest import IngestRequest
+from encrypted_records.proxy.write.ingest import NEWEST, IdempotencyKey, IngestRequest
 from tests.index.world import World
 
 TEXT = '{"type": "object", "properties": {"t": {"type": "string"}}}'

@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records.model import wire
 from encrypted_records.model.records import PageRef, RowRef
-from encrypted_records.proxy.search.row_cover import SIZES
+from encrypted_records.proxy.search.cover import SIZES
 from tests.support import jobs
 from tests.support.front import Front, running_front
 from tests.support.proxies import running_proxy

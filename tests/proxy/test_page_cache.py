@@ -16,9 +16,7 @@ import pytest
 
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.model.records import PAGE_BYTES
-from encrypted_records.proxy.search.disk_cache import DiskCache
-from encrypted_records.proxy.search.memory_cache import MemoryCache
-from encrypted_records.proxy.search.memory_pool import ENTRY_BYTES, MemoryPool
+from encrypted_records.proxy.search.caches import ENTRY_BYTES, DiskCache, MemoryCache, MemoryPool
 from tests.support.sqlite_files import change
 
 ONE, OTHER = b"uid of a segment", b"uid of the other"

@@ -11,9 +11,8 @@ import pytest
 
 from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model.records import PageRef
-from encrypted_records.proxy.search.disk_cache import DiskCache
-from encrypted_records.proxy.search.page_cover import PageCover
-from encrypted_records.proxy.search.row_cover import Draw
+from encrypted_records.proxy.search.caches import DiskCache
+from encrypted_records.proxy.search.cover import Draw, PageCover
 
 ONE, OTHER = b"one" * 5 + b".", b"other" * 3 + b"."
 #: Two segments: one of many pages, one of few.

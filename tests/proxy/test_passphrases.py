@@ -22,9 +22,8 @@ from encrypted_records.crypto.recovery import (
 from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Throttled
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy import disk as durable
-from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.opened import UNLOCKED_SECONDS
-from encrypted_records.proxy.keyrings.policy import LONGEST_SECONDS, Attempts
+from encrypted_records.proxy.keyrings.holder import LONGEST_SECONDS, Attempts, Holder
+from encrypted_records.proxy.keyrings.store import UNLOCKED_SECONDS
 from tests.support.keyrings import holder, keyrings_in
 
 USER = new_id()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from encrypted_records.model.records import RowRef
-from encrypted_records.proxy.search.memory_cache import RowBlock
+from encrypted_records.proxy.search.caches import RowBlock
 
 #: Runs a proxy whose server tells how many objects are searched for cycles, and ends.
 _TELLING = """

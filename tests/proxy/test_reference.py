@@ -16,8 +16,8 @@ from encrypted_records.model.ids import PATTERN, SLUG
 from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import PathRoute, operations_of
 from encrypted_records.proxy.api.openapi import nameless
-from encrypted_records.proxy.uploads.tus import headers as header
-from encrypted_records.proxy.uploads.tus import protocol
+from encrypted_records.proxy.uploads import tus
+from encrypted_records.proxy.uploads import tus as header
 from tests.support.generated import statuses_of
 from tests.support.page_visits import logged_in
 from tests.support.service import Account, Service, call
@@ -125,7 +125,7 @@ def test_what_the_proxy_refuses_by_its_form_is_refused_by_the_document(
 def test_uploads_are_described_with_their_methods_and_headers(document: dict[str, Any]) -> None:
     for path, on_upload in (("/api/files/", False), ("/api/files/{id}/", True)):
         described = document["paths"][path]
-        assert set(described) == {m.lower() for m in protocol.list_methods(on_upload=on_upload)}
+        assert set(described) == {m.lower() for m in tus.list_methods(on_upload=on_upload)}
     creation = document["paths"]["/api/files/"]["post"]
     assert {"Location", "X-Job-Id"} <= set(creation["responses"]["201"]["headers"])
     assert {"410", "423", "460", "507"} <= set(creation["responses"])

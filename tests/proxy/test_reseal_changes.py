@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.jobs.targets import Targets
+from encrypted_records.proxy.jobs.tables import Targets
 from tests.proxy.test_compaction import run
 from tests.support import jobs
 from tests.support.front import Asked, Reply, running_front

@@ -12,7 +12,7 @@ from encrypted_records.errors import Unavailable
 from encrypted_records.index.log.past import Past
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.retention import NOTE_SECONDS, ClockReading, Retainer, WatchedClock
-from encrypted_records.proxy.schemas.heads import Doubt, Heads
+from encrypted_records.proxy.schemas.store import Doubt, Heads
 
 DAY = 86_400.0
 HOUR = 3_600.0

@@ -17,8 +17,8 @@ import pytest
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.search import row_checks
+from encrypted_records.proxy.search.cover import Unanswered
 from encrypted_records.proxy.search.row_checks import RowChecks
-from encrypted_records.proxy.search.unanswered import Unanswered
 
 FIELDS = 10
 ROWS, ROW = 64, b"x" * 100

@@ -19,9 +19,9 @@ from encrypted_records.cli.supervise.supervisor import environment as environmen
 from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceWrappingKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.keyrings import secrets
+from encrypted_records.proxy.keyrings import files
+from encrypted_records.proxy.keyrings.files import secrets_from
 from encrypted_records.proxy.keyrings.keychain import Kept
-from encrypted_records.proxy.keyrings.secrets import secrets_from
 from tests.cli.keychain import FileKeychain
 from tests.support.keyrings import holder, keyrings_in
 from tests.support.vault import Vault, running_vault
@@ -160,7 +160,7 @@ def test_a_secret_that_a_keychain_does_not_delete_is_named_in_the_log(
 def test_the_keychain_is_not_even_imported_where_it_is_not_needed(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from encrypted_records.proxy.keyrings.secrets import secrets_from\n"
+        "from encrypted_records.proxy.keyrings.files import secrets_from\n"
         "secrets_from(dict([sys.argv[2].split('=', 1)]), Path(sys.argv[1]))\n"
         "print('keyring' in sys.modules, 'hvac' in sys.modules)"
     )
@@ -299,7 +299,7 @@ def test_what_was_read_is_taken_out_of_the_environment(
 def test_what_is_taken_out_of_the_environment_never_reaches_the_api_beside_the_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for prefix in secrets._PREFIXES:
+    for prefix in files._PREFIXES:
         monkeypatch.setenv(prefix + "ANY", "secret")
     settings = Settings(data_dir=tmp_path)
     assert "secret" in environment_of(settings, "proxy").values()

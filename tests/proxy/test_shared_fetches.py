@@ -22,7 +22,7 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model.records import PageRef, RowRef
 from encrypted_records.proxy.process.background import ROW_CHECKS
 from encrypted_records.proxy.search import row_fetcher
-from encrypted_records.proxy.search.row_cache import BLOCK
+from encrypted_records.proxy.search.caches import BLOCK
 from encrypted_records.proxy.search.search import SearchPage
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_pages, is_for_rows, waiters

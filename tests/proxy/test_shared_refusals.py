@@ -15,8 +15,12 @@ from encrypted_records.errors import BadInput, Conflict, DoesNotOpen
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload, Receipt
 from encrypted_records.proxy.write import ingest as ingest_module
-from encrypted_records.proxy.write.idempotency import IdempotencyKey
-from encrypted_records.proxy.write.ingest import CreatedRecord, DirectIngest, IngestRequest
+from encrypted_records.proxy.write.ingest import (
+    CreatedRecord,
+    DirectIngest,
+    IdempotencyKey,
+    IngestRequest,
+)
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from encrypted_records.proxy.search.unanswered import LEAST_ROOM, MOST_REQUESTS, Unanswered
+from encrypted_records.proxy.search.cover import LEAST_ROOM, MOST_REQUESTS, Unanswered
 
 
 def ask(unanswered: Unanswered[int], asked: set[int], *, fails: bool) -> None:

@@ -9,7 +9,7 @@ import pytest
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import KdfCost, Passphrase, unwrap, wrap
 from encrypted_records.errors import Startup
-from encrypted_records.proxy.keyrings.secrets import passphrase_from
+from encrypted_records.proxy.keyrings.files import passphrase_from
 
 OWNER = bytes(16)
 

@@ -16,7 +16,7 @@ from encrypted_records.client.known import Known
 from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef
-from encrypted_records.proxy.search import row_cover as stretches
+from encrypted_records.proxy.search import cover as stretches
 from encrypted_records.proxy.search import row_fetcher as rows_of
 from tests.support.front import Front, running_front
 from tests.support.proxies import running_proxy

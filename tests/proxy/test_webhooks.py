@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.feed import webhooks
+from encrypted_records.proxy import webhooks
 from encrypted_records.proxy.process.background import Background
 from tests.support.eventually import eventually
 from tests.support.fixtures import at

@@ -17,7 +17,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.model.wire import Checkpoint
-from encrypted_records.proxy.schemas.key_source import SharedKeys
+from encrypted_records.proxy.schemas.state import SharedKeys
 from tests.reference import Refused
 from tests.reference import checkpoint as ref
 from tests.reference.identity import schema

@@ -9,7 +9,7 @@ import pytest
 from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKeys
 from encrypted_records.errors import ErsError
-from encrypted_records.proxy.schemas import ledger_store as kept_ledgers
+from encrypted_records.proxy.schemas import store as kept_ledgers
 from tests.reference import Refused, kept, keys
 from tests.reference.loading import vectors
 

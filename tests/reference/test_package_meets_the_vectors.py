@@ -21,7 +21,7 @@ from encrypted_records.model.definition_parser import parse_canonical, parse_def
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.records import Group, SealedRow
 from encrypted_records.proxy.spool import Spool
-from encrypted_records.proxy.write.idempotency import IdempotencyKey
+from encrypted_records.proxy.write.ingest import IdempotencyKey
 from tests.reference.loading import raw, vectors
 
 DERIVATION = vectors("derivation.json")

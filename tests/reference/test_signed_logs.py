@@ -15,7 +15,7 @@ from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
 from encrypted_records.model.roster import RosterEntry, cut_entry
-from encrypted_records.proxy.schemas.key_source import SharedKeys
+from encrypted_records.proxy.schemas.state import SharedKeys
 from tests.reference.loading import entry_of, vectors
 from tests.reference.roster import Entry
 from tests.reference.signed_log import follow

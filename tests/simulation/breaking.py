@@ -90,7 +90,7 @@ PLANTED = (
     ),
     Planted(
         "an_idempotency_key_is_lost",
-        "proxy.write.idempotency",
+        "proxy.write.ingest",
         ("        if header is None:\n            return None\n", "        return None\n"),
         "records",
     ),
@@ -324,7 +324,7 @@ PLANTED = (
     ),
     Planted(
         "a_rollback_is_not_remembered_behind_a_kill",
-        "proxy.schemas.heads",
+        "proxy.schemas.store",
         (
             "            database.execute(_BEGIN, (user, schema))\n"
             "            database.execute(_REMEMBER, (user, schema, head.version, head.digest))\n",
@@ -381,25 +381,25 @@ PLANTED = (
     ),
     Planted(
         "a_deletion_is_not_in_the_feed",
-        "proxy.feed.pages",
+        "proxy.feed",
         ("if name[0] not in replaced.get(version, ()):", "if False:"),
         "feed",
     ),
     Planted(
         "a_change_is_a_deletion_in_the_feed",
-        "proxy.feed.pages",
+        "proxy.feed",
         ("if name[0] not in replaced.get(version, ()):", "if True:"),
         "feed",
     ),
     Planted(
         "the_feed_skips_a_row_between_pages",
-        "proxy.feed.pages",
+        "proxy.feed",
         ("            return number\n", "            return number + 1\n"),
         "feed",
     ),
     Planted(
         "who_was_put_out_follows_the_feed",
-        "proxy.feed.feed",
+        "proxy.feed",
         ("is_recent = runtime.monotonic() < asked_at + ASK_SECONDS", "is_recent = True"),
         "feed",
     ),

@@ -10,7 +10,7 @@ import pytest
 
 from encrypted_records.proxy.process import coalescing
 from encrypted_records.proxy.schemas import states
-from encrypted_records.proxy.search import fetcher, page_fetcher, row_fetcher
+from encrypted_records.proxy.search import fetcher, row_fetcher
 from tests.support.front import Asked, Reply
 
 PATIENCE = 60.0
@@ -73,6 +73,6 @@ class Waiters:
 @pytest.fixture
 def waiters(monkeypatch: pytest.MonkeyPatch) -> Waiters:
     made = Waiters()
-    for module in (fetcher, page_fetcher, row_fetcher, states):
+    for module in (fetcher, fetcher, row_fetcher, states):
         monkeypatch.setattr(module, "wait_for", made.wait_for)
     return made

@@ -7,12 +7,9 @@ from pathlib import Path
 
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import Wrapper
-from encrypted_records.proxy.keyrings.enrolment import Enrolment
-from encrypted_records.proxy.keyrings.enrolment_store import AccessStore
-from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.opened import UNLOCKED_SECONDS
-from encrypted_records.proxy.keyrings.policy import Attempts, Level, Policy
-from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.keyrings.devices import AccessStore, Enrolment
+from encrypted_records.proxy.keyrings.holder import Attempts, Holder, Level, Policy
+from encrypted_records.proxy.keyrings.store import UNLOCKED_SECONDS, Keyrings
 
 MANY = Policy(Level.API, lone=False)
 

@@ -29,9 +29,8 @@ from encrypted_records.proxy.settings import Overrides, ProxySettings
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT, Compactor
-from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE, MergeExecutor
-from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import Lanes, MergeScheduler
 from tests.support.background import Queued
 from tests.support.proxies import running_proxy
 from tests.support.service import Service

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from encrypted_records.proxy.keyrings.enrolment import NEW_KEYRINGS
+from encrypted_records.proxy.keyrings.devices import NEW_KEYRINGS
 from tests.cli.command import Said, run_here
 from tests.support.listening import Tap, tapped
 from tests.support.service import Account, Service, clean_environment, free_ports

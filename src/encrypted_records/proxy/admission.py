@@ -1,8 +1,8 @@
 """Admission: from a request to the ``Holder`` whose keyring it may use.
 
 The API says who a caller is. Whether that person's keys are used for a request is decided here
-alone: by the level of this proxy (``keyrings.policy``), by the devices that are registered with it
-(``keyrings.enrolment``), and, where keys go out or change, by a proof in that very request. Only
+alone: by the level of this proxy (``keyrings.holder``), by the devices that are registered with it
+(``keyrings.devices``), and, where keys go out or change, by a proof in that very request. Only
 this module makes a ``Holder``, and keyrings open for nothing else.
 """
 
@@ -42,14 +42,13 @@ from encrypted_records.model.credentials import (
 from encrypted_records.model.forwarded import SESSION
 from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.auth import Access, Caller, RequestCredentials, credentials_of, plain
-from encrypted_records.proxy.keyrings.enrolment import (
+from encrypted_records.proxy.keyrings.devices import (
     Enrolment,
     another_user,
     needed_device,
     unknown_device,
 )
-from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Attempts, Level
+from encrypted_records.proxy.keyrings.holder import Attempts, Holder, Level
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.offload import deriving
 

@@ -12,14 +12,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from encrypted_records import runtime
-from encrypted_records.proxy.feed.feed import Feed
-from encrypted_records.proxy.feed.webhook_store import Status
-from encrypted_records.proxy.feed.webhooks import Webhooks
+from encrypted_records.proxy.feed import Feed
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.retention import WatchedClock
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.search.disk_cache import DiskCache
-from encrypted_records.proxy.search.memory_cache import MemoryCache
+from encrypted_records.proxy.search.caches import DiskCache, MemoryCache
+from encrypted_records.proxy.webhooks import Status, Webhooks
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 
 #: How long the proxy may be too busy to answer.

@@ -27,22 +27,18 @@ from encrypted_records.listening import pace
 from encrypted_records.proxy import disk
 from encrypted_records.proxy.admission import Admission, Door, Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
-from encrypted_records.proxy.feed.feed import Feed
-from encrypted_records.proxy.feed.webhooks import Webhooks
+from encrypted_records.proxy.feed import Feed
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.http.load_limit import RunningRequests
 from encrypted_records.proxy.http.sessions import Desks, cookie_name
 from encrypted_records.proxy.jobs.dependencies import JobDependencies, Progress
-from encrypted_records.proxy.jobs.reseals import Reseals
+from encrypted_records.proxy.jobs.job import JobSecrets
+from encrypted_records.proxy.jobs.publisher import Undo
 from encrypted_records.proxy.jobs.runner import JobRunner
-from encrypted_records.proxy.jobs.secrets import JobSecrets
-from encrypted_records.proxy.jobs.service import BatchJobs
-from encrypted_records.proxy.jobs.undo import Undo
-from encrypted_records.proxy.keyrings.enrolment import Enrolment
-from encrypted_records.proxy.keyrings.enrolment_store import AccessStore
-from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Circumstances, decide
-from encrypted_records.proxy.keyrings.secrets import secrets_from
+from encrypted_records.proxy.jobs.service import BatchJobs, Reseals
+from encrypted_records.proxy.keyrings.devices import AccessStore, Enrolment
+from encrypted_records.proxy.keyrings.files import secrets_from
+from encrypted_records.proxy.keyrings.holder import Circumstances, Holder, decide_policy
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.mirrored import Mirrored
@@ -51,41 +47,35 @@ from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.offload import Turns
 from encrypted_records.proxy.retention import NOTE_SECONDS, DailyRetention, Retainer, WatchedClock
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
-from encrypted_records.proxy.schemas.checkpoint_writer import NEVER
-from encrypted_records.proxy.schemas.signing import SchemaSigning
-from encrypted_records.proxy.schemas.standings import Standings
+from encrypted_records.proxy.schemas.differences import SchemaSigning, Standings
+from encrypted_records.proxy.schemas.logs import NEVER
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.search.aggregate import Aggregates
-from encrypted_records.proxy.search.context import QueryRunner
-from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
-from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.memory_cache import MemoryCache
-from encrypted_records.proxy.search.page_fetcher import PageFetcher
-from encrypted_records.proxy.search.row_cache import RowCache
+from encrypted_records.proxy.search.caches import MemoryCache, RowCache
+from encrypted_records.proxy.search.context import DatasetSchemas, QueryRunner
+from encrypted_records.proxy.search.fetcher import Fetcher, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.salvage import Salvager
-from encrypted_records.proxy.search.search import SearchService
+from encrypted_records.proxy.search.search import Aggregates, SearchService
 from encrypted_records.proxy.search.verification import LogVerifier
 from encrypted_records.proxy.settings import Overrides, ProxySettings
-from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import VerifiedHead
 from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.stores import Stores
 from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, UploadService
+from encrypted_records.proxy.webhooks import Webhooks
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
 from encrypted_records.proxy.write.definitions import DefinitionChanger
-from encrypted_records.proxy.write.erasure import Eraser
+from encrypted_records.proxy.write.erasure import Eraser, OlderKeys
 from encrypted_records.proxy.write.ingest import DirectIngest
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.older_keys import OlderKeys
 from encrypted_records.proxy.write.repair import Repairer
 from encrypted_records.proxy.write.unique import UniqueKeys
-from encrypted_records.proxy.write.update import Updater
-from encrypted_records.proxy.write.upsert import Upserter
+from encrypted_records.proxy.write.update import Updater, Upserter
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +118,7 @@ def _build_identity(settings: ProxySettings, folder: Path, api: Api) -> _Identit
 
 def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
     """The devices of this proxy; its level goes into the log, and to each user."""
-    policy = decide(
+    policy = decide_policy(
         Circumstances(
             access=settings.access,
             host=settings.host,

@@ -21,17 +21,16 @@ from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.retention import name_boot
-from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
-from encrypted_records.proxy.schemas.ledger_store import STANDARD, KeepingPolicy
+from encrypted_records.proxy.schemas.logs import CHECKPOINTS, CheckpointPolicy
+from encrypted_records.proxy.schemas.store import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
 from encrypted_records.proxy.sharing.settling import EVERY_SECONDS
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from encrypted_records.proxy.write.erasure import WAIT_SECONDS
-from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
-from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS
+from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS, Lanes
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class ProxySettings:
     caches in memory together, both in MiB. Without ``metrics_port`` there are no metrics.
     ``lock_after`` is in minutes without use, after which a keyring that was unlocked locks by
     itself. ``access`` and ``own_api`` decide the level
-    (:mod:`encrypted_records.proxy.keyrings.policy`); ``door`` is the file in which ``ers`` looks
+    (:mod:`encrypted_records.proxy.keyrings.holder`); ``door`` is the file in which ``ers`` looks
     for the door. ``webhooks`` go to ``public`` addresses by TLS, or to ``any``. With
     ``inline_secret`` only requests that carry it are answered.
     """

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from encrypted_records.index.log.order import Order
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.proxy.feed.webhook_store import WebhookStore
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.saved_questions import QuestionStore
-from encrypted_records.proxy.schemas.heads import Heads
-from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 from encrypted_records.proxy.schemas.state import not_shown
-from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.schemas.store import Heads, LedgerStore
+from encrypted_records.proxy.search.caches import DiskCache
 from encrypted_records.proxy.sharing.reading import hidden_roster
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.uploads.store import UploadStore
+from encrypted_records.proxy.webhooks import WebhookStore
 
 
 class Memory:

@@ -8,7 +8,7 @@ import pytest
 
 from encrypted_records.errors import Startup
 from encrypted_records.model import credentials
-from encrypted_records.proxy.keyrings.policy import Circumstances, Level, Policy, decide
+from encrypted_records.proxy.keyrings.holder import Circumstances, Level, Policy, decide_policy
 from tests.proxy.access.people import Person
 from tests.support.front import Front
 from tests.support.proxies import running_proxy
@@ -75,11 +75,11 @@ def test_an_inline_proxy_answers_its_own_command_alone(
 def test_the_level_follows_from_how_the_operator_starts_the_proxy(
     found: Circumstances, policy: Policy
 ) -> None:
-    assert decide(found) == policy
+    assert decide_policy(found) == policy
 
 
 def test_two_keyrings_at_a_proxy_for_one_user_keep_it_from_starting() -> None:
     with pytest.raises(Startup) as caught:
-        decide(Circumstances("auto", "127.0.0.1", keyrings=2))
+        decide_policy(Circumstances("auto", "127.0.0.1", keyrings=2))
     assert "--access device" in caught.value.hint
     assert "--access api" in caught.value.hint

@@ -9,7 +9,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.model import wire
 from encrypted_records.model.roster import NO_DIGEST
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.heads import VerifiedHead
+from encrypted_records.proxy.sharing.settling import VerifiedHead
 
 
 class ShownHeads:

@@ -18,7 +18,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
-from encrypted_records.proxy.sharing.inviting import Invited, JoinedOrganization
+from encrypted_records.proxy.sharing.joining import Invited, JoinedOrganization
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.settling import AppliedChanges

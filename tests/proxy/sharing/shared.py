@@ -10,7 +10,7 @@ from typing import Any
 
 from encrypted_records.model import ids
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.schemas.checkpoint_writer import CheckpointPolicy
+from encrypted_records.proxy.schemas.logs import CheckpointPolicy
 from encrypted_records.proxy.settings import Overrides
 from tests.proxy.sharing.people import Person, Team
 from tests.support.background import Queued

@@ -19,8 +19,8 @@ from encrypted_records.crypto.recovery import keyring_of, phrase_of
 from encrypted_records.errors import ErsError
 from encrypted_records.model import credentials, ids
 from encrypted_records.model import roster as form
-from encrypted_records.proxy.sharing import drafts, inviting
-from encrypted_records.proxy.sharing.inviting import Invited
+from encrypted_records.proxy.sharing import changes, joining
+from encrypted_records.proxy.sharing.joining import Invited
 from tests.proxy.sharing.people import Person, Team
 from tests.support.front import Front, running_front
 from tests.support.keyrings import keyrings_in
@@ -220,8 +220,8 @@ def test_words_that_come_late_open_nothing(team: Team, monkeypatch: pytest.Monke
     invited, answered = team.invite(eve), team.invite(late)
     team.accept(late, answered)
     after = SimpleNamespace(**vars(runtime) | {"wall": lambda: runtime.wall() + A_WEEK + 60})
-    monkeypatch.setattr(inviting, "runtime", after)
-    monkeypatch.setattr(drafts, "runtime", after)
+    monkeypatch.setattr(joining, "runtime", after)
+    monkeypatch.setattr(changes, "runtime", after)
     assert team.refusal(lambda: team.accept(eve, invited)) == "invitation_over"
     # An answer in time to an owner who looks too late is over as well, and says so.
     settled = team.settle()

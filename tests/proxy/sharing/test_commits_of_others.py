@@ -11,7 +11,7 @@ import pytest
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.records import Commit, CommitUpload, LogEntry, ManifestDelta
-from encrypted_records.proxy.schemas import readiness
+from encrypted_records.proxy.schemas import states
 from tests.proxy.lies import each, on
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, numbers, refused
@@ -88,7 +88,7 @@ def test_a_readers_commit_counts_nowhere_whatever_their_proxy_and_the_api_do(
     assert numbers(store) == [1]
     assert refused(store.send([{"n": 9}])) == (403, "not_writer")
     with monkeypatch.context() as patched:
-        patched.setattr(readiness, "require_writer", lambda *_: None)
+        patched.setattr(states, "require_writer", lambda *_: None)
         body = kept_back(shared, reader, store)
     assert send(reader, body).status == 403
     require_nobody_follows(shared, body)

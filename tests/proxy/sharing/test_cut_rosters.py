@@ -21,9 +21,8 @@ from encrypted_records.model.roster import RosterEntry
 from encrypted_records.model.signatures import Withheld
 from encrypted_records.proxy.api.integrity import _shown_standing as shown_standing
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.naming import WantedNames
-from encrypted_records.proxy.sharing.reading import View
-from encrypted_records.proxy.sharing.rollback import RosterComparison
+from encrypted_records.proxy.sharing.founding import WantedNames
+from encrypted_records.proxy.sharing.reading import RosterComparison, View
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.shown_names import ShownAs, ShownName
 from tests.proxy.sharing.people import Person, Team

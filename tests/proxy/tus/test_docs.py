@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from encrypted_records.proxy.uploads.tus.protocol import EXTENSIONS
+from encrypted_records.proxy.uploads.tus import EXTENSIONS
 
 HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[2] / "docs" / "tus.md").read_text()

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from encrypted_records.proxy.jobs.packing import PackingPolicy
-from encrypted_records.proxy.schemas.checkpoint_writer import CheckpointPolicy
+from encrypted_records.proxy.schemas.logs import CheckpointPolicy
 from tests.simulation.expected import Fault
 from tests.simulation.scenarios import jobs
 from tests.simulation.scene import Scene

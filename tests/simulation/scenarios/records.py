@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from encrypted_records.proxy.write.lanes import Lanes
+from encrypted_records.proxy.write.merge_scheduler import Lanes
 from tests.simulation.expected import Expected
 from tests.simulation.proxy import Proxy
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end

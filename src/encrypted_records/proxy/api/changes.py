@@ -56,9 +56,7 @@ from encrypted_records.proxy.api.parameters import (
     schema_asked,
     schema_of,
 )
-from encrypted_records.proxy.feed.cursor import FeedCursor, parse_cursor
-from encrypted_records.proxy.feed.pages import FeedPage, write_changes
-from encrypted_records.proxy.feed.webhooks import ShownWebhook
+from encrypted_records.proxy.feed import FeedCursor, FeedPage, parse_cursor, write_changes
 from encrypted_records.proxy.http.messages import (
     answer,
     json_list,
@@ -68,6 +66,7 @@ from encrypted_records.proxy.http.messages import (
 )
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.webhooks import ShownWebhook
 
 EVENTS = "text/event-stream"
 #: Seconds that a request may wait for changes; a stream says after as many that it still does.

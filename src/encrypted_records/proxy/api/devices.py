@@ -29,11 +29,9 @@ from encrypted_records.proxy.admission import NOBODY, Applicant, wrong_code, wro
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import empty_answer, json_answer, json_body, shape
 from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
-from encrypted_records.proxy.keyrings.enrolment import needed_device
-from encrypted_records.proxy.keyrings.enrolment_store import DeviceRecord
+from encrypted_records.proxy.keyrings.devices import DeviceRecord, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
-from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Level
+from encrypted_records.proxy.keyrings.holder import Holder, Level
 from encrypted_records.proxy.process.offload import deriving
 from encrypted_records.proxy.services import Services, services_of
 

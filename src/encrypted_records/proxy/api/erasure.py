@@ -40,8 +40,7 @@ from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_o
 from encrypted_records.proxy.http.messages import answer, read_json, read_struct
 from encrypted_records.proxy.retention import DueRecords
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft
-from encrypted_records.proxy.write.older_keys import KeysInUse
+from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft, KeysInUse
 
 _MANY = 2**31
 

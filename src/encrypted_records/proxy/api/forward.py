@@ -77,7 +77,7 @@ from encrypted_records.proxy.http.messages import answer
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.services import Services, services_of
-from encrypted_records.proxy.sharing.naming import WantedNames
+from encrypted_records.proxy.sharing.founding import WantedNames
 from encrypted_records.proxy.sharing.shown_names import Collection, ShownAs, ShownName
 
 log = logging.getLogger(__name__)

@@ -60,12 +60,12 @@ from encrypted_records.proxy.http.messages import (
     read_struct,
     record_json,
 )
-from encrypted_records.proxy.schemas.heads import AcceptedHead
-from encrypted_records.proxy.schemas.standings import LogComparison
+from encrypted_records.proxy.schemas.differences import LogComparison
 from encrypted_records.proxy.schemas.state import SoundPart
+from encrypted_records.proxy.schemas.store import AcceptedHead
 from encrypted_records.proxy.search.salvage import Salvage
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.sharing.rollback import RosterComparison
+from encrypted_records.proxy.sharing.reading import RosterComparison
 from encrypted_records.proxy.write.repair import SchemaLoss
 
 endpoint = Endpoints("schemas")

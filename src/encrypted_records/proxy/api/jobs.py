@@ -81,15 +81,15 @@ from encrypted_records.proxy.http.messages import answer, media_type, problem_an
 from encrypted_records.proxy.jobs.job import (
     DEFAULT_BATCH,
     MAX_BATCH,
+    FileNote,
     JobOptions,
     OnConflict,
     StoredJob,
 )
-from encrypted_records.proxy.jobs.secrets import FileNote
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
-from encrypted_records.proxy.uploads.tus import headers as header
+from encrypted_records.proxy.uploads import tus as header
 
 PROGRESS_FIELDS: dict[str, Part] = {
     "status": one_of("uploading", "processing", "completed", "failed"),
@@ -153,7 +153,7 @@ endpoint = Endpoints("jobs", id_schema=UUID)
 async def create_job(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    metadata = header.metadata(request.headers.get("upload-metadata", ""))
+    metadata = header.read_metadata(request.headers.get("upload-metadata", ""))
     options, note = await _options(request, caller, metadata), note_of(metadata)
     length = request.headers.get("content-length", "0")
     await runtime.in_thread(services.spool.require_space, int(length) if length.isdecimal() else 0)

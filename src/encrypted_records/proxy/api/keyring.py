@@ -64,10 +64,9 @@ from encrypted_records.proxy.api.json_schema import (
     shape,
 )
 from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
-from encrypted_records.proxy.keyrings.enrolment import RESTORE_TRIED, needed_device
+from encrypted_records.proxy.keyrings.devices import RESTORE_TRIED, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
-from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Level
+from encrypted_records.proxy.keyrings.holder import Holder, Level
 from encrypted_records.proxy.process.offload import aside, deriving
 from encrypted_records.proxy.services import Services, services_of
 

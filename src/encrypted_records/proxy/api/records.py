@@ -66,7 +66,7 @@ from encrypted_records.proxy.http.messages import (
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.search.lookup import look_up, look_up_recent, open_sealed, read_sealed
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.write.idempotency import HEADER, IdempotencyKey
+from encrypted_records.proxy.write.ingest import HEADER, IdempotencyKey
 
 MAX_DECRYPT_RECORDS = 1000
 MAX_SEALED_RECORDS = 100

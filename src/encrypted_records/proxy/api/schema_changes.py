@@ -40,7 +40,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
-from encrypted_records.proxy.jobs.reseals import target_of
+from encrypted_records.proxy.jobs.service import target_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.verification import VerificationCounts
 from encrypted_records.proxy.services import services_of

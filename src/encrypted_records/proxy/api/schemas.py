@@ -57,7 +57,7 @@ from encrypted_records.proxy.process.offload import aside, by_size
 from encrypted_records.proxy.saved_questions import no_reading
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.samples import estimate_of, preview_of, proposal_of
+from encrypted_records.proxy.workers.uploads import estimate_of, preview_of, proposal_of
 
 #: Bytes of a sample or a definition that are read sooner than a worker process has begun.
 FEW_BYTES = 64 << 10

@@ -62,13 +62,13 @@ from encrypted_records.proxy.http.messages import (
     write_each,
 )
 from encrypted_records.proxy.process.offload import aside
-from encrypted_records.proxy.search import explain as explaining
-from encrypted_records.proxy.search.dataset_search import (
+from encrypted_records.proxy.search import search as explaining
+from encrypted_records.proxy.search.search import (
     MOST_SHOWN,
     SchemaAnswer,
+    explain_nothing,
     search_dataset,
 )
-from encrypted_records.proxy.search.why import explain_nothing
 from encrypted_records.proxy.services import services_of
 
 #: Writing more measures of groups than this takes long: some may be lists.

@@ -44,10 +44,10 @@ from encrypted_records.proxy.http.sessions import at_of
 from encrypted_records.proxy.jobs.job import JobOptions
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.uploads import tus
+from encrypted_records.proxy.uploads import tus as header
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
-from encrypted_records.proxy.uploads.tus import headers as header
-from encrypted_records.proxy.uploads.tus import protocol
-from encrypted_records.proxy.uploads.tus.protocol import Append, Create, DescribeServer, Show
+from encrypted_records.proxy.uploads.tus import Append, Create, DescribeServer, Show
 
 _VERSION = one_of(header.VERSION)
 _BYTES = RequestBody({header.CONTENT_TYPE: BINARY})
@@ -181,27 +181,27 @@ async def _serve_tus(request: Request, upload: str | None) -> Response:
     except ErsError as error:
         response = await answers.on_error(request, error)
         if isinstance(error, VersionRefused):
-            response.headers.update(protocol.VERSIONS)
-        elif isinstance(error, protocol.OffsetMismatch):
+            response.headers.update(tus.VERSIONS)
+        elif isinstance(error, tus.OffsetMismatch):
             response.headers["Upload-Offset"] = str(error.offset)
-    response.headers.update(protocol.ALWAYS)
+    response.headers.update(tus.ALWAYS)
     return response
 
 
 async def _answer(request: Request, upload: str | None) -> Response:
     services = services_of(request)
     on_upload = upload is not None
-    method = protocol.method_of(request.method, request.headers)
+    method = tus.method_of(request.method, request.headers)
     if request.method in SAFE_METHODS:
         # A change under the name of a reading method must be a change to every check.
         request.scope["method"] = method
     caller = await services.holder(request)
-    asked = protocol.read(method, request.headers, on_upload=on_upload)
+    asked = tus.read(method, request.headers, on_upload=on_upload)
     if asked is None:
-        allowed = ", ".join(protocol.list_methods(on_upload=on_upload))
+        allowed = ", ".join(tus.list_methods(on_upload=on_upload))
         raise HTTPException(405, headers={"Allow": allowed})
     if isinstance(asked, DescribeServer):
-        return Response(status_code=204, headers=protocol.describe())
+        return Response(status_code=204, headers=tus.describe())
     if isinstance(asked, Create):
         options = await _options(request, caller, asked.metadata)
         note = note_of(asked.metadata)
@@ -212,10 +212,10 @@ async def _answer(request: Request, upload: str | None) -> Response:
     if isinstance(asked, Show):
         shown = await services.uploads.show(caller, identifier)
         of_job = {} if shown.kind is header.Kind.PARTIAL else {"X-Job-Id": _job_of(identifier)}
-        return Response(status_code=200, headers=protocol.show(shown) | of_job)
+        return Response(status_code=200, headers=tus.show(shown) | of_job)
     if isinstance(asked, Append):
         reached = await services.uploads.append(caller, identifier, asked, request.stream())
-        return Response(status_code=204, headers=protocol.progress(reached.offset, reached.due))
+        return Response(status_code=204, headers=tus.progress(reached.offset, reached.due))
     await services.uploads.terminate(caller, identifier)
     return Response(status_code=204)
 
@@ -225,7 +225,7 @@ def _creation_headers(request: Request, upload: Upload) -> dict[str, str]:
     # Below the secret path of a page, whose cookie is sent there alone.
     host = request.headers["host"] + at_of(request)
     origin = f"{request.url.scheme}://{host}"
-    headers = protocol.progress(upload.offset, upload.due)
+    headers = tus.progress(upload.offset, upload.due)
     headers["Location"] = f"{origin}/api/files/{to_text(upload.id)}"
     if upload.has_job:
         job = _job_of(upload.id)

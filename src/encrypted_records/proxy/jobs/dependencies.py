@@ -1,24 +1,37 @@
-"""Dependencies that running jobs and answering for them share.
+"""What running jobs and answering for them share: services, progress, and coroutines run together.
 
-Progress of jobs for watchers. A watcher gets the newest state, not every one in between.
-
-A job never waits for a watcher: each watcher reads the newest state when it is ready, so that a
-slow one misses states and delays nothing.
+A watcher of a job gets its newest state, not every one in between. A job never waits for a watcher:
+each reads the newest state when it is ready, so that a slow one misses states and delays nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from encrypted_records.client.api import Api
-from encrypted_records.proxy.jobs.secrets import JobSecrets
+from encrypted_records.proxy.jobs.job import JobSecrets
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.spool import Spool
+
+
+async def run_together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run all; when one fails, cancel the others and raise what it raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(_coroutine(job))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _coroutine(job: Callable[[], Awaitable[None]]) -> None:
+    await job()
+
 
 #: Seconds between two states that one watcher gets.
 PAUSE_SECONDS = 0.1

@@ -28,22 +28,21 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import CommitUpload, RowRef
-from encrypted_records.proxy.jobs.dependencies import JobDependencies
+from encrypted_records.proxy.jobs.dependencies import JobDependencies, run_together
 from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.publisher import as_checked, is_published
 from encrypted_records.proxy.jobs.store import StagedContents
-from encrypted_records.proxy.jobs.targets import SealTarget
-from encrypted_records.proxy.jobs.together import run_together
+from encrypted_records.proxy.jobs.tables import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.schemas.state import SchemaState
-from encrypted_records.proxy.search.holding import VersionHold
-from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.search.fetcher import PageFetcher
+from encrypted_records.proxy.search.upstream import VersionHold
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.messages import ChunkAt
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import LOST_RACES, Committer
-from encrypted_records.proxy.write.row_source import FetchedRows, RowSource, refetch
+from encrypted_records.proxy.write.compactor import FetchedRows, RowSource, refetch
 
 log = logging.getLogger(__name__)
 

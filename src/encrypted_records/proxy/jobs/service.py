@@ -1,8 +1,7 @@
 """The service of batch jobs: begin, receive, list, watch, cancel, resume.
 
-For users other than its owner, a job does not exist.
-
-The body of an upload: its pieces as the spool takes them, and the schema of a CSV header.
+For users other than its owner, a job does not exist. Jobs that seal all records of a schema again
+are begun here as well, one of a schema at a time.
 """
 
 from __future__ import annotations
@@ -37,14 +36,27 @@ from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns
 from encrypted_records.ingest.reading.parser import FileHead, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model import ids
+from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.jobs.dependencies import PAUSE_SECONDS, JobDependencies
-from encrypted_records.proxy.jobs.job import ENDED, JobOptions, StoredJob, in_words, uploaded_before
+from encrypted_records.proxy.jobs.job import (
+    END_BYTES,
+    ENDED,
+    Examples,
+    FileNote,
+    JobOptions,
+    StoredJob,
+    in_words,
+    uploaded_before,
+)
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
-from encrypted_records.proxy.jobs.secrets import END_BYTES, Examples, FileNote
+from encrypted_records.proxy.jobs.tables import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import JOBS, Background
+from encrypted_records.proxy.workers.messages import LOST
+from encrypted_records.proxy.write.definitions import DefinitionPlan
 
 log = logging.getLogger(__name__)
+
 
 #: Seconds for which an ended job is kept.
 KEPT_SECONDS = 30 * 86_400
@@ -592,3 +604,83 @@ async def gather(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
             pieces, size = [], 0
     if pieces:
         yield b"".join(pieces)
+
+
+#: The definition that holds, whatever it is.
+PRESENT = SealTarget(b"", b"")
+
+
+def target_of(plan: DefinitionPlan) -> SealTarget:
+    """The target that a plan has all records sealed for."""
+    assert plan.present is not None
+    had, new, target = plan.present.by_id, plan.new.fields, plan.target
+    origins = [
+        (spec.id, new[name].id) for name, spec in target.fields.items() if new[name].id in had
+    ]
+    # What may be lost becomes no field, which has no number.
+    fields = plan.present.fields
+    origins += [(LOST, fields[name].id) for name in plan.dropped if name in fields]
+    return SealTarget(target.canonical, plan.present.digest, origins=tuple(origins))
+
+
+class Reseals:
+    def __init__(self, dependencies: JobDependencies, jobs: BatchJobs) -> None:
+        self._uses = dependencies
+        self._jobs = jobs
+        #: between the look for another one and the beginning of this one
+        self._beginning = asyncio.Lock()
+
+    async def with_seconds(
+        self, caller: Holder, schema: bytes, plan: DefinitionPlan
+    ) -> DefinitionPlan:
+        """The plan with how long sealing all records again will take, as measured now.
+
+        Raises:
+            ErsError: as :meth:`Schemas.refresh`; rows do not open.
+        """
+        target = target_of(plan)
+        seconds = await self._jobs.runner.resealing.measure(caller, schema, target)
+        return replace(plan, seconds=seconds)
+
+    async def begin(
+        self,
+        caller: Holder,
+        schema: bytes,
+        target: SealTarget = PRESENT,
+    ) -> StoredJob:
+        """A job that seals all records of the schema again.
+
+        Args:
+            target: the definition to seal for.
+
+        Raises:
+            Conflict: ``reseal_under_way``; ``nothing_to_reseal`` where nothing was ever stored.
+            NotAllowed: ``not_writer``.
+            ErsError: as :meth:`Schemas.refresh` and :meth:`BatchJobs.begin`.
+        """
+        state = await self._uses.schemas.refresh(caller, schema)
+        async with state.lock:
+            await self._uses.schemas.ready(caller, state)
+        if not state.ledger.snapshot().stored:
+            raise Conflict(
+                "the schema has no records to re-encrypt",
+                code="nothing_to_reseal",
+                hint="nothing needs to be done: new records are encrypted under the current key",
+            )
+        options = JobOptions(kind=Format.JSON, named=schema, work="reseal")
+        async with self._beginning:
+            if await runtime.in_thread(self._uses.store.targets.under_way, schema):
+                raise Conflict(
+                    "the records of this schema are already being re-encrypted",
+                    code="reseal_under_way",
+                    hint="wait for that job, or cancel it: ers job list",
+                )
+            job = await self._jobs.begin(caller, options)
+            try:
+                await runtime.in_thread(self._uses.store.targets.add, job.id, target)
+                await self._jobs.mark_received(caller, job, 0)
+            except ErsError as error:
+                # Else it would wait for an upload, and no other could begin.
+                await self._jobs.abandon(job.id, error)
+                raise
+        return job

@@ -26,8 +26,7 @@ from encrypted_records.model.records import Group, Segment
 from encrypted_records.proxy.disk import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
 from encrypted_records.proxy.jobs.job import NEXT, JobState, Phase, StoredJob
-from encrypted_records.proxy.jobs.pack_store import PackStore
-from encrypted_records.proxy.jobs.targets import Targets
+from encrypted_records.proxy.jobs.tables import PackStore, Targets
 from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
 
 _segments = msgspec.msgpack.Decoder(list[Segment])

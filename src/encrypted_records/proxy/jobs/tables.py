@@ -1,18 +1,24 @@
-"""The tables of the store of jobs, and what is asked and deleted in more than one place."""
+"""The tables of the store of jobs, and the parts of the store that have tables of their own.
+
+These are the targets of jobs that seal again, with the chunks that they find on their way, and for
+each pack and schema of a job the segment that covers its groups.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from encrypted_records.crypto.format import UID_BYTES
 from encrypted_records.model.record_formats import Charset, Format
-from encrypted_records.model.records import Group
+from encrypted_records.model.records import Group, Segment
+from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
-from encrypted_records.proxy.workers.messages import SealedPart
+from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart, SealedRows
 
 groups_of = msgspec.msgpack.Decoder(list[Group]).decode
 
@@ -241,3 +247,160 @@ def forget(database: sqlite3.Connection, job: bytes) -> None:
     """Delete what a job needs while it is under way, and what its owner may read of it."""
     for statement in FORGET:
         database.execute(statement, (job,))
+
+
+@dataclass(frozen=True, slots=True)
+class SealTarget:
+    """``definition`` is the canonical text to seal for, empty for the present one; ``planned`` the
+    digest of the one that it follows; ``seen`` the version of the log at which the job began."""
+
+    definition: bytes
+    planned: bytes
+    seen: int = 0
+    #: ids of its fields, each with the one that it has in the definition before
+    origins: tuple[tuple[int, int], ...] = ()
+
+
+_origins = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
+
+
+class Targets:
+    """Raises as :class:`JobStore` does."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, job: bytes, target: SealTarget) -> None:
+        with self._database.writing() as database:
+            database.execute(
+                "INSERT INTO target (job, definition, planned, seen, origins)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (
+                    *(job, target.definition, target.planned, target.seen),
+                    msgspec.msgpack.encode(target.origins),
+                ),
+            )
+
+    def get(self, job: bytes) -> SealTarget:
+        with self._database.asking() as database:
+            statement = "SELECT definition, planned, seen, origins FROM target WHERE job = ?"
+            definition, planned, seen, origins = database.execute(statement, (job,)).fetchone()
+        return SealTarget(bytes(definition), bytes(planned), seen, _origins.decode(origins))
+
+    def note_seen(self, job: bytes, version: int) -> None:
+        """The job begins, or begins again, at this version of the log."""
+        with self._database.writing() as database:
+            database.execute("UPDATE target SET seen = ? WHERE job = ?", (version, job))
+
+    def under_way(self, schema: bytes) -> bool:
+        """Whether a job of any user seals this schema again."""
+        statement = (
+            "SELECT 1 FROM job WHERE named = ? AND work = 'reseal'"
+            " AND state IN ('uploading', 'processing')"
+        )
+        with self._database.asking() as database:
+            return database.execute(statement, (schema,)).fetchone() is not None
+
+    def end_of_chunks(self, job: bytes) -> int:
+        """The number of the row up to which there are chunks."""
+        statement = 'SELECT max("offset") FROM chunk WHERE job = ?'
+        with self._database.asking() as database:
+            (end,) = database.execute(statement, (job,)).fetchone()
+        return end or 0
+
+    def add_chunks(self, job: bytes, chunks: Iterable[ChunkAt]) -> None:
+        """Add chunks behind those that there are; the job has their records to do as well."""
+        with self._database.writing() as database:
+            for chunk in chunks:
+                database.execute(
+                    'INSERT INTO chunk (job, number, "offset", "row", first, last)'
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    (job, chunk.number, chunk.offset, chunk.row, chunk.first, chunk.last),
+                )
+                database.execute(
+                    "UPDATE job SET total = total + ? WHERE id = ?",
+                    (chunk.last - chunk.first + 1, job),
+                )
+
+    def split(self, job: bytes, first: ChunkAt, rest: ChunkAt) -> None:
+        """Cut a chunk in two; ``first`` keeps its number."""
+        with self._database.writing() as database:
+            database.execute(
+                'UPDATE chunk SET "offset" = ?, last = ? WHERE job = ? AND number = ?',
+                (first.offset, first.last, job, first.number),
+            )
+            database.execute(
+                'INSERT INTO chunk (job, number, "offset", "row", first, last)'
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (job, rest.number, rest.offset, rest.row, rest.first, rest.last),
+            )
+
+
+#: Parts of packed segments are numbered from here on, behind those of all chunks; those of a pack
+#: are so far from those of the next.
+FIRST_SEQUENCE, SEQUENCES = 1 << 30, 1 << 12
+
+_segments = msgspec.msgpack.Decoder(list[Segment]).decode
+#: An empty list of groups, or of segments.
+_NONE = msgspec.msgpack.encode([])
+
+
+def sequence_of(place: int) -> int:
+    """The number of the first part of the pack at this place."""
+    return FIRST_SEQUENCE + place * SEQUENCES
+
+
+class PackStore:
+    """Every method raises as those of :class:`.store.JobStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def plan(self, job: bytes, packs: int) -> None:
+        """Record the number of packs of a job; none is built yet."""
+        with self._database.writing() as database:
+            change = "UPDATE job SET packs = ?, packed = 0 WHERE id = ?"
+            database.execute(change, (packs, job))
+
+    def read(self, job: bytes) -> tuple[list[SealedRows], dict[tuple[bytes, int], Segment]]:
+        """At one moment: the groups that have no segment of their own, in the order of chunks; and
+        all packed segments, by schema and the number of their first part."""
+        statement = (
+            "SELECT schema, sequence, groups, segments FROM part"
+            " WHERE job = ? AND (sequence >= ? OR segments = ?) ORDER BY sequence, schema"
+        )
+        with self._database.asking() as database:
+            rows = database.execute(statement, (job, FIRST_SEQUENCE, _NONE)).fetchall()
+        groups: list[SealedRows] = []
+        segments: dict[tuple[bytes, int], Segment] = {}
+        for schema, sequence, own, packed in rows:
+            if sequence >= FIRST_SEQUENCE:
+                (segments[bytes(schema), sequence],) = _segments(packed)
+            else:
+                groups += [SealedRows(bytes(schema), sequence, group) for group in groups_of(own)]
+        return groups, segments
+
+    def add(self, job: bytes, sequence: int, segments: Sequence[tuple[bytes, Segment]]) -> None:
+        """The API holds these segments of a pack, instead of others of the same schemas."""
+        with self._database.writing() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO part (job, schema, sequence, groups, segments)"
+                " VALUES (?, ?, ?, ?, ?)",
+                [
+                    (job, schema, sequence, _NONE, msgspec.msgpack.encode([segment]))
+                    for schema, segment in segments
+                ],
+            )
+
+    def mark(self, job: bytes, packed: int) -> None:
+        """Record how many packs are built."""
+        with self._database.writing() as database:
+            database.execute("UPDATE job SET packed = ? WHERE id = ?", (packed, job))
+
+    def drop(self, job: bytes, segments: Collection[tuple[bytes, int]]) -> None:
+        """Forget segments whose rows were sealed again, and are elsewhere now."""
+        with self._database.writing() as database:
+            database.executemany(
+                "DELETE FROM part WHERE job = ? AND schema = ? AND sequence = ?",
+                [(job, *segment) for segment in segments],
+            )

@@ -11,21 +11,52 @@ import binascii
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import KeychainKey
 from encrypted_records.proxy.disk import write_once
-from encrypted_records.proxy.keyrings.waiting import within
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
 log = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """The result of ``work``, in a thread of its own.
+
+    Raises:
+        TimeoutError: it takes longer. The thread goes on, and what it returns is dropped.
+        Exception: as ``work`` does.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    # A pool's thread would be waited for at the end of the process.
+    thread = threading.Thread(target=run, name="keys", daemon=True)  # noqa: TID251
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError
+    return results[0]
+
 
 _APP = "encrypted-records keyrings"
 _KEY_BYTES = 32

@@ -45,8 +45,8 @@ from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search import arrow_values
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.export import named_if_gone, put_first
-from encrypted_records.proxy.search.holding import DeferredHold, VersionHold
 from encrypted_records.proxy.search.joins import parse_body
+from encrypted_records.proxy.search.upstream import DeferredHold, VersionHold
 
 #: Bytes of the values of one window, about, and the same where a window of so many rows takes more.
 WINDOW_BYTES, WINDOW_ROWS = 96 << 20, 1 << 20

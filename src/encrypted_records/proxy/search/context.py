@@ -2,55 +2,294 @@
 
 The first call of a query to the API confirms the state (docs/http-api.md, `since`). A query that
 needs nothing else asks for the log: only the API decides whether the caller may read the schema. If
-the log has a newer version, the answer so far is dropped and the query runs again on the new
-state, which was current while the query ran.
+the log has a newer version, the answer so far is dropped and the query runs again on the new state,
+which was current while the query ran.
+
+:func:`drive` fetches what the generators in ``index.query`` name, and resumes them. A generator
+does no I/O, and knows no clock and no thread; the driver decides nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.client import journal
-from encrypted_records.client.api import Api
+from encrypted_records.client.api import Api, SchemaResource
 from encrypted_records.client.known import Moved
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import (
     Altered,
+    ApiFailed,
     Conflict,
     DoesNotOpen,
     InvalidQuery,
     LogBroken,
+    Malformed,
     NotFound,
+    SchemaUnsigned,
 )
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.asking import (
+    Asking,
+    Keep,
+    KeptColumn,
+    KeptSums,
+    Need,
+    Open,
+    Rows,
+    Step,
+    Together,
+    Work,
+)
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.query.matching import match_rows
-from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.sizes import Sizes, WorkSizes
 from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.model.signatures import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import Run, aside, here
-from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.state import SchemaState, read_shown
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.search.confirmations import Confirmations
-from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
-from encrypted_records.proxy.search.driver import drive
+from encrypted_records.proxy.search.cover import MOST_HIDDEN
 from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.row_cover import MOST_HIDDEN
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
-from encrypted_records.proxy.search.stats import QueryStats
-from encrypted_records.proxy.search.upstream import RowsGone, Upstream
+from encrypted_records.proxy.search.upstream import Confirmations, QueryStats, RowsGone, Upstream
+from encrypted_records.proxy.sharing.reading import FRESH, View
+from encrypted_records.proxy.sharing.service import Sharing
+
+T = TypeVar("T")
+
+
+async def drive(
+    fetcher: Fetcher,
+    upstream: Upstream,
+    asking: Asking[T],
+    stop: Callable[[], None] = lambda: None,
+) -> T:
+    """Run ``asking`` and return its answer. It reserves memory for the segment of its last heavy
+    need, and for one segment at a time, until it needs several segments together or others, or
+    rows.
+
+    Errors of fetches are raised inside ``asking``, where it yielded. It is closed when this
+    function ends or, if a thread still runs it then, when that thread leaves it.
+
+    Args:
+        stop: called if a thread still runs ``asking`` at the end, because its result is no longer
+            needed.
+
+    Raises:
+        Moved, DoesNotOpen, NotFound: as for :meth:`Fetcher.fill`.
+    """
+    run: Run = here
+    work = Work(None)
+    worked_on: LoadedSegment | None = None
+    error: Exception | None = None
+    found: object = None
+    try:
+        async with AsyncExitStack() as turn:
+            while True:
+                with upstream.stats.stage(work.stage) if work.stage else nullcontext():
+                    step = await run(_resume, asking, found, error)
+                found = error = None
+                if isinstance(step, _Answer):
+                    return step.value
+                if isinstance(step, Work):
+                    found, work = work, step
+                    run = _place_for(step, upstream.sizes.work)
+                    continue
+                if isinstance(step, KeptColumn | KeptSums):
+                    found = fetcher.kept(step)
+                    continue
+                if isinstance(step, Keep):
+                    await fetcher.keep(upstream, step.segment, step.field, step.made)
+                    continue
+                try:
+                    if not isinstance(step, Need):
+                        await turn.aclose()
+                        worked_on = None
+                    elif not step.light and step.segment is not worked_on:
+                        await turn.aclose()
+                        worked_on = step.segment
+                        await turn.enter_async_context(fetcher.turn(upstream, step.segment))
+                    found = await _fetch(fetcher, upstream, step)
+                except Exception as failed:  # the work says what it means
+                    error = failed
+    finally:
+        try:
+            asking.close()
+        except ValueError:  # a thread is in it; to ask first could be answered too soon
+            stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
+    """The value that a generator returned."""
+
+    value: T
+
+
+def _resume(asking: Asking[T], found: object, error: Exception | None) -> Step | _Answer[T]:
+    try:
+        return asking.send(found) if error is None else asking.throw(error)
+    except StopIteration as end:
+        return _Answer(end.value)
+
+
+def _place_for(work: Work, sizes: WorkSizes) -> Run:
+    if work.long or work.entries > sizes.in_thread:
+        return aside
+    return here if work.entries <= sizes.on_loop else runtime.in_thread
+
+
+async def _fetch(
+    fetcher: Fetcher, upstream: Upstream, step: Open | Rows | Need | Together
+) -> object:
+    """The segments or records to send back; None for pages, which are put into segments."""
+    if isinstance(step, Rows):
+        return await fetcher.rows(upstream, step.refs, alone=step.alone, ranked=step.ranked)
+    with upstream.stats.stage("fetch_pages"):
+        if isinstance(step, Open):
+            return await fetcher.open(upstream, step.segments)
+        needs = step.needs if isinstance(step, Together) else (step,)
+        wanted = [(need.segment, _lacking(need)) for need in needs]
+        passing = all(need.passing for need in needs)
+        await fetcher.fill(upstream, wanted, passing=passing)
+    return None
+
+
+def _lacking(need: Need) -> set[int]:
+    """The numbers of the pages that are not here yet."""
+    segment = need.segment
+    pages = segment.directories.without_own(need.pages - segment.blocks.keys())
+    return pages | segment.missing_directories(need.directories)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSchema:
+    """A schema by the names that were signed; of one that is not ``signed``, by the API's."""
+
+    id: bytes
+    slug: str
+    name: str
+    signed: bool
+
+
+class DatasetSchemas:
+    def __init__(self, api: Api, sharing: Sharing) -> None:
+        self._api = api
+        self._datasets = sharing.api
+        self._finder = sharing.finder
+
+    async def of_dataset(
+        self, caller: Holder, dataset: bytes, *, within: float = 0.0
+    ) -> dict[bytes, DatasetSchema]:
+        """The schemas of a dataset that the caller may read, by id.
+
+        Args:
+            within: as for :meth:`RosterFinder.of_dataset`.
+
+        Raises:
+            NotFound: the dataset does not exist, or the caller may not read it.
+            ApiFailed: the API returned a malformed id.
+            Refused: with a specific code: a roster was not accepted.
+        """
+        resource = await self._datasets.dataset(dataset, caller.auth)
+        organization = _id_of(resource.organization)
+        view = await self._finder.of_dataset(caller, dataset, shown=organization, within=within)
+        return await self._list(caller, dataset, view)
+
+    async def beside(self, caller: Holder, schema: bytes) -> dict[bytes, DatasetSchema]:
+        """The schemas of the same dataset as ``schema``, including it.
+
+        Raises:
+            ErsError: as for :meth:`of_dataset`.
+        """
+        view = await self._finder.of_schema(caller, schema, within=FRESH)
+        placed = None if view is None else view.roster.schema(schema)
+        if placed is not None:
+            return await self._list(caller, placed.dataset, view)
+        shown = await read_shown(self._api, caller, schema)
+        return await self.of_dataset(caller, shown.dataset, within=FRESH)
+
+    async def _list(
+        self, caller: Holder, dataset: bytes, view: View | None
+    ) -> dict[bytes, DatasetSchema]:
+        there = [_shown(schema) for schema in await self._api.schemas_of(dataset, caller.auth)]
+        if view is None:
+            return {schema.id: schema for schema in there}
+        roster = view.roster
+        signed = [
+            schema
+            for schema in roster.schemas(dataset)
+            if schema.slug and roster.may_read(view.user, schema.schema)
+        ]
+        require_shown(*(schema.slug for schema in signed))
+        found = {
+            placed.schema: DatasetSchema(placed.schema, placed.slug, placed.name, signed=True)
+            for placed in signed
+        }
+        is_placed = _placed_by(roster)
+        return found | {schema.id: schema for schema in there if not is_placed(schema.id)}
+
+    async def require_gone(self, caller: Holder, schema: DatasetSchema) -> None:
+        """Require that a schema missing at the API is legitimately gone: it is unsigned, or its
+        name was freed.
+
+        Raises:
+            SchemaUnsigned: the roster contains the schema, so the API hides it.
+            ErsError: as for :meth:`of_dataset`.
+        """
+        if not schema.signed:
+            return
+        view = await self._finder.of_schema(caller, schema.id)
+        if view is not None and view.roster.may_read(view.user, schema.id):
+            raise SchemaUnsigned(
+                f"the API does not show the schema {schema.slug}, which was signed in this dataset",
+                hint="its records could not be searched; if it was deleted, an owner can free its"
+                f" name: ers api DELETE {ids.reference('schemas', schema.id)}",
+            )
+
+
+def _placed_by(roster: Roster) -> Callable[[bytes], bool]:
+    """Whether the roster has a schema in any dataset."""
+
+    def is_placed(schema: bytes) -> bool:
+        placed = roster.schema(schema)
+        return placed is not None and bool(placed.slug)
+
+    return is_placed
+
+
+def _shown(resource: SchemaResource) -> DatasetSchema:
+    return DatasetSchema(_id_of(resource.id), resource.slug, resource.name, signed=False)
+
+
+def _id_of(text: str) -> bytes:
+    """
+    Raises:
+        ApiFailed: it is not an id.
+    """
+    try:
+        return ids.from_text(text.rstrip("/").rpartition("/")[2])
+    except Malformed:
+        raise ApiFailed("the API's answer names no schema") from None
+
 
 _ATTEMPTS = 3
 
@@ -69,8 +308,6 @@ MANY_VALUES = 100
 
 #: The same bytes in every process: sets in order, and of values of another schema that there are.
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: type(value).__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

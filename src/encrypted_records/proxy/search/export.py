@@ -6,7 +6,7 @@ fetches all of its rows first, keeps them sealed, above some megabytes in a file
 reads them from there in its own order (docs/decisions/watching.md). The rows of a
 window are requested together, in random order.
 
-The whole export is of one version of the log, which is held while it lasts (:mod:`.holding`): rows
+The whole export is of one version of the log, which is held while it lasts (:mod:`.upstream`): rows
 stay readable when they are replaced or deleted, so later changes do not affect it.
 """
 
@@ -42,12 +42,11 @@ from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.disk import NamelessFile
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.search import row_opening
+from encrypted_records.proxy.search import row_checks
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
-from encrypted_records.proxy.search.holding import VersionHold, holding
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
-from encrypted_records.proxy.search.upstream import RowsGone
+from encrypted_records.proxy.search.upstream import RowsGone, VersionHold, holding
 from encrypted_records.proxy.spool import Spool
 
 #: Sealed rows of a sorted export that stay in memory; where there are more, all go to disk.
@@ -211,7 +210,7 @@ async def _in_order(
             some = ranking.candidates(context, slice(start, end))
             stored_rows = await runtime.in_thread(kept.read, start, end)
             sealed = {stored.ref: row for stored, row in zip(some, stored_rows, strict=True)}
-            records = await row_opening.open_rows(context.state, context.snapshot, sealed)
+            records = await row_checks.open_rows(context.state, context.snapshot, sealed)
             in_order = [records[candidate.ref] for candidate in some]
             rows = check_candidates(context.space, query.where, some, in_order)
             for batch in _in_batches(await context.run(rows)):

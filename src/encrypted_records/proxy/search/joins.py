@@ -29,9 +29,8 @@ from encrypted_records.model.predicates import (
 )
 from encrypted_records.model.queries import Conditions
 from encrypted_records.proxy.process.offload import aside, is_long
-from encrypted_records.proxy.search.context import JoinedSchema, QueryContext
-from encrypted_records.proxy.search.dataset_schemas import DatasetSchema
-from encrypted_records.proxy.search.stats import QueryStats
+from encrypted_records.proxy.search.context import DatasetSchema, JoinedSchema, QueryContext
+from encrypted_records.proxy.search.upstream import QueryStats
 
 T = TypeVar("T")
 

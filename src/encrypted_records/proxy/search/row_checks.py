@@ -1,10 +1,9 @@
-"""Rows that came beside those that were needed are authenticated, in the order in which they came,
-and kept on disk.
+"""Sealed rows are opened; those that came beside needed ones are authenticated and kept on disk.
 
-An API that altered one could otherwise learn from later events whether it was needed. Queries are
-answered before that, so this is work that others leave behind: it is done a little at a time, in
-between, of one answer after the other. A query that brings more while much waits is answered once
-enough of what came before it is done; who came first goes on first.
+An API that altered an extra row could otherwise learn from later events whether it was needed.
+Queries are answered before that, so this is work that others leave behind: it is done a little at a
+time, in between, of one answer after the other, in the order in which the rows came. A query that
+brings more while much waits is answered once enough of what came before it is done.
 
 The disk takes one thing at a time. So what is checked meanwhile is stored together, in one thread:
 had each answer one of its own, all threads would wait for the disk, and queries for a thread.
@@ -15,23 +14,128 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from encrypted_records import runtime
+from encrypted_records.crypto.sealing import RowOpener, opener_of
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.model.records import RowRef
+from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.process.background import ROW_CHECKS, Background
 from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
+from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.schemas.state import SchemaState
-from encrypted_records.proxy.search.row_cache import RowCache
-from encrypted_records.proxy.search.row_opening import FEW_BYTES, Sealed, authenticate
-from encrypted_records.proxy.search.unanswered import Unanswered
+from encrypted_records.proxy.search.caches import RowCache
+from encrypted_records.proxy.search.cover import Unanswered
 
 log = logging.getLogger(__name__)
+
+
+#: Up to so many fields, and bytes, rows are opened here: a thread would take longer to start. More
+#: than the other two take long.
+FEW_FIELDS, FEW_BYTES = 512, 256 << 10
+MANY_FIELDS, MANY_BYTES = 20_000, 4 << 20
+#: To authenticate a field takes a third of the time that it takes to open it.
+FEW_AUTHENTICATED = 4 * FEW_FIELDS
+
+_decoder = msgspec.msgpack.Decoder(SealedRow)
+
+#: Each as the MessagePack of its SealedRow.
+Sealed = Mapping[RowRef, bytes]
+Records = dict[RowRef, PlainRecord]
+_Openers = dict[bytes, RowOpener]
+T = TypeVar("T")
+
+
+async def open_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
+    """
+    Raises:
+        DoesNotOpen: a row was altered or belongs elsewhere.
+    """
+    return await _run(_open_all, state, snapshot, sealed, FEW_FIELDS)
+
+
+async def authenticate(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> None:
+    """Prove that these are the rows that were sealed; no value of them is read.
+
+    Raises:
+        DoesNotOpen: a row was altered or belongs elsewhere.
+    """
+    await _run(_authenticate_all, state, snapshot, sealed, FEW_AUTHENTICATED)
+
+
+async def _run(
+    work: Callable[[SchemaState, Snapshot, Sealed], T],
+    state: SchemaState,
+    snapshot: Snapshot,
+    sealed: Sealed,
+    few: int,
+) -> T:
+    fields = len(sealed) * len(state.definition.fields)
+    size = sum(map(len, sealed.values()))
+    if fields <= few and size <= FEW_BYTES:
+        return work(state, snapshot, sealed)
+    run: Run = aside if fields > MANY_FIELDS or size > MANY_BYTES else runtime.in_thread
+    return await run(work, state, snapshot, sealed)
+
+
+async def prove_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> dict[RowRef, bytes]:
+    """The bytes of these rows, each verified to be the row that was sealed.
+
+    Raises:
+        DoesNotOpen: as :func:`authenticate`.
+    """
+    await authenticate(state, snapshot, sealed)
+    return dict(sealed)
+
+
+def open_row(state: SchemaState, snapshot: Snapshot, ref: RowRef, row: bytes) -> PlainRecord:
+    """
+    Raises:
+        DoesNotOpen: as :func:`open_rows`.
+    """
+    return _opener(state, snapshot, ref.group).open(ref.ordinal, decode_row(row))
+
+
+def decode_row(row: bytes) -> SealedRow:
+    """
+    Raises:
+        DoesNotOpen: it is no row.
+    """
+    try:
+        return _decoder.decode(row)
+    except msgspec.DecodeError:
+        raise DoesNotOpen("a cached row does not have the format of a row") from None
+
+
+def _open_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:
+    openers = _openers(state, snapshot, sealed)
+    return {
+        ref: openers[ref.group].open(ref.ordinal, decode_row(row)) for ref, row in sealed.items()
+    }
+
+
+def _authenticate_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> None:
+    openers = _openers(state, snapshot, sealed)
+    for ref, row in sealed.items():
+        openers[ref.group].authenticate(ref.ordinal, decode_row(row))
+
+
+def _openers(state: SchemaState, snapshot: Snapshot, rows: Iterable[RowRef]) -> _Openers:
+    """By group."""
+    return {uid: _opener(state, snapshot, uid) for uid in {ref.group for ref in rows}}
+
+
+def _opener(state: SchemaState, snapshot: Snapshot, uid: bytes) -> RowOpener:
+    group = snapshot.groups[uid].group
+    key = state.ledger.keys.of(group.key_version)
+    return opener_of(key, snapshot.definition, group, snapshot.made_under(group))
+
 
 #: Bytes of extra rows that wait, before queries wait for them.
 MOST_BYTES = 8 << 20

@@ -25,35 +25,63 @@ from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.coalescing import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.secrecy import shuffled
 from encrypted_records.proxy.schemas.state import SchemaState
-from encrypted_records.proxy.search.memory_cache import RowBlock
-from encrypted_records.proxy.search.row_cache import BLOCK, RowCache
-from encrypted_records.proxy.search.row_checks import (
-    RowChecks,
-    RowNumber,
-    altered,
-    numbers_of,
-    select_live,
-)
-from encrypted_records.proxy.search.row_cover import (
+from encrypted_records.proxy.search.caches import BLOCK, RowBlock, RowCache
+from encrypted_records.proxy.search.cover import (
     MOST,
     MOST_RANKED,
     RANKED_AT_ONCE,
     RANKED_SIZES,
     SIZES,
     Draw,
+    Unanswered,
     choose_cover,
 )
-from encrypted_records.proxy.search.row_opening import (
+from encrypted_records.proxy.search.row_checks import (
     Records,
+    RowChecks,
+    RowNumber,
     Sealed,
+    altered,
     decode_row,
+    numbers_of,
     open_row,
     open_rows,
     prove_rows,
+    select_live,
 )
-from encrypted_records.proxy.search.row_widths import RowWidths
-from encrypted_records.proxy.search.unanswered import Unanswered
 from encrypted_records.proxy.search.upstream import RowsGone, Upstream
+
+#: Rows that count, and schemas.
+_ROWS = 4096
+_SCHEMAS = 1000
+
+
+class RowWidths:
+    def __init__(self) -> None:
+        #: rows and bytes
+        self._seen: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+
+    def __contains__(self, schema: bytes) -> bool:
+        return schema in self._seen
+
+    def add(self, schema: bytes, rows: Collection[bytes]) -> None:
+        if not rows:
+            return
+        count, size = self._seen.pop(schema, (0.0, 0.0))
+        fade = min(1.0, max(0.0, 1 - len(rows) / _ROWS))
+        self._seen[schema] = (count * fade + len(rows), size * fade + sum(map(len, rows)))
+        if len(self._seen) > _SCHEMAS:
+            self._seen.popitem(last=False)
+
+    def rows_in(self, schema: bytes, size: int) -> int:
+        """The number of rows of a schema that take ``size`` bytes; very large if nothing is
+        known.
+        """
+        if schema not in self._seen:
+            return 1 << 30
+        count, seen = self._seen[schema]
+        return int(size * count / max(1.0, seen))
+
 
 #: More rows than these are not kept, and are fetched without extra rows.
 MOST_OPENED = 4096

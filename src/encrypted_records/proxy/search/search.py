@@ -1,22 +1,47 @@
-"""Answer a search: plan -> ask for a page (:mod:`encrypted_records.index.query.pages`) -> cursor.
+"""Answers to questions: a page of records, an aggregate, a plan, and why nothing was found.
 
-One query uses one snapshot of the log.
+Each plans, asks (:mod:`encrypted_records.index.query`), and uses one snapshot of the log. A dataset
+is searched schema by schema with one condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from encrypted_records import runtime
+from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
+from encrypted_records.index.query.aggregate import Aggregated
+from encrypted_records.index.query.counting import count_all
 from encrypted_records.index.query.cursor import Cursor, decode_cursor, encode_cursor
+from encrypted_records.index.query.measuring import measure
 from encrypted_records.index.query.pages import FIRST_ROWS, Found, PageRequest, find_page
+from encrypted_records.model.aggregations import Aggregation, parse_aggregation
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.queries import Query, parse_query
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.ids import from_reference, to_text
+from encrypted_records.model.predicates import (
+    Joins,
+    Not,
+    NumberRange,
+    Predicate,
+    TextRange,
+    fields_of,
+    tested_fields,
+)
+from encrypted_records.model.queries import (
+    FOLDING,
+    Conditions,
+    Query,
+    parse_query,
+    refuse_unknown,
+    whole_number,
+)
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.process.offload import aside, is_long
+from encrypted_records.proxy.search.context import DatasetSchema, QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
 
 
@@ -132,3 +157,361 @@ class _Asked:
             cursor = encode_cursor(Cursor(last, self.stored, joined, self.question))
         records = [record for _, record in rows]
         return SearchPage(count, cursor, records, context.definition, query.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateResult:
+    aggregation: Aggregation
+    groups: Aggregated
+
+
+class Aggregates:
+    def __init__(self, runner: QueryRunner) -> None:
+        self._runner = runner
+
+    async def ask(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> AggregateResult:
+        """The measures, at a version that was current during the call.
+
+        Raises:
+            InvalidQuery: it cannot be asked, or would take too many records or groups.
+            Closed: the API's data is not consistent.
+            ErsError: as :meth:`QueryRunner.ask`.
+        """
+
+        async def question(context: QueryContext) -> AggregateResult:
+            aggregation = await parse_body(parse_aggregation, body, context)
+            return await measured(context, aggregation)
+
+        return await self._runner.ask(caller, schema, question)
+
+
+async def measured(context: QueryContext, aggregation: Aggregation) -> AggregateResult:
+    """The answer to an aggregate.
+
+    Raises:
+        InvalidQuery: it would take too many records or groups.
+        Moved: as :class:`QueryContext`.
+    """
+    condition = await context.condition(aggregation.where)
+    groups = await context.run(measure(context.space, condition, aggregation))
+    return AggregateResult(aggregation, groups)
+
+
+_OF_AGGREGATES = frozenset({"measures", "group_by"})
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``columns`` are the fields whose columns were used, and ``scanned`` those of them whose texts
+    were tested one by one. It holds no value."""
+
+    kind: Literal["search", "aggregate"]
+    columns: tuple[str, ...]
+    scanned: tuple[str, ...]
+    context: QueryContext
+
+
+async def explain(
+    runner: QueryRunner,
+    caller: Holder,
+    schema: bytes,
+    body: Mapping[str, Any],
+    *,
+    first_rows: int = FIRST_ROWS,
+) -> Explanation:
+    """Run a search, or an aggregate where the body has measures or groups.
+
+    Args:
+        first_rows: as for :func:`.search.answer`.
+
+    Raises:
+        ErsError: as :meth:`Search.ask` or :meth:`Aggregates.ask`.
+    """
+
+    async def question(context: QueryContext) -> Explanation:
+        if _OF_AGGREGATES & set(body):
+            with context.stats.stage("plan"):
+                aggregation = await parse_body(parse_aggregation, body, context)
+            await measured(context, aggregation)
+            return Explanation(
+                "aggregate",
+                tuple(sorted(fields_of(aggregation.where) | aggregation.fields)),
+                _scanned(context, aggregation.where),
+                context,
+            )
+        with context.stats.stage("plan"):
+            query = await parse_body(parse_query, body, context)
+        await answer(context, query, first_rows=first_rows)
+        sorted_by = {term.field for term in query.order}
+        columns = tuple(sorted(fields_of(query.where) | sorted_by))
+        return Explanation("search", columns, _scanned(context, query.where), context)
+
+    # Users may share this proxy: what one asked before must not show in the statistics of another.
+    return await runner.ask(caller, schema, question, cold=True)
+
+
+def _scanned(context: QueryContext, where: Predicate) -> tuple[str, ...]:
+    """With the fields whose index of words left too many records open."""
+    return tuple(sorted({*tested_fields(where, context.definition), *context.stats.scanned}))
+
+
+#: Comparisons that are looked at.
+MOST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A single comparison of the condition.
+
+    ``folded`` and ``trimmed`` are the numbers of records that it would find in any spelling, and
+    without blanks around its texts; None if that was not or cannot be determined. ``never``
+    explains why no record can match.
+    """
+
+    pointer: str
+    field: str
+    op: str
+    count: int
+    folded: int | None = None
+    trimmed: int | None = None
+    never: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """``records`` is how many there are, ``count`` how many the whole condition finds."""
+
+    records: int
+    count: int
+    comparisons: tuple[Reason, ...]
+
+
+async def explain_nothing(
+    runner: QueryRunner, caller: Holder, schema: bytes, body: Mapping[str, Any]
+) -> Reasons:
+    """
+    Raises:
+        InvalidQuery: the condition cannot be asked, or takes too many long strings.
+        ErsError: as :meth:`QueryRunner.ask`.
+    """
+
+    async def question(context: QueryContext) -> Reasons:
+        where = await parse_body(_read, body, context)
+        asked = _comparisons(body)
+        reasons = [await _look_at(context, comparison, pointer) for pointer, comparison in asked]
+        count = await _count(context, where)
+        return Reasons(context.snapshot.count, count, tuple(reasons))
+
+    return await runner.ask(caller, schema, question)
+
+
+def _read(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> Predicate:
+    return Conditions(definition, joins).read(body)
+
+
+def _comparisons(body: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The first comparisons of a condition that was read, each with its place."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    if body.get("where") is not None:
+        found += _leaves(body["where"], "/where")
+    for place, entry in enumerate(body.get("filters") or []):
+        asked = {"field": entry["label"], "op": "eq", "value": entry["value"]}
+        found.append((f"/filters/{place}", asked))
+    return found[:MOST]
+
+
+def _leaves(where: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if "field" in where:
+        yield pointer, where
+        return
+    ((word, inner),) = where.items()
+    if isinstance(inner, list):
+        for place, part in enumerate(inner):
+            yield from _leaves(part, f"{pointer}/{word}/{place}")
+    else:
+        yield from _leaves(inner, f"{pointer}/{word}")
+
+
+async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -> Reason:
+    where = await parse_body(_read, {"where": asked}, context)
+    reasoning = reason_about(asked, pointer, where, context.definition)
+    try:
+        wanted = next(reasoning)
+        while True:
+            wanted = reasoning.send(await _count(context, wanted))
+    except StopIteration as end:
+        reason: Reason = end.value
+        return reason
+
+
+def reason_about(
+    asked: dict[str, Any], pointer: str, where: Predicate, definition: SchemaDefinition
+) -> Generator[Predicate, int, Reason]:
+    """The reason for the result of a comparison. The generator yields predicates and receives their
+    numbers of matches.
+
+    Args:
+        where: the comparison, with what it asks of other schemas answered.
+    """
+    never = _never(where, definition)
+    count = 0 if never else (yield where)
+    folds = asked["op"] in FOLDING and asked["op"] != "ne" and "of" not in asked
+    if count or definition.fields[asked["field"]].kind is not KeyKind.TEXT or not folds:
+        return Reason(pointer, asked["field"], asked["op"], count, never=never)
+    in_any_spelling = bare = None
+    if not asked.get("fold"):
+        in_any_spelling = _changed(asked, definition, fold=True)
+    if (value := _trimmed(asked["value"])) != asked["value"]:
+        bare = _changed(asked, definition, value=value)
+    folded = None if in_any_spelling is None else (yield in_any_spelling)
+    trimmed = None if bare is None else (yield bare)
+    return Reason(pointer, asked["field"], asked["op"], count, folded, trimmed)
+
+
+def _changed(
+    asked: dict[str, Any], definition: SchemaDefinition, **members: Any
+) -> Predicate | None:
+    """The comparison with some other members; None where it cannot be asked so, such as a pattern
+    that ended in an escaped blank."""
+    try:
+        return Conditions(definition).comparison({**asked, **members}, "/where")
+    except InvalidQuery:
+        return None
+
+
+def _trimmed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_trimmed(item) for item in value]
+    return value.strip() if isinstance(value, str) else value
+
+
+def _never(where: Predicate, definition: SchemaDefinition) -> str | None:
+    """Why no value at all can fit a range; None where some can."""
+    match where:
+        case Not():
+            return None
+        case NumberRange(field, low, high):
+            rules = definition.fields[field].numbers
+            if low > rules.highest or high < rules.lowest:
+                return "the field has no values there: its minimum and maximum are elsewhere"
+            if low > high:
+                return "the lower bound is above the upper one, or no value lies between them"
+        case TextRange(_, low, high) if low is not None and high is not None and low > high:
+            return "the lower bound is above the upper one"
+    return None
+
+
+async def _count(context: QueryContext, where: Predicate) -> int:
+    return await context.run(count_all(context.space, await context.condition(where)))
+
+
+#: Schemas that one request asks.
+MOST_SCHEMAS = 50
+#: Records shown of each schema.
+MOST_SHOWN, SHOWN = 100, 10
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaAnswer:
+    """The answer of one schema: ``page`` has its count and first records; or it lacks fields of the
+    condition; or the search failed.
+    """
+
+    id: bytes
+    name: str
+    slug: str
+    page: SearchPage | None = None
+    missing: tuple[str, ...] = ()
+    error: ErsError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetAnswer:
+    """``after`` is the last schema that was asked, where there are more."""
+
+    schemas: tuple[SchemaAnswer, ...]
+    next_cursor: str | None
+
+
+async def search_dataset(
+    runner: QueryRunner, caller: Holder, dataset: bytes, body: Mapping[str, Any]
+) -> DatasetAnswer:
+    """
+    Args:
+        body: ``where`` and ``filters`` as of a search; ``limit``, of each schema; and ``cursor``,
+            the ``next_cursor`` of the page before.
+
+    Raises:
+        NotFound: there is no such dataset, or not for this caller.
+        InvalidQuery: no schema that has its fields takes the condition.
+        ErsError: as :meth:`QueryRunner.ask`, where it is not of one schema.
+    """
+    refuse_unknown(body, {"where", "filters", "limit", "cursor"})
+    limit = whole_number(body.get("limit", SHOWN), "/limit", 0, MOST_SHOWN)
+    behind = b""
+    if body.get("cursor") is not None:
+        behind = from_reference(body["cursor"], "schemas", pointer="/cursor")
+    there = await runner.datasets.of_dataset(caller, dataset)
+    left = sorted(schema for schema in there if schema > behind)
+    asked = left[:MOST_SCHEMAS]
+    query = {name: body[name] for name in ("where", "filters") if name in body}
+    query |= {"limit": limit, "count": True}
+    answers = [await _ask(runner, caller, schema, there[schema], query) for schema in asked]
+    found = tuple(answer for answer in answers if answer is not None)
+    refused = [outcome.error for outcome in found if isinstance(outcome.error, InvalidQuery)]
+    if refused and not any(outcome.page for outcome in found):
+        raise refused[0]
+    return DatasetAnswer(found, to_text(asked[-1]) if len(left) > len(asked) else None)
+
+
+async def _ask(
+    runner: QueryRunner,
+    caller: Holder,
+    schema: bytes,
+    shown: DatasetSchema,
+    query: Mapping[str, Any],
+) -> SchemaAnswer | None:
+    """The answer of a schema; None if the API no longer has it, and it is unsigned or its name was
+    freed. A schema that the API hides is an error.
+    """
+
+    async def question(context: QueryContext) -> SchemaAnswer:
+        names = dict.fromkeys(_names(query))
+        missing = tuple(name for name in names if name not in context.definition.fields)
+        if missing:
+            return SchemaAnswer(schema, shown.name, shown.slug, missing=missing)
+        if is_long(query):
+            parsed = await aside(parse_query, query, context.definition)
+        else:
+            parsed = parse_query(query, context.definition)
+        page = await answer(context, parsed)
+        return SchemaAnswer(schema, shown.name, shown.slug, page)
+
+    try:
+        try:
+            return await runner.ask(caller, schema, question)
+        except NotFound:
+            # Left out of the answer only if nobody has signed it, or its name was freed.
+            await runner.datasets.require_gone(caller, shown)
+            return None
+    except (InvalidQuery, Closed) as error:
+        if error.reason == "keyring_locked":
+            raise
+        return SchemaAnswer(schema, shown.name, shown.slug, error=error)
+
+
+def _names(query: Mapping[str, Any]) -> Iterator[str]:
+    """The fields that a condition names, as far as it is one."""
+    parts = [query.get("where")]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            if isinstance(name := part.get("field"), str):
+                yield name
+            parts += [part[word] for word in ("and", "or", "not") if word in part]
+    filters = query.get("filters")
+    for condition in filters if isinstance(filters, list) else ():
+        if isinstance(condition, dict) and isinstance(name := condition.get("label"), str):
+            yield name

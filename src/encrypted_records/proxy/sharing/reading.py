@@ -4,7 +4,10 @@ Rosters that were read stay in memory for each user: a further reading asks for 
 The API shows a limited API token only the names that concern its datasets, so what a token has read
 stands beside what its user has: all else in a roster is the same, and is judged without names.
 
-Find the roster that has a dataset or schema, whatever organization the API says it is of.
+A roster that lacks what was seen is refused: an API that hides a removal looks just like one that
+was restored from a backup. Only people can decide which it is; so they see what would be lost, and
+name the head that they accept. Then that roster replaces the other, for this user of this proxy. It
+must still be authentic, and the user must be in it under the user's own keys.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
@@ -23,6 +26,7 @@ from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import (
     Closed,
+    Conflict,
     ErsError,
     IdentityReplaced,
     KeyMissing,
@@ -34,6 +38,7 @@ from encrypted_records.errors import (
     RosterUnknown,
     RosterWithheld,
 )
+from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.belief import (
     Believed,
     Remembered,
@@ -45,12 +50,14 @@ from encrypted_records.index.roster.belief import (
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import RosterEntry
+from encrypted_records.model.ids import to_text
+from encrypted_records.model.roster import EntryBody, RosterEntry
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.rosters import Rosters
 
 log = logging.getLogger(__name__)
+
 
 #: Rosters of users that stay in memory.
 _KEPT = 256
@@ -63,7 +70,7 @@ class View:
     """An organization as its user's proxy has read and believed it.
 
     ``roster`` is shared, and grows with later readings; who signs works on a copy
-    (:class:`.drafts.RosterDraft`).
+    (:class:`.changes.RosterDraft`).
     """
 
     holder: Holder
@@ -506,3 +513,113 @@ class RosterFinder:
             if view is not None and has(view.roster):
                 return view
         return None
+
+
+#: ``whole``: it holds all that was seen. ``older``: a beginning of what was seen. ``forked``: it
+#: has other entries. ``unclear``: older or forked, and what is kept does not show which.
+State = Literal["whole", "older", "forked", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class RosterComparison:
+    """``common`` is the newest entry of which it is known that both have it; ``lost`` are the kept
+    entries behind it that the API's roster does not have."""
+
+    roster: Roster
+    state: State
+    seen: Remembered | None
+    common: int
+    lost: list[EntryBody]
+
+
+class Rollbacks:
+    def __init__(self, reader: RosterReader, keyrings: Keyrings) -> None:
+        self._reader = reader
+        self._keyrings = keyrings
+
+    async def of(self, holder: Holder, organization: bytes) -> RosterComparison:
+        """The present standing of the roster.
+
+        Raises:
+            RosterOlder: another organization is shown under this id, which cannot be accepted.
+            ErsError: as :meth:`RosterReader.read_shown`; also where the disk does not give it.
+        """
+        shown = await self._reader.read_shown(holder, organization)
+        rosters, user = self._reader.rosters, holder.user
+        seen = await runtime.in_thread(rosters.get, user, organization)
+        if seen is None or shown.digest_at(seen.number) == seen.digest:
+            return RosterComparison(shown, "whole", seen, 0 if seen is None else seen.number, [])
+        if shown.number and shown.found != seen.found:
+            raise RosterOlder("the API shows another organization under this one's id")
+        kept = await runtime.in_thread(rosters.kept_entries, user, organization, 1)
+        return await runtime.in_thread(_compare, shown, seen, kept)
+
+    async def accept(
+        self, holder: Holder, organization: bytes, number: int, digest: bytes, *, forked: bool
+    ) -> RosterComparison:
+        """Accept the roster that the API has as the organization's own; returns how it stood.
+
+        Args:
+            number, digest: its head, as the accepting user has seen it.
+            forked: whether it may have other entries than what was seen.
+
+        Raises:
+            Conflict: ``nothing_to_accept``, ``roster_moved`` or ``roster_forked``; nothing has
+                changed.
+            NotAllowed, IdentityReplaced: the user is not in it, or under other keys.
+            ErsError: as :meth:`of`; also where the disk does not take it.
+        """
+        standing = await self.of(holder, organization)
+        roster = standing.roster
+        if standing.state == "whole" or standing.seen is None:
+            raise Conflict(
+                "the roster contains everything that this proxy has seen of it",
+                code="nothing_to_accept",
+                hint="there is nothing to do; search and store as usual",
+            )
+        if (roster.number, roster.digest_at(roster.number)) != (number, digest):
+            raise Conflict(
+                f"the API's roster is now at entry {roster.number}, or is a different roster",
+                code="roster_moved",
+                hint="check it again before you accept it",
+            )
+        if standing.state != "older" and not forked:
+            raise Conflict(
+                "the roster has, or may have, other entries than this proxy has seen",
+                code="roster_forked",
+                hint="find out who changed the organization since; to accept the roster anyway:"
+                " ers proxy accept-rollback --forked, or forked in the request",
+            )
+        if roster.number:
+            keyring = await runtime.in_thread(self._keyrings.of, holder)
+            seen = belief.remember(roster)
+            await runtime.in_thread(belief.believe, roster, holder.user, keyring, seen)
+        await runtime.in_thread(self._reader.rosters.replace, holder.user, roster)
+        log.warning(
+            "user %s accepts another roster of organization %s: entry %d (%s) instead of %d (%s),"
+            " of which it has the first %d",
+            to_text(holder.user),
+            to_text(organization),
+            number,
+            digest.hex(),
+            standing.seen.number,
+            standing.seen.digest.hex(),
+            standing.common,
+        )
+        return standing
+
+
+def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> RosterComparison:
+    bodies = [(form.read_entry(entry), form.entry_digest(entry)) for entry in kept]
+    common = max(
+        (body.number for body, digest in bodies if shown.digest_at(body.number) == digest),
+        default=0,
+    )
+    lost = [body for body, _ in bodies if common < body.number <= seen.number]
+    state: State
+    if common == shown.number:
+        state = "older"
+    else:
+        known = {body.number for body, _ in bodies}
+        state = "forked" if common + 1 in known else "unclear"
+    return RosterComparison(shown, state, seen, common, lost)

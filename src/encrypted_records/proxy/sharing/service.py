@@ -9,18 +9,12 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
-from encrypted_records.proxy.sharing.asking import Asking
-from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.founding import Founding
-from encrypted_records.proxy.sharing.grants import OwnGrants
-from encrypted_records.proxy.sharing.heads import LogHeads
-from encrypted_records.proxy.sharing.inviting import Inviting
-from encrypted_records.proxy.sharing.members import Forgetting, Members, ServiceMaking
-from encrypted_records.proxy.sharing.naming import Naming
-from encrypted_records.proxy.sharing.reading import RosterFinder, RosterReader
-from encrypted_records.proxy.sharing.recovering import Recovering
-from encrypted_records.proxy.sharing.rollback import Rollbacks
-from encrypted_records.proxy.sharing.settling import EVERY_SECONDS, Attending, Settling
+from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges
+from encrypted_records.proxy.sharing.founding import Founding, Naming
+from encrypted_records.proxy.sharing.joining import Inviting, Recovering
+from encrypted_records.proxy.sharing.members import Asking, Forgetting, Members, ServiceMaking
+from encrypted_records.proxy.sharing.reading import Rollbacks, RosterFinder, RosterReader
+from encrypted_records.proxy.sharing.settling import EVERY_SECONDS, Attending, LogHeads, Settling
 from encrypted_records.proxy.sharing.shown_names import ShownNames
 
 

@@ -1,15 +1,14 @@
-"""Pending changes that owners' proxies apply: admit the invited who answered, remove expired
-services, rotate keys where due.
+"""Pending changes that owners' proxies apply.
 
-Nothing of it is kept anywhere: it follows from the roster and from the answers that the API shows,
-so whatever was interrupted is done by the next proxy of an owner that settles.
+They admit the invited who answered, remove expired services, and rotate keys where due. Nothing of
+it is kept anywhere: it follows from the roster and from the answers that the API shows, so whatever
+was interrupted is done by the next proxy of an owner that settles.
 
-Do what is due without being asked, while an owner works with this proxy.
-
-A proxy acts only with a caller's credentials, so it looks while it answers an owner's requests: at
-most once a minute for each owner, beside the request and not before it. It does what ``settle``
-does, and nothing that the roster does not say already; what cannot be done now is due a minute
-later as well. The minute begins with the first request, so that one command alone costs nothing.
+A proxy acts only with a caller's credentials, so :class:`Attending` looks while it answers an
+owner's requests: at most once a minute for each owner, beside the request and not before it. It
+does what ``settle`` does, and nothing that the roster does not say already; what cannot be done now
+is due a minute later as well. The minute begins with the first request, so that one command alone
+costs nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
@@ -34,15 +34,41 @@ from encrypted_records.model.roster import Answer, End, MemberStanding
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import ATTENDING, Background
-from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
+from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster
 from encrypted_records.proxy.sharing.founding import grant_holders
-from encrypted_records.proxy.sharing.grants import OwnGrants
-from encrypted_records.proxy.sharing.heads import LogHeads
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 from encrypted_records.rules.roster_state import Epoch, SchemaEntry
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedHead:
+    """A version of a log and its running digest; 0 and zero bytes before its first commit."""
+
+    version: int
+    digest: bytes
+
+
+class LogHeads(Protocol):
+    """A head that is only the API's word would close a schema to everybody, so none is."""
+
+    async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
+        """The head of a schema's log when an epoch of its dataset's keys began, or now where it
+        begins now; read now, and verified from the log's beginning.
+
+        Raises:
+            ErsError: the API does not show the log, or shows none that holds.
+        """
+
+    async def remembered(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
+        """The newest head of a schema's log that this proxy has verified, without asking the API;
+        None where it never has.
+
+        Raises:
+            ErsError: the disk does not say.
+        """
+
 
 #: How often a log that has moved is read again, before an epoch begins without its end; and how
 #: often its end is then signed for itself. Under an honest API it does not move any more by then.

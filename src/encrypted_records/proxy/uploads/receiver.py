@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect
 from encrypted_records import runtime
 from encrypted_records.errors import BadInput, ChecksumMismatch, ErsError, Locked
 from encrypted_records.proxy.spool import Appending
-from encrypted_records.proxy.uploads.tus import protocol
-from encrypted_records.proxy.uploads.tus.headers import Checksum
+from encrypted_records.proxy.uploads import tus
+from encrypted_records.proxy.uploads.tus import Checksum
 
 #: A request that has sent nothing for so long gives way to another.
 STALLED_SECONDS = 5.0
@@ -185,7 +185,7 @@ async def _fill(pieces: _Pieces, hold: UploadLock, stream: AsyncIterator[bytes],
         hold.came()
         most -= len(chunk)
         if most < 0:
-            raise protocol.beyond_length()
+            raise tus.beyond_length()
         pieces.put(chunk)
         if pieces.are_due:
             await pieces.hand_over()

@@ -4,14 +4,10 @@ All checks come before the first byte of a body is read: the upload is the calle
 ended, no other request uses it, and the request fits it. For users other than its owner an upload
 does not exist.
 
-Endings of uploads whose file did not become a job, and what is said of them then.
-
-Recognition of a file by its first bytes: its type, its CSV header, and the schema that this
-names.
-
-They are looked at as soon as they are there, not when the last byte is: a sender learns that a file
-cannot be stored before terabytes of it are sent. Bytes with a checksum count once it was
-compared. If the API is away, the job makes these checks later.
+A file is recognized by its first bytes (its type, its CSV header, and the schema that this names)
+as soon as they are there, not when the last byte is: a sender learns that a file cannot be stored
+before terabytes of it are sent. Bytes with a checksum count once it was compared. If the API is
+away, the job makes these checks later.
 """
 
 from __future__ import annotations
@@ -19,7 +15,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Iterable
+import uuid
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,35 +30,103 @@ from encrypted_records.errors import (
     NotFound,
     OutOfSpace,
     Unavailable,
+    UploadedBefore,
 )
 from encrypted_records.ingest.layouts import SHORTEST, check_start
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES
 from encrypted_records.model import ids
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.http.guard import OwnNames
-from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
-from encrypted_records.proxy.jobs.secrets import FileNote
+from encrypted_records.proxy.jobs.job import ENDED, FileNote, JobOptions, StoredJob
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.retention import WatchedClock
 from encrypted_records.proxy.spool import Spool
-from encrypted_records.proxy.uploads.handover import Handover
+from encrypted_records.proxy.uploads import tus
+from encrypted_records.proxy.uploads import tus as header
 from encrypted_records.proxy.uploads.receiver import Receiver, UploadLock, UploadLocks
 from encrypted_records.proxy.uploads.store import (
     Upload,
     UploadState,
     UploadStore,
+    charset_of,
     format_of,
     seal_note,
     status_of,
 )
-from encrypted_records.proxy.uploads.tus import headers as header
-from encrypted_records.proxy.uploads.tus import protocol
-from encrypted_records.proxy.uploads.tus.headers import Kind
-from encrypted_records.proxy.uploads.tus.protocol import Append, Create, UploadStatus
+from encrypted_records.proxy.uploads.tus import Append, Create, Kind, UploadStatus
 
 log = logging.getLogger(__name__)
+
+
+#: How many bytes of a file are read to check its format.
+_START_BYTES = 4096
+
+
+class Handover:
+    def __init__(self, jobs: BatchJobs, spool: Spool) -> None:
+        self._jobs = jobs
+        self._spool = spool
+
+    async def job_of(self, upload: Upload) -> StoredJob | None:
+        try:
+            owner = Holder.of_accepted_work(upload.owner)
+            return await self._jobs.find(owner, str(uuid.UUID(bytes=upload.id)))
+        except NotFound:
+            return None
+
+    async def has_lost_job(self, upload: Upload) -> bool:
+        """Whether the upload still needs bytes for a job that has ended."""
+        if not upload.has_job or upload.is_complete:
+            return False
+        job = await self.job_of(upload)
+        return job is None or job.state in ENDED
+
+    async def give(self, caller: Holder | None, upload: Upload, keyring: Keyring) -> None:
+        """Give a complete upload to its job, or fail the job if the upload is no valid input.
+
+        A second call changes nothing.
+
+        Args:
+            caller: who sent the last bytes; None if that is no longer known.
+        """
+        if not (upload.has_job and upload.is_complete):
+            return
+        job = await self.job_of(upload)
+        if job is None or job.state != "uploading":
+            return
+        assert upload.length is not None
+        try:
+            metadata = header.read_metadata(status_of(upload, keyring).metadata or "")
+            if job.sealed_reading is None:
+                await runtime.in_thread(self._check_start, upload, keyring, metadata)
+            once = metadata.get("on_repeat") == b"refuse"
+            await self._jobs.accept(caller, job, upload.length, once=once)
+        except (BadInput, UploadedBefore) as error:
+            await self._jobs.abandon(upload.id, error)
+
+    def _check_start(self, upload: Upload, keyring: Keyring, metadata: Mapping[str, bytes]) -> None:
+        assert upload.length is not None
+        size = min(upload.length, _START_BYTES)
+        start = b"".join(self._spool.read(upload.id, keyring, size=size))
+        check_start(start, format_of(metadata), charset_of(metadata))
+
+    async def cancel(self, caller: Holder, upload: Upload) -> None:
+        """Cancel the upload's job, if it has one that has not ended."""
+        if not upload.has_job:
+            return
+        job = await self.job_of(upload)
+        if job is not None and job.state not in ENDED:
+            with suppress(Conflict):  # it ended before it could be cancelled
+                await self._jobs.cancel(caller, job)
+
+    async def fail(self, upload: Upload, error: ErsError) -> None:
+        """Fail the upload's job, if it has one that has not ended."""
+        if upload.has_job:
+            with suppress(Conflict):  # its owner has ended it
+                await self._jobs.abandon(upload.id, error)
+
 
 #: An upload that gets no bytes for so long expires.
 LIFETIME_SECONDS = 7 * 86_400.0
@@ -242,7 +307,7 @@ class UploadService:
         Raises:
             NotFound, Gone: as :meth:`find`.
             Locked: another request uses it.
-            NotAllowed, Conflict, BadInput, TooLarge: as :func:`protocol.admit`; nothing was read.
+            NotAllowed, Conflict, BadInput, TooLarge: as :func:`.tus.admit`; nothing was read.
             OutOfSpace, Unavailable: the disk cannot store it; what was written stays.
             ChecksumMismatch, TooLarge: the body itself; nothing of it is kept.
             BadInput: the file, by its first bytes; its job has failed.
@@ -252,10 +317,10 @@ class UploadService:
         keyring = await runtime.in_thread(self._keyrings.of, caller)
         async with self._holds.hold(upload) as hold:
             entry = await self._settle(caller, upload, keyring)
-            length = protocol.admit(asked, status_of(entry, keyring))
+            length = tus.admit(asked, status_of(entry, keyring))
             if entry.is_complete:
                 if asked.body.size != 0:
-                    raise protocol.beyond_length()
+                    raise tus.beyond_length()
                 return entry
             await runtime.in_thread(self._spool.require_space, asked.body.size or 0)
             checked = asked.body.checksum is not None
@@ -546,7 +611,7 @@ class Judge:
         job = await self._handover.job_of(upload)
         if job is None:
             return nothing
-        metadata = header.metadata(status_of(upload, keyring).metadata or "")
+        metadata = header.read_metadata(status_of(upload, keyring).metadata or "")
         start = await runtime.in_thread(self._read, upload, keyring)
         options = await self._jobs.options_of(job)
         return FirstBytes(self._jobs, caller, options, format_of(metadata), start)

@@ -25,8 +25,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.model import record_formats
 from encrypted_records.model.record_formats import Charset, Format
 from encrypted_records.proxy.disk import Database
-from encrypted_records.proxy.uploads.tus.headers import Kind
-from encrypted_records.proxy.uploads.tus.protocol import UploadStatus
+from encrypted_records.proxy.uploads.tus import Kind, UploadStatus
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS upload (

@@ -33,17 +33,17 @@ from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Page, Part, PartUpload, Segment, SegmentHeader
 from encrypted_records.proxy.process.secrecy import harden
 from encrypted_records.proxy.workers import messages, pipe
-from encrypted_records.proxy.workers.merge import merge
-from encrypted_records.proxy.workers.pack import pack
 from encrypted_records.proxy.workers.pipe import limited
-from encrypted_records.proxy.workers.reseal import rebuild, reseal
-from encrypted_records.proxy.workers.samples import (
+from encrypted_records.proxy.workers.segments import merge, pack, rebuild, reseal
+from encrypted_records.proxy.workers.uploads import (
+    UploadReader,
     estimate_of,
+    gather_chunk,
+    keys_by_row,
     preview_of,
     proposal_of,
     reading_of,
 )
-from encrypted_records.proxy.workers.upload_rows import UploadReader, gather_chunk, keys_by_row
 
 log = logging.getLogger(__name__)
 

@@ -2,27 +2,26 @@
 
 A direct ingest is atomic, even across several schemas: all its commits are sent to the API in one
 request, which stores them in one transaction. Nothing of it is sent before all of its records are
-valid. Concurrent ingests share a commit.
-
-Direct ingests that wait for each other share a commit.
+valid.
 
 A commit is one durable transaction at the API, no matter how many records it adds. During a commit
 of a schema, further ingests of the same caller wait, and the next commit includes them, up to a
 number of requests and of bytes. Each keeps its own answer, its own idempotency key (docs/SPEC.md,
 section 2.2) and its own refusal: an invalid record, or a request that was stored before, affects
 only its sender.
-
-A direct ingest that waits to be stored: its records, their ids and their errors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records import runtime
+from encrypted_records.crypto.keys import SchemaKey, UidKey
 from encrypted_records.errors import (
     BadInput,
     Conflict,
@@ -32,6 +31,7 @@ from encrypted_records.errors import (
     InvalidRecords,
     MergeFirst,
     NotFound,
+    time_of,
 )
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.ingest.blocks import RawRecord
@@ -54,11 +54,87 @@ from encrypted_records.proxy.write.committer import (
     Committer,
     keeps_moving,
 )
-from encrypted_records.proxy.write.idempotency import IdempotencyKey
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import Owner, UniqueKeys, claim, not_unique, owners_of
 
 log = logging.getLogger(__name__)
+
+
+HEADER = "Idempotency-Key"
+#: Since a key's time is the records', it may not be far from the present: in seconds.
+OLDEST, NEWEST = 86_400, 300
+_HOW_TO_MAKE = "create a UUID of version 7 for each request; a repetition uses the same one"
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """Identifies a request that is stored once: its key (16 bytes) and its body's SHA-256."""
+
+    key: bytes
+    digest: bytes
+
+    @classmethod
+    def of(cls, header: str | None, body: bytes) -> IdempotencyKey | None:
+        """The key of a request with this header and body; None without the header.
+
+        Raises:
+            BadInput: ``invalid_idempotency_key``.
+        """
+        if header is None:
+            return None
+        try:
+            key = uuid.UUID(header.strip().strip('"'))
+        except ValueError:
+            raise _invalid("it is not a UUID") from None
+        if key.version != 7:
+            raise _invalid("it is not a UUID of version 7")
+        made, now = ids.milliseconds(key.bytes) / 1000, runtime.wall()
+        if not -NEWEST < now - made < OLDEST:
+            raise _invalid(
+                f"it is {_clock(made)} by the clock that created it, and {_clock(now)}"
+                " by this proxy's clock",
+                hint="set both clocks, for instance by NTP, and send it with a new key",
+            )
+        return cls(key.bytes, hashlib.sha256(body).digest())
+
+    def require_later(self, moment: int) -> None:
+        """Check that the request was first sent after a moment, in milliseconds since 1970.
+
+        Raises:
+            Conflict: ``repeat_too_old``; by the clock that made its key it may have been before.
+        """
+        if ids.milliseconds(self.key) <= moment + NEWEST * 1000:
+            raise Conflict(
+                "it can no longer be determined whether this request was stored: all records"
+                " were re-encrypted since",
+                code="repeat_too_old",
+                hint="check whether its records are stored; send the missing ones with a new key",
+            )
+
+    def request_id(self, key: UidKey) -> bytes:
+        """The id by which the log recognises the request under its schema's key."""
+        return self.record_id(key, 0)
+
+    def record_id(self, key: UidKey, number: int) -> bytes:
+        """The id of the request's record ``number``, counted from 1, under its schema's key."""
+        return ids.at(self.key, key.of_request(self.key, self.digest, number))
+
+
+def _clock(seconds: float) -> str:
+    try:
+        return time_of(seconds)
+    except (ValueError, OverflowError):  # beyond the year 9999
+        return "after the year 9999"
+
+
+def _invalid(why: str, hint: str = _HOW_TO_MAKE) -> BadInput:
+    return BadInput(
+        f"{HEADER} cannot be used: {why}",
+        code="invalid_idempotency_key",
+        flaws=(Flaw("invalid", why, field=HEADER),),
+        hint=hint,
+    )
+
 
 #: Up to so many fields are sealed and indexed sooner than a thread has begun.
 FEW_CELLS = 32

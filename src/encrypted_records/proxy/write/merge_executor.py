@@ -1,4 +1,4 @@
-"""Build the segment of a merge: a small one here, a large one in a worker (:mod:`..workers.merge`).
+"""Build the segment of a merge: here, or in a worker if it is large (:mod:`..workers.segments`).
 
 This process answers all users, so it holds only one piece of a large merge's pages at a time. What
 is too large for the body of one commit is staged before it, piece by piece.
@@ -33,9 +33,8 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
-from encrypted_records.proxy.search.driver import drive
-from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.page_fetcher import PageFetcher
+from encrypted_records.proxy.search.context import drive
+from encrypted_records.proxy.search.fetcher import Fetcher, PageFetcher
 from encrypted_records.proxy.search.upstream import Upstream
 from encrypted_records.proxy.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages

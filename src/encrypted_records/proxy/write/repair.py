@@ -23,8 +23,8 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.workers.messages import ChunkAt, RowsReply
+from encrypted_records.proxy.write.compactor import RowSource, refetch
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.row_source import RowSource, refetch
 from encrypted_records.proxy.write.update import MAX_DELETED, Updater
 
 

@@ -1,0 +1,258 @@
+"""Cover rows and pages of a request, so that it reveals less about the needed ones.
+
+An API that watches learns much from exact rows: how many records match, from their distances; which
+field was searched, from their lengths; and what the rows between them are not. So rows are
+requested in aligned runs, and as many runs as a power of two; the extra runs lie between the needed
+ones, or next to them. ``python -m bench.observer`` measures what that is worth
+(docs/decisions/watching.md).
+
+Extra runs and pages are drawn by the question under the schema's key, so that other proxies of a
+team, and this one after a restart, draw the same: what two requests have in common would be what is
+needed. For the same reason a retry repeats the whole first request.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from encrypted_records.model.records import PageRef, Segment
+from encrypted_records.proxy.process.secrecy import shuffled
+from encrypted_records.proxy.search.caches import DiskCache
+
+#: A number from 0 to 2**64 - 1 for what the parts name, the same in every proxy
+#: (:meth:`.CoverKey.draw`).
+Draw = Callable[..., int]
+
+#: Rows of a run: the first size with which the request is not too large. Of rows that are needed
+#: because of their rank in an order, runs are larger: page by page, the order would be told.
+SIZES = (16, 4)
+RANKED_SIZES = (64, 16, 4)
+#: At least so many runs are requested, even if only one is needed.
+LEAST = 4
+#: Rows that a request may grow to. Where more are needed, exactly those are requested.
+MOST = 512
+#: Rows of one request that are needed because of their rank, and what it may grow to.
+RANKED_AT_ONCE = 64
+MOST_RANKED = RANKED_AT_ONCE * RANKED_SIZES[0]
+#: So many rows are always hidden in runs of the smallest size.
+MOST_HIDDEN = MOST // SIZES[-1]
+
+
+#: Rows of a run, and its number or that of a draw.
+_PLACE = struct.Struct(">IQ")
+
+
+@dataclass(frozen=True, slots=True)
+class RowCover:
+    """Runs of ``size`` rows each, by number: the ``needed`` ones, and ``others`` in the order in
+    which to take those that are not here yet, until there are ``total``."""
+
+    size: int
+    needed: frozenset[int]
+    total: int
+    others: Sequence[int]
+
+
+def choose_cover(
+    rows: Iterable[int],
+    stored: int,
+    draw: Draw,
+    most: int = MOST,
+    sizes: Sequence[int] | None = None,
+) -> RowCover:
+    """Choose the cover for these rows.
+
+    Args:
+        rows: their numbers, in the order of storing; one at least.
+        stored: how many rows there are.
+        draw: chooses extra runs.
+        most: rows in all; fewer where rows are wide.
+        sizes: rows of a run, the largest first; ``SIZES`` if None.
+    """
+    numbers = list(rows)
+    for size in (*(SIZES if sizes is None else sizes), 1):
+        needed = frozenset(number // size for number in numbers)
+        total = max(LEAST, 1 << (len(needed) - 1).bit_length())
+        if total * size <= most:
+            others = _others(needed, total, -(-stored // size), size, draw)
+            return RowCover(size, needed, total, others)
+    return RowCover(1, needed, len(needed), ())
+
+
+def _others(needed: frozenset[int], total: int, end: int, size: int, draw: Draw) -> list[int]:
+    """Extra runs: some that are drawn from between the needed ones, then those after, then those
+    before. More than fit, since some may be here already."""
+    room = total - len(needed)
+    if not room:
+        return []
+    first, last = min(needed), max(needed)
+    between = range(first, last + 1)
+    if len(between) <= 8 * total:
+        inside = [row for row in between if row not in needed]
+        inside.sort(key=lambda run: draw(b"run", _PLACE.pack(size, run)))
+    else:
+        draws = (draw(b"any", _PLACE.pack(size, at)) for at in range(4 * room))
+        drawn = dict.fromkeys(between[draw % len(between)] for draw in draws)
+        inside = [row for row in drawn if row not in needed]
+    after = range(last + 1, min(end, last + 1 + 2 * total))
+    before = range(first - 1, max(-1, first - 1 - 2 * total), -1)
+    return [*inside, *after, *before]
+
+
+#: At least so many pages are looked at, or so many times as many as are needed, and that so many
+#: times, before all are.
+_LEAST, _SPARE, _ROUNDS = 16, 2, 6
+
+
+class PageCover:
+    """Looks on disk, and is called from threads."""
+
+    def __init__(self, stored: DiskCache) -> None:
+        self._stored = stored
+
+    def select_lacking(
+        self, segments: Sequence[Segment], refs: Collection[PageRef]
+    ) -> set[PageRef]:
+        """The pages among these that are of the segments, and not on disk."""
+        lacking = set()
+        for segment in segments:
+            if numbers := {ref.number for ref in refs if ref.segment == segment.uid}:
+                held = self._stored.has(segment.uid, numbers)
+                lacking |= {PageRef(segment.uid, number) for number in numbers - held}
+        return lacking
+
+    def fill_up(
+        self,
+        segments: Sequence[Segment],
+        refs: Collection[PageRef],
+        draw: Draw,
+        coming: Collection[PageRef] = (),
+    ) -> list[PageRef]:
+        """These pages and cover pages of the segments, up to a power of two; fewer if no more are
+        missing here. The order is random.
+
+        Args:
+            refs: one at least, of these segments.
+            draw: as for :func:`.choose_cover`.
+            coming: pages that are being fetched.
+        """
+        total = 1 << (len(refs) - 1).bit_length()
+        chosen = set(refs)
+        if len(chosen) < total:
+            chosen |= self._draw(segments, chosen.union(coming), total - len(chosen), draw)
+        return shuffled(chosen)
+
+    def _draw(
+        self,
+        segments: Sequence[Segment],
+        others: Collection[PageRef],
+        count: int,
+        draw: Draw,
+    ) -> set[PageRef]:
+        """Draw ``count`` pages that are not on disk, and not among the others; fewer if there are
+        no more.
+        """
+        in_order = sorted(segments, key=lambda segment: segment.uid)
+        everything = sum(segment.pages for segment in in_order)
+        looked_at, drawn = set(others), set[PageRef]()
+        turn = 0
+        for _ in range(_ROUNDS):
+            room = count - len(drawn)
+            turns = range(turn, turn + max(_LEAST, _SPARE * room))
+            turn = turns.stop
+            places = (draw(b"page", turn.to_bytes(8, "big")) % everything for turn in turns)
+            some = dict.fromkeys(_page_at(in_order, place) for place in places)
+            new = [ref for ref in some if ref not in looked_at]
+            looked_at.update(new)
+            lacking = self.select_lacking(segments, new)
+            drawn.update([ref for ref in new if ref in lacking][:room])
+            if len(drawn) == count:
+                return drawn
+        # Nearly all are here. Of many segments there may be millions of pages: one after the other.
+        for segment in sorted(
+            in_order, key=lambda drawn_segment: draw(b"segment", drawn_segment.uid)
+        ):
+            left = {PageRef(segment.uid, number) for number in range(segment.pages)} - looked_at
+            found = sorted(
+                self.select_lacking([segment], left),
+                key=lambda ref: draw(b"left", ref.segment, ref.number.to_bytes(4, "big")),
+            )
+            drawn.update(found[: count - len(drawn)])
+            if len(drawn) == count:
+                break
+        return drawn
+
+
+def _page_at(segments: Sequence[Segment], at: int) -> PageRef:
+    """The page with this number of all pages of these segments, which have more."""
+    for segment in segments:
+        if at < segment.pages:
+            break
+        at -= segment.pages
+    return PageRef(segment.uid, at)
+
+
+K = TypeVar("K", bound=Hashable)
+
+#: Requests that are remembered, the newest ones.
+MOST_REQUESTS = 256
+#: Who needs little does not ask for all of a large request: for so many, or so many times as many
+#: as are needed.
+LEAST_ROOM, TIMES = 1024, 4
+
+
+class Unanswered(Generic[K]):
+    """Used by one event loop."""
+
+    def __init__(self, most: int) -> None:
+        """
+        Args:
+            most: what all requests that are remembered name together.
+        """
+        self._most = most
+        #: all that each of them named
+        self._requests: deque[frozenset[K]] = deque(maxlen=MOST_REQUESTS)
+
+    def beside(self, needed: Collection[K]) -> set[K]:
+        """All items of unanswered requests that contained some of these; only of the newest
+        requests if that would be very much.
+        """
+        found: set[K] = set()
+        room = max(LEAST_ROOM, TIMES * len(needed))
+        for asked in reversed(self._requests):
+            if not asked.isdisjoint(needed) and len(asked) + len(found) <= room:
+                found |= asked
+        return found
+
+    @contextmanager
+    def request(self, name: Callable[[], Collection[K]]) -> Iterator[None]:
+        """Remember a request unless the block, which has it answered, ends well.
+
+        Args:
+            name: says what is asked for; called where it matters.
+        """
+        try:
+            yield
+        except BaseException:  # a client that goes away is no answer either
+            self.add(name())
+            raise
+        if self._requests:
+            self._take_out(frozenset(name()))
+
+    def add(self, asked: Collection[K]) -> None:
+        """Remember a request, in place of those that it repeats."""
+        new = frozenset(asked)
+        self._take_out(new)
+        self._requests.append(new)
+        while sum(map(len, self._requests)) > self._most:
+            self._requests.popleft()
+
+    def _take_out(self, asked: frozenset[K]) -> None:
+        """Forget the requests that this one holds."""
+        for held in [request for request in self._requests if request <= asked]:
+            self._requests.remove(held)

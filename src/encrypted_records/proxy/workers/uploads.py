@@ -1,0 +1,306 @@
+"""What a worker reads of an upload: its rows, their index keys, and what a sample of it tells.
+
+A task names an upload in the spool, or one chunk of it. From a sample, a worker proposes a
+definition, says what fits a definition, and estimates what it costs, as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from encrypted_records.crypto.keys import SchemaKey, SpoolKey
+from encrypted_records.errors import KeyMissing
+from encrypted_records.index.columns.column import keys_of
+from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
+from encrypted_records.ingest.check import RecordColumns, SchemaLookup, gather
+from encrypted_records.ingest.estimate import Estimate, Sample, estimate, look_at
+from encrypted_records.ingest.infer import Wishes, infer
+from encrypted_records.ingest.layouts import Layout, parser_for, recognize, settle
+from encrypted_records.ingest.preview import preview
+from encrypted_records.ingest.reading.choices import (
+    NOTHING,
+    ReadingDifference,
+    detect_as,
+    notes_on_unused,
+    read_again,
+    read_said,
+)
+from encrypted_records.ingest.reading.detect import propose
+from encrypted_records.ingest.reading.parser import CellCounts, ReadingParser, check_fields
+from encrypted_records.ingest.reading.recipe import read_recipe, require_short
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition_parser import parse_canonical, parse_definition
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.record_formats import Format
+from encrypted_records.proxy.spool import Spool
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.messages import DetectTask
+
+
+class _SpoolKeys:
+    """The keys of one upload, from its task."""
+
+    def __init__(self, source: messages.UploadSource) -> None:
+        self._keys = {
+            (upload, version): SpoolKey(key, upload=upload, version=version)
+            for upload, version, key in source.keys
+        }
+
+    def spool(self, upload: bytes, version: int) -> SpoolKey:
+        key = self._keys.get((upload, version))
+        if key is None:
+            raise KeyMissing("a worker did not receive the key of this upload")
+        return key
+
+
+def _pieces(source: messages.UploadSource, offset: int) -> Iterator[bytes]:
+    spool = Spool(Path(source.folder))
+    return spool.read(source.upload, _SpoolKeys(source), start=offset, size=source.size)
+
+
+class UploadReader:
+    """An upload whose layout is known from its first bytes."""
+
+    def __init__(self, source: messages.UploadSource) -> None:
+        self._source = source
+        self.reading = None if source.reading is None else read_recipe(source.reading)
+        beginning = b""
+        for piece in _pieces(source, 0):
+            beginning += piece
+            if self._recognize(beginning, final=False) is not None:
+                break
+        recognized = self._recognize(beginning, final=True)
+        assert recognized is not None
+        self.layout, self._first = recognized
+        self._charset = settle(source.charset, beginning, final=True) if source.charset else None
+
+    def _recognize(self, start: bytes, *, final: bool) -> tuple[Layout, RecordStart] | None:
+        source = self._source
+        return recognize(
+            start, source.kind, final=final, charset=source.charset, reading=self.reading
+        )
+
+    def blocks(
+        self, start: RecordStart | None = None, tally: CellCounts | None = None
+    ) -> Iterator[Sequence[RecordBlock | CellBlock]]:
+        """All blocks from ``start`` on, or from the first record; ``tally`` counts what becomes of
+        the cells of an upload with a reading."""
+        begin = start or self._first
+        parser = parser_for(
+            self.layout,
+            begin,
+            schema_named=self._source.named is not None,
+            charset=self._charset,
+            reading=self.reading,
+        )
+        if isinstance(parser, ReadingParser):
+            parser.tally = tally
+        is_read_whole = self.reading is not None and self.reading.is_read_whole
+        for piece in _pieces(self._source, 0 if is_read_whole else begin.offset):
+            yield parser.feed(piece)
+        yield parser.finish()
+
+    def as_read(self, definition: SchemaDefinition) -> SchemaDefinition:
+        """A definition that the rows of this upload have to fit."""
+        rounds = self.reading is not None and self.reading.round
+        return definition.as_rounding() if rounds else definition
+
+
+def gather_chunk(
+    source: messages.UploadSource,
+    chunk: messages.ChunkAt,
+    schemas: Sequence[messages.SchemaKeyBytes],
+) -> dict[bytes, RecordColumns]:
+    """The chunk's good rows by schema, each with the definition that its schema has here."""
+    reader = UploadReader(source)
+    definitions = {
+        schema.schema: reader.as_read(parse_canonical(schema.definition)) for schema in schemas
+    }
+    # As in the check: a reference that it took and this one does not would lose its record.
+    lookup = SchemaLookup(definitions.__getitem__, named=source.named, own_hosts=source.own_hosts)
+    return gather(lookup, _blocks_of(reader, chunk), text=source.kind is Format.CSV)
+
+
+def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[RecordBlock | CellBlock]:
+    """Exactly the chunk's rows."""
+    for blocks in reader.blocks(RecordStart(chunk.offset, chunk.row)):
+        for block in blocks:
+            if block.start.row > chunk.last:
+                return
+            part = block.part(chunk.first, chunk.last)
+            if part.count:
+                yield part
+
+
+def keys_by_row(
+    schema: messages.SchemaKeyBytes, fields: Sequence[int], records: RecordColumns
+) -> messages.SchemaRows:
+    """The keys of the fields of these ids, under the records' own definition.
+
+    Equal values have equal keys, and so do stored ones, whose keys the index has.
+    """
+    tails = SchemaKey(
+        schema.tails,
+        version=schema.tails_version,
+        organization=schema.organization,
+        schema=schema.schema,
+    )
+    found: list[messages.FieldKeys] = []
+    for number in fields:
+        spec = records.definition.by_id[number]
+        column = records.values[spec.name]
+        present = np.array([value is not None for value in column], np.bool_)
+        keys = keys_of(spec, tails.field(spec), [key for key in column if key is not None])
+        found.append(messages.FieldKeys(number, present.tobytes(), keys.dtype.str, keys.tobytes()))
+    rows = np.array(records.rows, np.uint32)
+    return messages.SchemaRows(schema.schema, rows.tobytes(), found)
+
+
+def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
+    """
+    Raises:
+        Malformed, InvalidRecords: as :func:`infer`.
+    """
+    inferred = infer(sample, kind, wishes)
+    return msgspec.json.encode(
+        {"schema": inferred.definition, "sampled": inferred.sampled, "fields": inferred.fields}
+    )
+
+
+def reading_of(task: DetectTask) -> bytes:
+    """
+    Raises:
+        InvalidRecords, TooLarge: as :func:`detect_as`; also where the schema that is to take the
+            file has other fields.
+    """
+    said = read_said(task.said) if task.said else NOTHING
+    schema = None if task.definition is None else parse_canonical(task.definition)
+    differences: list[ReadingDifference] = []
+    kept = said.reading
+    if kept is None and task.kept is not None:
+        kept = read_recipe(task.kept)
+    if kept is not None:
+        found, differences = read_again(task.sample, kept, said, whole=task.whole)
+    else:
+        texts = (
+            [name for name, spec in schema.fields.items() if spec.kind is KeyKind.TEXT]
+            if schema
+            else ()
+        )
+        found = detect_as(task.sample, said, whole=task.whole, texts=texts)
+    if schema is not None and all(difference.taken for difference in differences):
+        check_fields(found.recipe, list(schema.fields), sorted(schema.required))
+    require_short(found.recipe)
+    definition, fields = propose(found, tight=task.tight)
+    return msgspec.json.encode(
+        {
+            "reading": found.recipe,
+            "schema": definition,
+            "sampled": found.rows,
+            "whole": found.whole,
+            "fields": fields,
+            "above": found.above,
+            "below": found.below,
+            "short_rows": found.short,
+            "guessed": found.guessed,
+            "words": found.words,
+            "notes": [*found.notes, *notes_on_unused(said, found.recipe.container)],
+            "renamed": found.changed,
+            "kept": kept is not None,
+            "differences": differences,
+        }
+    )
+
+
+def preview_of(
+    definition: bytes,
+    sample: bytes,
+    kind: Format,
+    shown: int,
+    reading: bytes | None,
+    whole: bool,
+) -> bytes:
+    """
+    Raises:
+        InvalidDefinition: with all errors.
+        Malformed, InvalidRecords, TooLarge: as :func:`preview`.
+    """
+    recipe = None if reading is None else read_recipe(reading)
+    parsed = parse_definition(definition)
+    found = preview(parsed, sample, kind, shown=shown, reading=recipe, whole=whole)
+    return msgspec.json.encode(found)
+
+
+def estimate_of(
+    definition: bytes,
+    records: int,
+    string_bytes: Mapping[str, int],
+    sample: bytes | None,
+    kind: Format,
+) -> bytes:
+    """
+    Raises:
+        InvalidDefinition: with all errors.
+        TooLarge: as :func:`estimate`.
+        Malformed, InvalidRecords: as :func:`look_at`.
+    """
+    parsed = parse_definition(definition)
+    sampled = None if sample is None else look_at(parsed, sample, kind)
+    cost = estimate(parsed, records, string_bytes, sampled)
+    return msgspec.json.encode(
+        {
+            "records": cost.records,
+            "bytes_per_record": {
+                "sealed": round(cost.row_bytes, 1),
+                "index": round(cost.index_bytes, 1),
+                "total": round(cost.row_bytes + cost.index_bytes, 1),
+            },
+            "bytes": cost.total_bytes,
+            "records_per_second": round(cost.rate),
+            "seconds": round(cost.seconds, 1),
+            "fields": [
+                {
+                    "name": field.name,
+                    "sealed_bytes": round(field.row_bytes, 1),
+                    "index_bytes": round(field.index_bytes, 1),
+                    "reveals": dict(field.reveals),
+                    **({} if sampled is None else {"lengths": _lengths(field.name, cost, sampled)}),
+                }
+                for field in cost.fields
+            ],
+            **({} if sampled is None else {"sample": _sample(cost, sampled)}),
+        }
+    )
+
+
+def _lengths(name: str, cost: Estimate, sampled: Sample) -> dict[str, Any]:
+    found = sampled.fields[name]
+    return {
+        "guess": round(found.told.guess, 4),
+        "attack": round(found.told.attack, 4),
+        "bits": round(found.told.bits, 2),
+        "padding": _cost(found.padding, cost, sampled),
+        "pad_to": found.pad_to,
+        "pad_to_adds": _cost(found.hiding, cost, sampled),
+    }
+
+
+def _sample(cost: Estimate, sampled: Sample) -> dict[str, Any]:
+    padding = sum(field.padding for field in sampled.fields.values())
+    return {
+        "rows": sampled.rows,
+        "refused": sampled.refused,
+        "padding": _cost(padding, cost, sampled),
+    }
+
+
+def _cost(added: float, cost: Estimate, sampled: Sample) -> dict[str, float]:
+    """Bytes a record, and per cent of what a record would take without any padding."""
+    padding = sum(field.padding for field in sampled.fields.values())
+    bare = cost.row_bytes + cost.index_bytes - padding
+    return {"bytes": round(added, 1), "percent": round(100 * added / bare, 1)}
