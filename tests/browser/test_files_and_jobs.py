@@ -148,12 +148,13 @@ def test_jobs_are_told_apart_and_those_of_one_schema_are_listed_alone(
     visitor: Visitor, people: Store, tmp_path: Path
 ) -> None:
     opened(visitor, people)
-    visitor.upload(written(tmp_path, "Ada,36", name="first <b>.csv"))
+    name = "first <b>\u202egnp.csv"  # turns no text around it, and is no tag
+    visitor.upload(written(tmp_path, "Ada,36", name=name))
     visitor.newest_job("completed, 1 of 1 record")
 
     visitor.go("/jobs/")
     card = visitor.page.locator(".jobs > li").first
-    expect(card.get_by_role("link", name="first <b>.csv", exact=True)).to_be_visible()
+    assert card.get_by_role("link").locator("bdi").first.inner_text() == name
     facts = card.locator(".job-facts").inner_text()
     assert "rows" in facts  # the schema's name
     assert re.search(r"\d+ \w+,? \d\d:\d\d", facts)
@@ -220,7 +221,7 @@ def test_without_scripts_a_form_sends_the_file(
     page = context.new_page()
     without = Visitor(site, page, [])
     opened(without, people)
-    file = written(tmp_path, *(f"P{number},{number % 90}" for number in range(20_000)))
+    file = written(tmp_path, *(f"P{number},{number % 90}" for number in range(2_000)))
 
     def send() -> None:
         page.get_by_label("Choose files, or drop them here").set_input_files(file)
@@ -232,11 +233,11 @@ def test_without_scripts_a_form_sends_the_file(
     while page.locator(".state").inner_text() != "completed":
         assert page.locator(".state").inner_text() in ("checking", "storing")
         page.reload()
-    assert count(people) == 20_000
+    assert count(people) == 2_000
 
     without.go(f"/schemas/{people.schema_id}/upload/")
     send()
-    expect(page.get_by_role("alert")).to_contain_text("UTC: 20,000 records")
+    expect(page.get_by_role("alert")).to_contain_text("UTC: 2,000 records")
     page.get_by_label("Store the records of this file again").check()
     send()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/"))
@@ -260,19 +261,6 @@ def test_without_scripts_a_form_sends_the_file(
     without.press("Upload the file")
     expect(page.get_by_role("alert")).to_contain_text("not one of .csv")
     context.close()
-
-
-def test_names_that_are_no_names_change_nothing_of_the_page(
-    visitor: Visitor, people: Store, tmp_path: Path
-) -> None:
-    """A name turns no text around it, and runs nothing."""
-    name = "a\u202egnp.csv"
-    opened(visitor, people)
-    visitor.upload(written(tmp_path, "Ada,36", name=name))
-    visitor.newest_job("completed")
-    visitor.go(f"/schemas/{people.schema_id}/jobs/")
-    title = visitor.page.locator(".job-title bdi")
-    assert title.inner_text() == name
 
 
 def test_a_live_job_says_its_phases_its_speed_and_what_is_left(

@@ -104,7 +104,7 @@ def test_of_a_long_file_only_the_head_is_read(importer: Visitor, tmp_path: Path)
     row = '"Ada, ""the first""\nof her name",36\n'
     with file.open("w") as out:
         out.write("name,age\n")
-        for _ in range(1500):
+        for _ in range(150):
             out.write(row * 1000)
     sizes: list[int] = []
 
@@ -115,14 +115,14 @@ def test_of_a_long_file_only_the_head_is_read(importer: Visitor, tmp_path: Path)
     chosen(importer, file)
 
     # Form encoding takes up to three times the 512 KiB that are read.
-    assert file.stat().st_size > 50_000_000
+    assert file.stat().st_size > 5_000_000
     assert max(sizes) < 3 << 19
     # Rows of two lines were not cut in the middle, and are not counted twice over.
     expect(importer.page.locator(".preview .unfit")).to_have_count(0)
     said = importer.page.locator("#rows").inner_text()
     match = re.match(r"About ([\d,]+) records", said)
     assert match
-    assert 1_400_000 <= int(match[1].replace(",", "")) <= 1_600_000, said
+    assert 140_000 <= int(match[1].replace(",", "")) <= 160_000, said
     expect(importer.page.get_by_label("Name of the schema")).to_have_value("Long list")
 
 
@@ -229,14 +229,11 @@ def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census
     assert marked(page) == ["name"]
 
 
-@pytest.mark.parametrize("width", [320, 1100, 1440, 2560])
-def test_no_part_of_an_editors_row_is_cut_off(visitor: Visitor, census: Census, width: int) -> None:
-    page = visitor.page
-    page.set_viewport_size({"width": width, "height": 900})
+def test_no_part_of_an_editors_row_is_cut_off(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
     visitor.go(f"/datasets/{census.dataset}/new-schema/")
     visitor.press("Add a field")
-    page.locator("#remove-1").wait_for()
+    visitor.page.locator("#remove-1").wait_for()
     _require_whole_row(visitor)
     visitor.go(census.page("fields"))
     _require_whole_row(visitor)
@@ -244,13 +241,15 @@ def test_no_part_of_an_editors_row_is_cut_off(visitor: Visitor, census: Census, 
 
 def _require_whole_row(visitor: Visitor) -> None:
     page = visitor.page
-    for name in ("field", "type", "required", "remove"):
-        box = page.locator(f"#{name}-1").bounding_box()
-        scroll = page.locator(".scroll").first.bounding_box()
-        assert box
-        assert scroll
-        assert box["x"] + box["width"] <= scroll["x"] + scroll["width"] + 0.5, name
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    for width in (320, 1100, 1440, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        for name in ("field", "type", "required", "remove"):
+            box = page.locator(f"#{name}-1").bounding_box()
+            scroll = page.locator(".scroll").first.bounding_box()
+            assert box
+            assert scroll
+            assert box["x"] + box["width"] <= scroll["x"] + scroll["width"] + 0.5, (name, width)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
 
 
 def test_a_form_made_elsewhere_unlocks_nothing(site: Service, census: Census) -> None:
