@@ -13,15 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS, SEAL_VERSION, LeastClass
 from encrypted_records.model.definition import Value
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_GROUP_RECORDS = 1 << 20
 #: Up to this many records a segment is a mini: one page, with all of its columns.
@@ -497,6 +499,8 @@ def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClas
     then only the first row of a length is parsed, and the headers of the others are compared with
     its headers. If some differ, all rows of that length are parsed; if lengths are many, all rows.
     """
+    import numpy as np  # noqa: PLC0415 - clients are installed without it
+
     sizes = set(map(len, packed))
     if len(sizes) > _MOST_SIZES:
         return _are_packed(packed, classes)
@@ -526,6 +530,8 @@ def _are_packed(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClass]) ->
     """Whether rows are packed, looked at by column, all rows at once; see
     :func:`are_packed_fields`.
     """
+    import numpy as np  # noqa: PLC0415 - as above
+
     lengths = np.fromiter(map(len, packed), np.int64, len(packed))
     ends = np.cumsum(lengths)
     # Behind the last row there is room for what a row that breaks off would have next.
@@ -557,6 +563,8 @@ def _is_all(
     data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray[np.int64], byte: int
 ) -> bool:
     """Whether each row has this byte there."""
+    import numpy as np  # noqa: PLC0415 - as above
+
     return bool(np.all(at < ends) and np.all(data[at] == byte))
 
 
@@ -566,6 +574,8 @@ def _sizes(
     """The size of the byte string that begins at each place, -1 where none does in the one valid
     way; and where its bytes begin.
     """
+    import numpy as np  # noqa: PLC0415 - as above
+
     marks = data[at]
     sizes = np.full(len(at), -1, np.int64)
     begin = at.copy()
