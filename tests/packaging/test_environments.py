@@ -45,11 +45,6 @@ for name in sys.argv[1:]:
         except ModuleNotFoundError as error:
             print(module.name, error.name)
 """
-#: Only sides use these: rows as arrays, and the API that a proxy speaks to.
-OF_SIDES = {
-    *("client.api", "client.checkpoints", "client.known", "client.rosters"),
-    *("model.packed_rows", "model.wire"),
-}
 #: Large packages that clients do without.
 NOT_OF_CLIENTS = {"numpy", "psycopg", "re2"}
 
@@ -82,9 +77,7 @@ def test_without_extras_no_side_is_there_and_all_of_client_and_command_line_is(b
     sides = {*MODULES["api"], *MODULES["proxy"]}
     assert present(base, sides | NOT_OF_CLIENTS) <= BROUGHT
     done = run(base, "python", "-c", EVERY_MODULE, *BASE)
-    assert done.returncode == 0, done.stderr
-    failed = dict(line.split() for line in done.stdout.splitlines())
-    assert failed == dict.fromkeys((f"encrypted_records.{name}" for name in OF_SIDES), "numpy")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_without_extras_a_table_of_postgresql_says_what_to_install(
@@ -168,32 +161,20 @@ def _only(side: Side) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
-def test_the_demo_works_from_the_wheel_with_all_extras(
-    environments: Environments, tmp_path: Path, version: str
+def test_the_demo_works_from_the_wheel_with_all_extras_and_every_module_is_importable(
+    environments: Environments, tmp_path: Path
 ) -> None:
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"there is no Python {version} on this machine")
-    environment = environments("all", python)
+    """On the newest Python of this machine: CI runs all tests on each."""
+    found = filter(None, map(interpreter, reversed(VERSIONS)))
+    environment = environments("all", next(found, sys.executable))
     ers = [environment / "bin" / "ers"]
     with running_service(tmp_path / "data", command="demo", program=ers) as service:
         shown = finish(service)
     assert "store 1000 records" in shown
     assert "4 of 4 records" in shown
     assert "5 of 16 records" in shown
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS[1:-1])
-def test_between_the_oldest_and_the_newest_python_every_module_can_be_imported(
-    environments: Environments, version: str
-) -> None:
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"there is no Python {version} on this machine")
     proxy = ("crypto", "index", "ingest", "proxy")
-    done = run(environments("all", python), "python", "-c", EVERY_MODULE, *BASE, *proxy)
+    done = run(environment, "python", "-c", EVERY_MODULE, *BASE, *proxy)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
