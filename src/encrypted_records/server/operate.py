@@ -66,9 +66,9 @@ def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         StoreFull, StoreUnavailable: the bulk store has no room, is away or fails.
     """
     with at_database(settings):
-        from encrypted_records.server.inventory import reconciling  # noqa: PLC0415
+        from encrypted_records.server.inventory import verifying  # noqa: PLC0415
 
-        outcome = reconciling.Reconciliation()
+        outcome = verifying.Reconciliation()
         outcome.run()
         say(
             f"{outcome.taken} objects of rows were found under other names and recovered;"

@@ -19,8 +19,8 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model.wire import Checkpoint, CheckpointBody
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.commits import signing
-from encrypted_records.server.commits.signing import Signed
+from encrypted_records.server.commits import judging
+from encrypted_records.server.commits.judging import Signed
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations.models import DatasetKey, Shared, Standing
 from encrypted_records.server.records.models import CommitLog, LogCheckpoint
@@ -61,7 +61,7 @@ def add(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
             "checkpoint", body, checkpoint.signature, wire.checkpoint_message(checkpoint)
         )
         signed.require(body.schema == schema.uid, "a checkpoint is of another schema")
-        signing.require(user, schema, signed)
+        judging.require_signer(user, schema, signed)
         _require_of_log(schema, body)
         return _keep(schema, body, checkpoint)
 

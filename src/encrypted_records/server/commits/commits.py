@@ -35,10 +35,9 @@ from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.commits import checks, definitions, signing, staging, storing
+from encrypted_records.server.commits import checks, judging, staging, storing
 from encrypted_records.server.commits.checks import CheckedCommit
-from encrypted_records.server.commits.standing import ReplacingGroups, place_at_the_end
-from encrypted_records.server.commits.storing import Facts
+from encrypted_records.server.commits.storing import Facts, ReplacingGroups, place_at_the_end
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.statements import Statement, insert, update
@@ -89,8 +88,8 @@ def apply(
     # Shapes are checked before any lock is taken: that is the slow part.
     for schema, commit in reached:
         try:
-            definitions.require_current(schema, commit.body)
-            checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
+            judging.require_current(schema, commit.body)
+            checks.check_sealed(commit, judging.definitions_of(schema, commit.body))
         except ErsError:
             # One that is in the log was right when it came. It is looked for now, and not before:
             # nearly every commit is new.
@@ -110,7 +109,7 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
     checked = [checks.check_bare(commit) for commit in commits]
     for schema, commit in _reach(user, checked):
         if _find_receipt(schema, commit) is None:
-            definitions.require_current(schema, commit.body)
+            judging.require_current(schema, commit.body)
     return _apply_all(
         user,
         checked,
@@ -175,7 +174,7 @@ def _apply_locked(
     """Apply one commit under the schema's lock, as :func:`_apply_all` does of several: its receipt,
     and whether it is new.
     """
-    found = storing.find(as_stored(user.pk), commit)
+    found = storing.find_facts(as_stored(user.pk), commit)
     # Who lost the right since this request began stores nothing any more.
     permissions.require_written(schema, found.is_written)
     receipt, is_new = _apply_one(user, schema, commit, found, ready)
@@ -234,9 +233,9 @@ def _apply_one(
     receipt = _receipt(commit, found.logged)
     if receipt is not None:
         return receipt, False
-    signing.require_signed(user, commit, found.signer)
-    definitions.require_current(schema, commit.body)
-    known = definitions.definitions_of(schema, commit.body)
+    judging.require_signed(user, commit, found.signer)
+    judging.require_current(schema, commit.body)
+    known = judging.definitions_of(schema, commit.body)
     require_writer_knows(schema, commit, found.head)
     body, version = commit.body, schema.version + 1
     ends_all = _ends_all(schema, body)
@@ -246,7 +245,7 @@ def _apply_one(
     else:
         standing = ReplacingGroups(body, freed) if body.ended else None
     # Behind what ends: where a group has ended before, the writer lost a race, and did no wrong.
-    changed = definitions.enter(schema, body, version, ends_all=ends_all)
+    changed = judging.enter_definition(schema, body, version, ends_all=ends_all)
     killed = end_rows(schema, body, version) if standing is None else set()
     commit = ready(schema, commit)
     if commit.staged:
@@ -382,7 +381,7 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
 
 
 # The state that a commit must be based on to be applied: key, own head, log (its definition:
-# :mod:`.definitions`).
+# :mod:`.judging`).
 #
 # Decided under the lock of the schema's row. Each refusal is a conflict whose code names the
 # condition that does not hold.

@@ -26,7 +26,7 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.models import JobGrant, User
-from encrypted_records.server.commits import checks, definitions
+from encrypted_records.server.commits import checks, judging
 from encrypted_records.server.commits.storing import require_new
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.erasure import removing
@@ -75,7 +75,7 @@ def add(
             part is stored.
     """
     part = upload.part
-    definition = definitions.find_usable(schema, part.definition, stands=bool(part.stands))
+    definition = judging.find_usable(schema, part.definition, stands=bool(part.stands))
     checks.check_part(upload, definition)
     bound = bind_part(upload)
     mine = StagedPart.objects.filter(

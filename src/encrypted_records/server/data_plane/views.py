@@ -34,7 +34,7 @@ from encrypted_records.server.data_plane.endpoints import (
 )
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
-from encrypted_records.server.erasure import damage, erasing, holds, removing, sweeping
+from encrypted_records.server.erasure import damage, erasing, removing, sweeping
 from encrypted_records.server.http.bodies import FRAMES, FRAMES_BODY, FramesParser, body_of, stream
 from encrypted_records.server.http.parameters import (
     KnownMembers,
@@ -363,7 +363,7 @@ _DAMAGE = inline_serializer(
 class _HoldBody(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     version = serializers.IntegerField(min_value=0, max_value=2**62)
-    reason = serializers.ChoiceField(choices=list(holds.REASONS))
+    reason = serializers.ChoiceField(choices=list(sweeping.HOLD_REASONS))
 
 
 def _progress(schema: Schema) -> dict[str, Any]:
@@ -385,7 +385,7 @@ def _state(schema: Schema) -> dict[str, Any]:
 
 
 def _holds(schema: Schema) -> list[dict[str, Any]]:
-    return [vars(hold) for hold in holds.list_active(schema)]
+    return [vars(hold) for hold in sweeping.list_holds(schema)]
 
 
 class Erasure(APIView):
@@ -442,7 +442,7 @@ class HoldsView(APIView):
         body = _HoldBody(data=request.data)
         body.is_valid(raise_exception=True)
         sent = body.validated_data
-        holds.keep(_user(request), schema, sent["id"], sent["version"], sent["reason"])
+        sweeping.keep_hold(_user(request), schema, sent["id"], sent["version"], sent["reason"])
         return Response(_holds(schema))
 
     @extend_schema(parameters=[OpenApiParameter("id", str, required=True)], responses={204: None})
@@ -453,5 +453,5 @@ class HoldsView(APIView):
             uid = uuid.UUID(request.query_params.get("id", ""))
         except ValueError:
             raise invalid_parameter("id", "expected the id of a hold") from None
-        holds.end(_user(request), schema, uid)
+        sweeping.end_hold(_user(request), schema, uid)
         return Response(status=204)

@@ -1,9 +1,11 @@
-"""Delete data that cannot be requested any more: pages of replaced segments, rows of ended groups,
-abandoned stagings, and objects that none of these need.
+"""Delete data that cannot be requested any more, and holds that delay it.
 
-It neither delays requests nor depends on them: schemas without new data are swept like all others.
-A thread of the worker deletes a bounded amount at a time, so that no step blocks the database for
-long; several APIs on one database share the work.
+Swept are pages of replaced segments, rows of ended groups, abandoned stagings, and objects that
+none of these need. Sweeping neither delays requests nor depends on them: schemas without new data
+are swept like all others. A thread of the worker deletes a bounded amount at a time, so that no
+step blocks the database for long; several APIs on one database share the work.
+
+A hold keeps the data that a long read of one version of a log needs.
 """
 
 from __future__ import annotations
@@ -12,18 +14,131 @@ import logging
 import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.db import Error, connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from encrypted_records.errors import Unavailable
+from encrypted_records.errors import BadInput, Conflict, Flaw, TooLarge, Unavailable
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.erasure import erasing, removing
 from encrypted_records.server.objects import block_cache, cache_files, objects
 from encrypted_records.server.records import store
-from encrypted_records.server.records.models import IndexSegment, RecordGroup
+from encrypted_records.server.records.models import (
+    AskedErasure,
+    CommitLog,
+    Hold,
+    IndexSegment,
+    RecordGroup,
+)
+
+#: No hold counts longer, however often it is renewed; nor does any for longer after its version was
+#: replaced, so that one hold after the other, by whomever, keeps no dead row for longer.
+LONGEST_HOLD = timedelta(days=1)
+#: Of one schema that count at the same time, and of these of one user.
+MOST_HOLDS = 100
+MOST_HOLDS_OF_USER = 10
+#: What somebody may read for.
+HOLD_REASONS = ("export", "job", "backup", "reading")
+
+
+@dataclass(frozen=True)
+class HoldSummary:
+    """A hold as others see it."""
+
+    version: int
+    reason: str
+    email: str
+    begun: datetime
+    until: datetime
+
+
+def keep_hold(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) -> Hold:
+    """Begin or renew a hold.
+
+    Raises:
+        BadInput: there is no such version, or reason.
+        Conflict: ``hold_over``; the hold belongs to another user or another version, has lasted a
+            day, or was not renewed in time; the version was replaced a day ago; or the hold is new,
+            and erasure of its data was requested.
+        TooLarge: the schema has too many holds of this user, or of all users.
+    """
+    if not 0 <= version <= schema.version:
+        raise _invalid_hold("version", "expected a version of the schema's log")
+    if reason not in HOLD_REASONS:
+        raise _invalid_hold("reason", f"expected one of {', '.join(HOLD_REASONS)}")
+    now = timezone.now()
+    with transaction.atomic():
+        own = Hold.objects.select_for_update().filter(schema=schema, uid=uid).first()
+        if _is_long_gone(schema, version, now):
+            raise _hold_over("the version was replaced more than a day ago")
+        if own is None:
+            if AskedErasure.objects.filter(schema=schema, up_to__gt=version).exists():
+                raise _hold_over("an erasure was requested that removes what this version needs")
+            counting = Hold.objects.filter(schema=schema, renewed__gt=now - store.HELD_FOR)
+            if counting.count() >= MOST_HOLDS:
+                raise TooLarge(f"more than {MOST_HOLDS} hold versions of this schema")
+            if counting.filter(user=user).count() >= MOST_HOLDS_OF_USER:
+                raise TooLarge(f"more than {MOST_HOLDS_OF_USER} holds of this schema are yours")
+            Hold.objects.filter(schema=schema, renewed__lte=now - LONGEST_HOLD).delete()
+            return Hold.objects.create(
+                schema=schema,
+                uid=uid,
+                user=user,
+                version=version,
+                reason=reason,
+                begun=now,
+                renewed=now,
+            )
+        lasted = own.begun <= now - LONGEST_HOLD or own.renewed <= now - store.HELD_FOR
+        if own.user_id != user.pk or own.version != version or lasted:
+            raise _hold_over("the hold has ended, or is a different one")
+        own.renewed = now
+        own.save(update_fields=["renewed"])
+        return own
+
+
+def end_hold(user: User, schema: Schema, uid: uuid.UUID) -> None:
+    """End a hold of one's own; one that is not there is no mistake."""
+    Hold.objects.filter(schema=schema, uid=uid, user=user).delete()
+
+
+def list_holds(schema: Schema) -> list[HoldSummary]:
+    """The holds of a schema that count, the oldest first."""
+    now = timezone.now()
+    counting = Hold.objects.filter(
+        schema=schema, renewed__gt=now - store.HELD_FOR, begun__gt=now - LONGEST_HOLD
+    )
+    return [
+        HoldSummary(
+            hold.version,
+            hold.reason,
+            hold.user.email,
+            hold.begun,
+            min(hold.renewed + store.HELD_FOR, hold.begun + LONGEST_HOLD),
+        )
+        for hold in counting.select_related("user").order_by("begun")
+    ]
+
+
+def _is_long_gone(schema: Schema, version: int, now: datetime) -> bool:
+    """Whether the next version has existed for so long that no reader still uses this one."""
+    following = CommitLog.objects.filter(schema=schema, version=version + 1)
+    return following.filter(created__lte=now - LONGEST_HOLD).exists()
+
+
+def _hold_over(detail: str) -> Conflict:
+    return Conflict(detail, code="hold_over", hint="begin again with a hold of the current version")
+
+
+def _invalid_hold(member: str, detail: str) -> BadInput:
+    return BadInput(detail, flaws=(Flaw("invalid_value", detail, pointer=f"/{member}"),))
+
 
 # Rows that are deleted in SQLite, and still in its write-ahead log.
 

@@ -10,7 +10,7 @@ the greatest id of its new records. An object of pages has these one after the o
 length, and the database has their digests.
 
 Where rows were erased, an object of rows ends with their digests, without which its other rows
-could not be proven to a database that never heard of the erasure (:mod:`..inventory.reconciling`).
+could not be proven to a database that never heard of the erasure (:mod:`..inventory.verifying`).
 """
 
 from __future__ import annotations
