@@ -185,7 +185,9 @@ KEYRING = KnownKeyring(1_700_000_000, "0123456789abcdef", passphrase=False)
 def test_doctor_warns_of_level_api_at_a_proxy_that_others_reach(
     level: str, url: str, exposed: bool, state: str
 ) -> None:
-    devices = Devices("user", level, False, KEYRING, 1, exposed=exposed)
+    devices = Devices(
+        user="user", level=level, enrolled=False, keyring=KEYRING, count=1, exposed=exposed
+    )
     finding = access_of(devices, url, shows_device=True)
     assert finding.state == state
     assert ("--access device" in finding.hint) == (state == "warning")
