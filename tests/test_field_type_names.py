@@ -35,8 +35,7 @@ LEFT = {
     # PostgreSQL sorts its uuids as their texts are sorted, which is no rule of other columns.
     "cli/input/postgresql.py": 1,
     # Tokens of the language of conditions, whose kinds are those of a lexer.
-    "client/sdk/condition_language.py": 4,
-    "client/sdk/condition_tokens.py": 1,
+    "client/sdk/condition_language.py": 5,
     "proxy/pages/completions.py": 2,
     # The header Date of HTTP, and the form of a control of pages.
     "client/proxy/client.py": 1,

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encrypted_records.client.proxy.devices import Proof as Proof
+    from encrypted_records.client.proxy.keyring import Proof as Proof
     from encrypted_records.client.proxy.transport import new_device as new_device
     from encrypted_records.client.sdk.async_client import AsyncClient as AsyncClient
     from encrypted_records.client.sdk.sync_client import Client as Client
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CLIENTS = {
     "AsyncClient": "sdk.async_client",
     "Client": "sdk.sync_client",
-    "Proof": "proxy.devices",
+    "Proof": "proxy.keyring",
     "new_device": "proxy.transport",
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.cli.commands.doctor import access_of
-from encrypted_records.client.proxy.devices import Devices, KnownKeyring
+from encrypted_records.client.proxy.keyring import Devices, KnownKeyring
 from tests.cli.command import Ers
 from tests.cli.people import store
 from tests.support.service import (

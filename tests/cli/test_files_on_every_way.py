@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.file_readings import FileReading
+from encrypted_records.client.sdk.files import FileReading
 from encrypted_records.errors import ReadingQuestion
 from tests.cli.command import Ers
 from tests.proxy.test_file_pages import made, send

@@ -130,7 +130,7 @@ from encrypted_records.cli.commands import import_file
 from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.client.proxy import uploads
 from encrypted_records.client.limits import ClientLimits
-from encrypted_records.client.media import LocalFile
+from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.proxy.client import ProxyClient
 
 create, read_at, send = ProxyClient.create, LocalFile.read_at, import_file.send

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.file_readings import FileReading
-from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.files import FileReading
+from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import BadInput, ReadingQuestion
 from tests.cli.command import Ers

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
 from encrypted_records.cli.command_group import CommandLimits
-from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting, UploadedBefore
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND

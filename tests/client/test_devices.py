@@ -13,8 +13,7 @@ import pytest
 from encrypted_records import AsyncClient, Client, Proof, new_device
 from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
-from encrypted_records.client.proxy.devices import Code, OwnDevice
-from encrypted_records.client.proxy.keyring import Unlocked
+from encrypted_records.client.proxy.keyring import Code, OwnDevice, Unlocked
 from encrypted_records.client.proxy.transport import ProxyTransport
 from encrypted_records.errors import (
     ApiFailed,

@@ -19,17 +19,8 @@ import pytest
 
 from encrypted_records import AsyncClient, Client
 from encrypted_records.client.proxy.client import Found, FoundRecord, ProxyClient, User
-from encrypted_records.client.sdk import (
-    async_datasets,
-    async_jobs,
-    async_records,
-    async_schemas,
-    sync_datasets,
-    sync_jobs,
-    sync_records,
-    sync_schemas,
-)
-from encrypted_records.client.sdk.measures import Groups
+from encrypted_records.client.sdk import async_client, async_schemas, sync_client, sync_schemas
+from encrypted_records.client.sdk.rows import Groups
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import (
     ApiFailed,
@@ -367,11 +358,11 @@ def public(kind: type) -> set[str]:
 def test_the_clients_offer_the_same(client: Client) -> None:
     kinds: list[tuple[type, type]] = [
         (AsyncClient, Client),
-        (async_datasets.AsyncDataset, sync_datasets.Dataset),
+        (async_client.AsyncDataset, sync_client.Dataset),
         (async_schemas.AsyncSchema, sync_schemas.Schema),
         (async_schemas.AsyncSearch, sync_schemas.Search),
-        (async_records.AsyncRecord, sync_records.Record),
-        (async_jobs.AsyncJob, sync_jobs.Job),
+        (async_schemas.AsyncRecord, sync_schemas.Record),
+        (async_schemas.AsyncJob, sync_schemas.Job),
     ]
     for awaited, waiting in kinds:
         assert public(awaited) - {"count_all"} == public(waiting)

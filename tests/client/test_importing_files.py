@@ -20,8 +20,8 @@ from psycopg import sql
 from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client.sdk.file_readings import FileReading, reading_of
-from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.files import FileReading, reading_of
+from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import (
     Conflict,

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from encrypted_records.client.lists import read_list
+from encrypted_records.client.api import read_list
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed
 

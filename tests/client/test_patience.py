@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from encrypted_records.client.limits import Timing
-from encrypted_records.client.outage import came_in
-from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport
+from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport, came_in
 from encrypted_records.errors import (
     ApiTimeout,
     ApiUnreachable,

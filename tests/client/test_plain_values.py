@@ -18,7 +18,7 @@ import pyarrow
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import BadInput, InvalidRecords
 from tests.support.service import Account, Service

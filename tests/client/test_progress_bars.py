@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from encrypted_records.client.sdk.progress_bars import job_bar
+from encrypted_records.client.sdk.files import job_bar
 
 
 class Terminal(io.StringIO):

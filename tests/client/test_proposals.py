@@ -20,7 +20,7 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.client.sdk.proposal import proposal_of
-from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.errors import Conflict, InvalidRecords, InvalidSetting
 from encrypted_records.model import field_types
 from tests.support.service import Account, Service

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from encrypted_records.client.limits import PROXY_TIMING, STANDARD, ClientLimits
-from encrypted_records.client.proxy import erasures
+from encrypted_records.client.proxy import records
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
 from tests.support.service import Account, Service, free_ports
@@ -152,7 +152,7 @@ def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection() -> N
 def test_a_receipt_is_not_lost_where_nobody_can_say_any_more_that_bytes_are_gone(
     ask: Ask[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasures, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(records, "LOOK_SECONDS", 0.01)
     one = {"schema": "/api/schemas/2JZvcvw3K6xCtJLowDmfyB/", "version": 7, "gone": False}
     receipt = {"gone": False, "schemas": [{**one, "left": {"holds": [], "done": 3}}]}
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from encrypted_records.client.limits import ClientLimits
-from encrypted_records.client.media import LocalFile
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.jobs import JobProgress
+from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import NotFound, ProxyUnreachable
 from tests.support.cutting import breaking_way

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from encrypted_records.client.transport import Transport
 from encrypted_records.mirror.copier import Copier, CopyTotals
+from encrypted_records.mirror.layout import MirrorFolder
+from encrypted_records.mirror.layout import Store as Objects
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import MirrorFolder
-from encrypted_records.mirror.store import Store as Objects
 from encrypted_records.mirror.verifying import MirrorVerifier
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.support.proxies import running_proxy

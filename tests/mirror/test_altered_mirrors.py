@@ -14,10 +14,9 @@ import pytest
 
 from encrypted_records.errors import MirrorBroken
 from encrypted_records.index.log.order import LogHead
-from encrypted_records.mirror.contents import ENTRY_BYTES
-from encrypted_records.mirror.layout import by_content, read_head
+from encrypted_records.mirror.copy import ENTRY_BYTES
+from encrypted_records.mirror.layout import HEAD, MAX_BYTES, by_content, read_head
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import HEAD, MAX_BYTES
 from encrypted_records.mirror.verifying import MirrorProof, MirrorVerifier
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.store import Heads

@@ -10,9 +10,8 @@ import pytest
 
 from encrypted_records.errors import Conflict, NotAllowed
 from encrypted_records.mirror import copier
-from encrypted_records.mirror.layout import read_head
+from encrypted_records.mirror.layout import HEAD, MirrorFolder, read_head
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import HEAD, MirrorFolder
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.service import Service

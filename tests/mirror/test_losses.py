@@ -17,9 +17,14 @@ from encrypted_records.errors import ApiFailed, Conflict
 from encrypted_records.mirror import layout
 from encrypted_records.mirror.copier import CopyTotals
 from encrypted_records.mirror.copy import begin_log
-from encrypted_records.mirror.layout import MirrorHead, OrganizationHead, SchemaHead, read_head
+from encrypted_records.mirror.layout import (
+    HEAD,
+    MirrorHead,
+    OrganizationHead,
+    SchemaHead,
+    read_head,
+)
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import HEAD
 from encrypted_records.model import ids, wire
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people

@@ -10,9 +10,8 @@ from encrypted_records.errors import Locked
 from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.mirror.copy import MirrorCopy
-from encrypted_records.mirror.layout import read_head
+from encrypted_records.mirror.layout import open_store, read_head
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import open_store
 from encrypted_records.mirror.verifying import MirrorVerifier
 from encrypted_records.proxy.settings import MirrorPlace, Overrides
 from tests.mirror.conftest import DEFINITION

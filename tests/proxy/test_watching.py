@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.client.known import Known
+from encrypted_records.client.api import Known
 from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef

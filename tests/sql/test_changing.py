@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.errors import SqlError
 from encrypted_records.sql.engine import Engine
 from tests.support.sql import MakeClient

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.client.known import Known
+from encrypted_records.client.api import Known
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier

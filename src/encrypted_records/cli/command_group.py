@@ -1,5 +1,4 @@
 """Groups of commands: loaded when called, with old names of renamed commands and suggestions for
-
 mistyped names; and the limits of commands.
 
 A command is an attribute of its name in a module under ``commands``: in the one that the group's

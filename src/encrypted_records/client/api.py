@@ -1,8 +1,6 @@
-"""The API's endpoints as the proxy uses them, one method each.
+"""The API's endpoints as the proxy uses them, one method each, and its lists, page after page.
 
 ``auth`` is everywhere the caller's own Authorization value: the proxy has no rights of its own.
-
-Lost bytes of a schema, as the API reports them.
 """
 
 from __future__ import annotations
@@ -10,17 +8,16 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Annotated
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.known import Known, all_frames, read_frames
-from encrypted_records.client.lists import read_list
 from encrypted_records.client.messages import Response, Whole
 from encrypted_records.client.transport import ANSWER_SECONDS, Transport
-from encrypted_records.errors import ApiFailed
+from encrypted_records.errors import ApiFailed, ErsError, Malformed, Unsupported
 from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import (
@@ -43,6 +40,106 @@ from encrypted_records.model.records import (
     RowRef,
     StoredRow,
 )
+
+T = TypeVar("T")
+
+#: Pages of one list. An API that is to be trusted in nothing may have one without an end.
+MOST_PAGES = 200
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    next: str | None
+    results: list[T]
+
+
+async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -> list[T]:
+    """All of a list.
+
+    Args:
+        path: of its first page, with its parameters.
+
+    Raises:
+        ApiFailed: the list has no end, or goes on elsewhere; or a page is not of the form.
+    """
+    found: list[T] = []
+    here, _, _ = path.partition("?")
+    for _ in range(MOST_PAGES):
+        answer = await transport.request("GET", path, auth=auth)
+        page: Any = answer.convert(_Page[kind])  # type: ignore[valid-type]
+        found += page.results
+        if page.next is None:
+            return found
+        # It is put behind the API's address, and must not turn that into another one.
+        if not page.next.startswith(f"{here}?"):
+            raise ApiFailed("a list of the API continues at another path")
+        path = page.next
+    raise ApiFailed("a list of the API has no end")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The state of a schema as a caller knows it: version of the log, and definition."""
+
+    version: int
+    definition: bytes
+
+
+class Moved(Exception):
+    """The state is another than the caller knows; ``deltas`` lead from it to the present one."""
+
+    def __init__(self, known: Known, deltas: Sequence[ManifestDelta]) -> None:
+        super().__init__("the log has moved on")
+        self.known = known
+        self.deltas = deltas
+
+
+def read_frames(answer: Response, kind: type[wire.T], known: Known | None) -> list[wire.T]:
+    """The frames of an answer, which begins with the log where the caller said what it knows.
+
+    Raises:
+        Moved: the log says something else than what is ``known``.
+        ApiFailed: the answer is not what was asked for.
+    """
+    return all_frames(answer, kind) if known is None else _confirm(answer, kind, known)
+
+
+def all_frames(answer: Response, kind: type[wire.T]) -> list[wire.T]:
+    """The frames of an answer that has no others.
+
+    Raises:
+        ApiFailed: it has.
+    """
+    try:
+        return wire.decode_all(answer.body, kind)
+    except ErsError:
+        raise ApiFailed("the API's answer is not in the format of this version") from None
+
+
+def _confirm(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]:
+    """The frames after the log, which must say that there is nothing after ``known``.
+
+    Raises:
+        Moved: it says otherwise.
+    """
+    deltas: list[ManifestDelta] = []
+    frames: list[wire.T] = []
+    try:
+        for item in wire.decode(answer.body):
+            if isinstance(item, ManifestDelta) and not frames:
+                deltas.append(item)
+            elif isinstance(item, kind):
+                frames.append(item)
+            else:
+                raise ApiFailed("the API's answer contains something that was not requested")
+    except (Malformed, Unsupported):
+        raise ApiFailed("the API's answer is not in the format of this version") from None
+    if not deltas:
+        raise ApiFailed("the API did not say whether the log has moved on")
+    unmoved = Known(deltas[-1].version, deltas[-1].definition) == known
+    if not unmoved or any(delta.entries for delta in deltas):
+        raise Moved(known, deltas)
+    return frames
+
 
 #: Pages asked for in one request: fewer than the API hands out at once, to be held in memory.
 MAX_PAGES = 1000

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from encrypted_records.client.lists import read_list
+from encrypted_records.client.api import read_list
 from encrypted_records.client.messages import Response
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api
+from encrypted_records.client.api import Api, read_list
 from encrypted_records.client.checkpoints import CheckpointApi
-from encrypted_records.client.lists import read_list
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (
@@ -31,36 +30,35 @@ from encrypted_records.errors import (
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
-from encrypted_records.mirror.contents import (
+from encrypted_records.mirror.copy import (
+    COLLECTIONS,
+    MirrorCopy,
     RowContents,
+    SchemaLog,
+    begin_log,
     check_pages,
     decode_rows,
     index_ids,
+    is_of_log,
+    last_part,
     missing_runs,
+    portions,
+    read_checkpoint,
     read_header,
     read_rows,
     read_runs,
     require_runs,
 )
-from encrypted_records.mirror.copy import (
-    COLLECTIONS,
-    MirrorCopy,
-    SchemaLog,
-    begin_log,
-    is_of_log,
-    last_part,
-    portions,
-    read_checkpoint,
-)
 from encrypted_records.mirror.layout import (
+    HEAD,
     MirrorHead,
     MirrorPages,
     MirrorRows,
     OrganizationHead,
     SchemaHead,
     SchemaObjects,
+    Store,
 )
-from encrypted_records.mirror.store import HEAD, Store
 from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import (

@@ -33,33 +33,31 @@ from encrypted_records.errors import (
     NotFound,
     TooLarge,
 )
-from encrypted_records.mirror.contents import (
+from encrypted_records.mirror.copy import (
+    LINKS,
+    MirrorCopy,
+    MirrorResource,
     RowContents,
+    SchemaLog,
+    altered,
     find_id,
     gone,
     index_ids,
+    last_part,
+    portions,
     read_page_digests,
     read_pages,
     read_rows,
     read_runs,
 )
-from encrypted_records.mirror.copy import (
-    LINKS,
-    MirrorCopy,
-    MirrorResource,
-    SchemaLog,
-    altered,
-    last_part,
-    portions,
-)
 from encrypted_records.mirror.layout import (
     MirrorHead,
     MirrorRows,
     SchemaObjects,
+    Store,
     read_head,
     require_complete,
 )
-from encrypted_records.mirror.store import Store
 from encrypted_records.model import digests, ids, wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import HOLE, RUN

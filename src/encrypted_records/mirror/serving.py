@@ -36,8 +36,8 @@ from encrypted_records.http import problem
 from encrypted_records.listening.binding import LOCAL_NAMES
 from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
+from encrypted_records.mirror.layout import Store
 from encrypted_records.mirror.reader import PUBLIC, MirrorReader
-from encrypted_records.mirror.store import Store
 from encrypted_records.model import ids, strict_json
 
 log = logging.getLogger(__name__)

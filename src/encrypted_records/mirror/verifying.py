@@ -16,16 +16,16 @@ from encrypted_records.errors import Closed, Refused, Unsupported
 from encrypted_records.index.log.order import Order
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.mirror.contents import (
+from encrypted_records.mirror.copy import (
+    MirrorCopy,
+    altered,
     index_ids,
     read_page_digests,
     read_pages,
     read_rows,
     read_runs,
 )
-from encrypted_records.mirror.copy import MirrorCopy, altered
-from encrypted_records.mirror.layout import SchemaObjects, read_head, require_complete
-from encrypted_records.mirror.store import Store
+from encrypted_records.mirror.layout import SchemaObjects, Store, read_head, require_complete
 from encrypted_records.model import ids
 from encrypted_records.model.records import Group, Segment
 

@@ -22,7 +22,7 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.keyring import Proof
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotAllowed, NotAuthenticated
 from encrypted_records.model import ids

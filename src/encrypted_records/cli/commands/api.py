@@ -17,7 +17,7 @@ from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.api import run_api
 from encrypted_records.cli.supervise.operating import make_owner, serve_mirror
 from encrypted_records.cli.terminal import say, show
-from encrypted_records.client.proxy.devices import Proof, proof_member
+from encrypted_records.client.proxy.keyring import Proof, proof_member
 from encrypted_records.errors import InvalidSetting, Malformed
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

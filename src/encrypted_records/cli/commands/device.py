@@ -24,7 +24,7 @@ from encrypted_records.cli.login.proofs import (
 from encrypted_records.cli.login.session import CommandSession, caller_at, connected, session_of
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, day, minute, printable, say, table, warn
-from encrypted_records.client.proxy.devices import Devices
+from encrypted_records.client.proxy.keyring import Devices
 from encrypted_records.errors import InvalidSetting, NotAuthenticated, NotFound
 
 _WAYS = {"code": "code", "passphrase": "passphrase", "words": "phrase"}

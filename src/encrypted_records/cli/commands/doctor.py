@@ -34,9 +34,8 @@ from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.state_file import is_loopback
 from encrypted_records.cli.supervise.operating import examine_stored
 from encrypted_records.cli.terminal import DONE, FAILED, REFUSED, exit_code, format_count, say, warn
-from encrypted_records.client.proxy.devices import Devices
-from encrypted_records.client.proxy.keyring import KeyringInfo
-from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.keyring import Devices, KeyringInfo
 from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated, NotFound
 
 #: The way out where nobody is logged in.

@@ -33,7 +33,7 @@ from encrypted_records.errors import InvalidSetting, NotFound
 
 if TYPE_CHECKING:
     from encrypted_records.cli.input.importer import SourceTable
-    from encrypted_records.client.media import LocalFile
+    from encrypted_records.client.proxy.uploads import LocalFile
 
 _URL = "ERS_IMPORT_URL"
 _DATABASES = ("postgresql://", "postgres://")

@@ -21,9 +21,8 @@ from encrypted_records.cli.input.upload_sources import FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of, with_minutes
-from encrypted_records.client.media import LocalFile
-from encrypted_records.client.proxy.resources import Resource
-from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head
+from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, LocalFile, read_head
 from encrypted_records.errors import BadInput, InvalidSetting, NotFound, UploadedBefore
 from encrypted_records.model import strict_json
 

@@ -19,10 +19,10 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
-from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import tell_rounding
-from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
+from encrypted_records.client.proxy.uploads import LocalFile
+from encrypted_records.client.sdk.files import Moved, bar, job_bar
 from encrypted_records.errors import BadInput, ErsError, NotFound, Unavailable, UploadedBefore
 
 Command = TypeVar("Command", bound=Callable[..., Any])

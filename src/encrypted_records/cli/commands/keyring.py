@@ -26,8 +26,7 @@ from encrypted_records.cli.login.proofs import (
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import ask, confirm, day, printable, say, table, warn
-from encrypted_records.client.proxy.devices import Proof
-from encrypted_records.client.proxy.keyring import KeyringInfo, SealedSchema
+from encrypted_records.client.proxy.keyring import KeyringInfo, Proof, SealedSchema
 from encrypted_records.errors import BadInput, InvalidSetting, NotAuthenticated
 
 #: Of a backup file; one of a hundred versions has far less.

@@ -1,5 +1,4 @@
 """``ers organization``: what datasets, schemas and records belong to, and who its members are;
-
 ``ers service``: programs that are members with rights of their own.
 """
 

@@ -49,8 +49,8 @@ from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, format_count, say, warn
 from encrypted_records.client import MAX_DIRECT
 from encrypted_records.client.sdk import condition_language
-from encrypted_records.client.sdk.measures import name_measures, own_column
-from encrypted_records.client.sdk.progress_bars import bar
+from encrypted_records.client.sdk.files import bar
+from encrypted_records.client.sdk.rows import name_measures, own_column
 from encrypted_records.errors import InvalidRecords, InvalidSetting, UploadedBefore
 from encrypted_records.model.record_formats import LEFT_OUT
 

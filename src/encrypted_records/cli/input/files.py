@@ -1,5 +1,4 @@
 """Read what commands are given in files, or on standard input as ``-``: definitions, and records of
-
 JSON, one by one or some at a time.
 
 Memory stays flat, and numbers exact, however long a JSON text is.
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
 from encrypted_records.cli.terminal import STDOUT
-from encrypted_records.client.media import LocalFile
+from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.errors import Flaw, InvalidRecords, InvalidSetting, Malformed
 from encrypted_records.model.record_formats import RECORD_MEMBERS, Format

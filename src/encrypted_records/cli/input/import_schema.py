@@ -1,5 +1,4 @@
 """A schema for a table that is imported: what its columns are declared as, and rules beyond
-
 names and types, which only its owner can decide.
 """
 
@@ -15,7 +14,7 @@ import click
 from encrypted_records.cli.input.importer import Shape, SourceTable, remembered_imports
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.terminal import format_count, warn
-from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.sdk.names import as_sent
 from encrypted_records.errors import Conflict, InvalidSetting, NotFound
 from encrypted_records.model import field_types

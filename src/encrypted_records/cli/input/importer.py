@@ -30,10 +30,10 @@ from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import format_count, warn
-from encrypted_records.client.media import LocalFile
-from encrypted_records.client.proxy.resources import Resource
-from encrypted_records.client.sdk.arrow_types import ColumnFacts, field_of
-from encrypted_records.client.sdk.progress_bars import bar
+from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.uploads import LocalFile
+from encrypted_records.client.sdk.files import bar
+from encrypted_records.client.sdk.frames import ColumnFacts, field_of
 from encrypted_records.client.sdk.rows import encode_row
 from encrypted_records.errors import (
     Conflict,
@@ -48,7 +48,7 @@ from encrypted_records.model.field_types import PLAIN
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.session import CommandSession
-    from encrypted_records.client.proxy.resources import Resource
+    from encrypted_records.client.proxy.connection import Resource
 
 
 #: Rows of a page, and so the most that a kill costs.

@@ -1,5 +1,4 @@
 """Tables of PostgreSQL: field types for their columns, and their rows, read page by page after the
-
 last key that is stored.
 
 Numbers and booleans come as they are; everything else as PostgreSQL writes it, by settings that do
@@ -24,7 +23,7 @@ from encrypted_records.model.field_types.plain import UUID
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.session import CommandSession
-    from encrypted_records.client.proxy.resources import Resource
+    from encrypted_records.client.proxy.connection import Resource
 
 
 _WHOLE = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}

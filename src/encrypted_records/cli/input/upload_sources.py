@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from encrypted_records.cli.input import column_reader
 from encrypted_records.cli.input.files import STDIN, values_of
-from encrypted_records.client.media import LocalFile, reading
+from encrypted_records.client.proxy.uploads import LocalFile, reading
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import record_formats
 from encrypted_records.model.record_formats import Format

@@ -1,5 +1,4 @@
 """The secrets of this machine's user: a device for each proxy and account, and a pair of tokens for
-
 each address.
 
 Both are stored in the keychain of the operating system or, if there is none, in a file that only

@@ -18,7 +18,7 @@ import msgspec
 from encrypted_records.cli.login.keychain import DEVICE_VARIABLE
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.terminal import ask, day
-from encrypted_records.client.proxy.devices import Devices, Proof
+from encrypted_records.client.proxy.keyring import Devices, Proof
 from encrypted_records.client.proxy.transport import new_device
 from encrypted_records.errors import ErsError, InvalidSetting, NotAllowed, NotAuthenticated
 

@@ -1,5 +1,4 @@
 """Back up a data folder while the service runs on it, with SQLite and files as it comes, and make a
-
 data folder of a backup, where none is yet.
 
 Every part is copied after what it may be behind of, so that the copy is one that a service could

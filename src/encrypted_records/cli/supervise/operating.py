@@ -1,5 +1,4 @@
 """Operations on what an API stores: on its database, for its operator, while it may be running; and
-
 on mirrors, which :mod:`encrypted_records.mirror` copies, serves and verifies.
 """
 
@@ -118,7 +117,7 @@ async def copy_api(
         )
     from encrypted_records.client.transport import Transport  # noqa: PLC0415 - slow to import
     from encrypted_records.mirror.copier import Copier  # noqa: PLC0415 - an extra
-    from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
+    from encrypted_records.mirror.layout import open_store  # noqa: PLC0415 - an extra
 
     async with Transport(base_url, auth=authorization) as transport:
         copier = Copier(transport, open_store(place), tell, forget=forget)
@@ -148,7 +147,7 @@ def serve_mirror(settings: Settings, place: str) -> None:
     check_installed("proxy")
     check_port(settings.api_host, settings.api_port, "api")
     from encrypted_records.mirror import serving  # noqa: PLC0415 - an extra
-    from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
+    from encrypted_records.mirror.layout import open_store  # noqa: PLC0415 - an extra
 
     secret = os.environ.get(SECRET) or None
     host, port = settings.api_host, settings.api_port
@@ -164,7 +163,7 @@ def verify_mirror(place: str, data_dir: Path, tell: Callable[[str], None]) -> Mi
         Startup: what the proxy has seen cannot be read.
     """
     check_installed("proxy")
-    from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
+    from encrypted_records.mirror.layout import open_store  # noqa: PLC0415 - an extra
     from encrypted_records.mirror.verifying import MirrorVerifier  # noqa: PLC0415 - an extra
 
     folder = data_dir / "proxy"
@@ -195,7 +194,7 @@ def mirror_to_read(place: str) -> Iterator[tuple[str, str]]:
         yield place.rstrip("/"), secret
         return
     from encrypted_records.mirror import serving  # noqa: PLC0415 - an extra
-    from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
+    from encrypted_records.mirror.layout import open_store  # noqa: PLC0415 - an extra
 
     with serving.serving_beside(open_store(place)) as (url, secret):
         yield url, secret

@@ -1,5 +1,4 @@
 """The start of a side: which packages it needs, whether its ports are free, and that a child ends
-
 with the process that started it.
 
 The package alone contains the client and the command line. Each side is an *extra*.

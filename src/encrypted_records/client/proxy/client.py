@@ -18,20 +18,16 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Response
-from encrypted_records.client.proxy.api_tokens import ApiTokens
-from encrypted_records.client.proxy.changes import ChangeCalls
-from encrypted_records.client.proxy.connection import convert, encode
-from encrypted_records.client.proxy.erasures import Erasures, Retentions
+from encrypted_records.client.proxy.changes import ChangeCalls, WebhookCalls
+from encrypted_records.client.proxy.connection import Resources, convert, encode
+from encrypted_records.client.proxy.credentials import ApiTokens, SecondFactorCalls, with_code
 from encrypted_records.client.proxy.jobs import Jobs
 from encrypted_records.client.proxy.keyring import KeyringCalls
-from encrypted_records.client.proxy.records import Records
-from encrypted_records.client.proxy.resources import Resources
+from encrypted_records.client.proxy.records import Erasures, Records, Retentions
 from encrypted_records.client.proxy.schema_logs import RepairCalls, RollbackCalls, SchemaLogs
-from encrypted_records.client.proxy.second_factor import SecondFactorCalls, with_code
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
-from encrypted_records.client.proxy.webhooks import WebhookCalls
 from encrypted_records.errors import ApiFailed, BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from encrypted_records.client.proxy.connection import Connection, convert, encode
-from encrypted_records.client.proxy.devices import Proof, proof_member
+from encrypted_records.client.proxy.keyring import Proof, proof_member
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from encrypted_records.client.proxy.connection import Connection, convert
-from encrypted_records.client.proxy.devices import Proof, proof_member
+from encrypted_records.client.proxy.keyring import Proof, proof_member
 
 ShareRole = Literal["reader", "writer"]
 

@@ -17,7 +17,7 @@ from encrypted_records.model import ids, strict_json
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
-    from encrypted_records.client.proxy.resources import Resource
+    from encrypted_records.client.proxy.connection import Resource
 
 #: How many candidates an error lists.
 _LISTED = 5

@@ -17,8 +17,7 @@ from typing import Any, get_type_hints, is_typeddict
 import msgspec
 from msgspec import inspect
 
-from encrypted_records.client.sdk.arrow_types import ColumnFacts, field_of
-from encrypted_records.client.sdk.frames import is_frame, is_of
+from encrypted_records.client.sdk.frames import ColumnFacts, field_of, is_frame, is_of
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import field_types
 from encrypted_records.model.field_types import TYPES, proposed_type

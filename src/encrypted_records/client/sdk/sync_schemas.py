@@ -1,4 +1,4 @@
-"""Schemas and searches in them: :class:`Schema` and what it leads to.
+"""Schemas, searches in them, their records and jobs: :class:`Schema` and what it leads to.
 
 Made of ``async_schemas.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
@@ -15,8 +15,9 @@ from typing import Any
 
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import Found
-from encrypted_records.client.proxy.jobs import OnConflict
-from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
+from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.condition_language import (
     Where,
@@ -25,19 +26,232 @@ from encrypted_records.client.sdk.condition_language import (
     parse_group,
 )
 from encrypted_records.client.sdk.event_loop import Link
-from encrypted_records.client.sdk.file_readings import (
+from encrypted_records.client.sdk.files import (
     FileReading,
     in_words_of_python,
+    job_bar,
     path_of,
     reading_of,
 )
-from encrypted_records.client.sdk.measures import read_answer
-from encrypted_records.client.sdk.rows import Rows, pieces, warn_of_rounding
-from encrypted_records.client.sdk.sync_care import Care
-from encrypted_records.client.sdk.sync_jobs import Job
-from encrypted_records.client.sdk.sync_records import Record
-from encrypted_records.errors import InvalidQuery, NotFound, ReadingRefused
+from encrypted_records.client.sdk.rows import Rows, pieces, read_answer, warn_of_rounding
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    Flaw,
+    InvalidQuery,
+    InvalidRecords,
+    NotFound,
+    ReadingRefused,
+    Unavailable,
+)
+from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
+
+_FLAWS = 1000
+
+
+class Job:
+    """A batch job. It continues when the client disconnects."""
+
+    def __init__(self, link: Link, id: str) -> None:
+        self._link = link
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def status(self) -> JobProgress:
+        return self._link.run(self._link.proxy.job(self.id))
+
+    def watch(self) -> Iterator[JobProgress]:
+        """Yield the job's present progress, each change, and the final one."""
+        for progress in self._link.each(self._link.proxy.watch(self.id)):
+            yield progress
+
+    def wait(self, *, progress: bool = False) -> JobProgress:
+        """Wait until the job has completed; returns its final state, and warns
+        (:class:`.ValuesRounded`) if values were rounded.
+
+        Args:
+            progress: show a bar on a terminal.
+
+        Raises:
+            InvalidRecords: rows do not fit; ``flaws`` says which.
+            Conflict: ``not_unique``; others have values of unique fields, as ``flaws`` says.
+            ErsError: it failed for another reason.
+        """
+        with job_bar(shown=progress) as move:
+            for state in self.watch():
+                move(state.processed, state.total or None)
+        if state.status == "completed":
+            try:
+                rounded = self._link.run(self._link.proxy.rounded_values(self.id))
+            except Unavailable:
+                warn_of_rounding(None)
+            else:
+                warn_of_rounding(rounded)
+            return state
+        flaws = self.flaws()
+        if {flaw.code for flaw in flaws} == {"not_unique"}:
+            raise explain(
+                Conflict(
+                    "rows have unique values that other records already have; nothing was stored",
+                    code="not_unique",
+                    flaws=flaws,
+                )
+            )
+        if flaws:
+            raise explain(InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws))
+        raise ErsError(state.error or "the job failed", code="job_failed")
+
+    def flaws(self) -> tuple[Flaw, ...]:
+        """Errors of rows, up to the first thousand."""
+        flaws = []
+        for row in self._link.each(self._link.proxy.job_errors(self.id)):
+            flaws.append(Flaw(row["code"], row["detail"], row=row["row"], field=row.get("field")))
+            if len(flaws) == _FLAWS:
+                break
+        return tuple(flaws)
+
+    def cancel(self) -> None:
+        """Cancel it, so that nothing of it is stored; or forget one that has ended."""
+        self._link.run(self._link.proxy.cancel_job(self.id))
+
+
+class Record(Mapping[str, Any]):
+    """A record, opened: field names and values. ``data`` is the same, ``schema`` is a path."""
+
+    def __init__(self, link: Link, id: str, schema: str, data: Mapping[str, Any]) -> None:
+        self._link = link
+        self.id = id
+        self.schema = schema
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}: {', '.join(self.data)}>"
+
+    def __getitem__(self, field: str) -> Any:
+        return self.data[field]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def url(self) -> str:
+        """The path of the record."""
+        return reference("records", self.id)
+
+    def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
+        """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
+        record = self._link.run(self._link.proxy.change_record(self.id, data, replace=replace))
+        self.data = record["data"]
+        warn_of_rounding(record.get("rounded", ()))
+
+    def delete(self, *, erase: bool = False) -> dict[str, Any] | None:
+        """Delete it.
+
+        Args:
+            erase: have the bytes go now, and wait; then the receipt is returned, whose ``gone``
+                says whether all of them have, and else what is left and who needs it.
+        """
+        if erase:
+            return self._link.run(self._link.proxy.erase_record(self.id))
+        self._link.run(self._link.proxy.delete_record(self.id))
+        return None
+
+
+class Named:
+    """The common base of datasets and schemas. ``members`` is the service's whole answer."""
+
+    def __init__(self, link: Link, members: Resource) -> None:
+        self._link = link
+        self.members = members
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.slug}>"
+
+    @property
+    def id(self) -> str:
+        return str(self.members["id"])
+
+    @property
+    def url(self) -> str:
+        """The path of the object."""
+        return str(self.members["url"])
+
+    @property
+    def name(self) -> str:
+        return str(self.members["name"])
+
+    @property
+    def slug(self) -> str:
+        return str(self.members["slug"])
+
+    @property
+    def description(self) -> str:
+        return str(self.members["description"])
+
+    def update(
+        self, *, name: str | None = None, slug: str | None = None, description: str | None = None
+    ) -> None:
+        """Change what is named here; the rest stays."""
+        self.members = self._link.run(
+            self._link.proxy.change(self.url, name=name, slug=slug, description=description)
+        )
+
+    def delete(self, *, cascade: bool = False) -> None:
+        """Delete it.
+
+        Args:
+            cascade: with all that is in it, which is refused otherwise.
+        """
+        self._link.run(self._link.proxy.delete(self.url, cascade=cascade))
+
+
+class Care(Named):
+    """The maintenance methods of a schema."""
+
+    def reseal(self) -> Job:
+        """Seal all records again, under the dataset's newest key; the job that does it.
+
+        Raises:
+            Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
+        """
+        return Job(self._link, self._link.run(self._link.proxy.reseal_schema(self.url)))
+
+    def erase_deleted(self) -> dict[str, Any]:
+        """Erase all deleted and changed data now, and wait; returns the receipt, whose ``gone``
+        tells whether all of it is erased.
+        """
+        return self._link.run(self._link.proxy.erase_schema(self.url))
+
+    def look_at_retention(self) -> dict[str, Any]:
+        """For how long records stay by the definition (``retention``), and how many ``records`` are
+        old enough to go, of ``before`` a day; ``held`` counts further ones that stay, because the
+        proxy's clock went ahead, and ``doubt`` says why. Nothing is deleted."""
+        return self._link.run(self._link.proxy.look_at_retention(self.url))
+
+    def carry_out_retention(self, *, clock_is_right: bool = False) -> dict[str, Any]:
+        """Delete the records whose retention period has ended; returns how many were ``deleted``,
+        and how many are ``held`` back because the proxy's clock jumped ahead (``doubt`` gives the
+        reason).
+
+        Proxies do this once a day by themselves, when a user with the right to write searches or
+        stores.
+
+        Args:
+            clock_is_right: confirm that the clock is right, and delete the held records too.
+
+        Raises:
+            Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.
+            NotAllowed: ``not_writer``.
+        """
+        return self._link.run(
+            self._link.proxy.carry_out_retention(self.url, clock_is_right=clock_is_right)
+        )
 
 
 class Schema(Care):

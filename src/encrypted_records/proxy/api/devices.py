@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.devices import (
+from encrypted_records.client.proxy.keyring import (
     Code,
     DeviceEvent,
     DeviceInfo,

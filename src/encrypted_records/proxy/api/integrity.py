@@ -17,7 +17,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.keyring import Proof
 from encrypted_records.client.proxy.schema_logs import (
     Acceptance,
     Fault,

@@ -22,12 +22,12 @@ from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.client.api import SchemaKeyState
-from encrypted_records.client.proxy.devices import Proof
 from encrypted_records.client.proxy.keyring import (
     ChangedPassphrase,
     KeyringInfo,
     KeyVersion,
     Phrase,
+    Proof,
     SealedSchema,
     Unlocked,
 )

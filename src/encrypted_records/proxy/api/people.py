@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.devices import Proof
+from encrypted_records.client.proxy.keyring import Proof
 from encrypted_records.client.proxy.sharing import (
     Joined,
     ListedDataset,

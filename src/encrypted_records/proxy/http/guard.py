@@ -27,8 +27,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records import logs, runtime
-from encrypted_records.client.outage import came_in
-from encrypted_records.client.transport import Renewal, forwarded_for, renewal
+from encrypted_records.client.transport import Renewal, came_in, forwarded_for, renewal
 from encrypted_records.errors import ErsError, Misdirected, NotAllowed
 from encrypted_records.http import problem
 from encrypted_records.listening.binding import names_of, same_machine

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from encrypted_records.client.sdk.condition_language import write_field, write_value
-from encrypted_records.client.sdk.condition_tokens import TOKENS, Token
+from encrypted_records.client.sdk.condition_language import TOKENS, Token, write_field, write_value
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.pictures import Bar

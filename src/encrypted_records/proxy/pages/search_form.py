@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from encrypted_records.client.sdk.condition_language import (
+    TOKENS,
     NotUnderstood,
     parse,
     parse_with_places,
     write,
     write_field,
 )
-from encrypted_records.client.sdk.condition_tokens import TOKENS
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition

@@ -18,9 +18,8 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api
+from encrypted_records.client.api import Api, Moved
 from encrypted_records.client.checkpoints import CheckpointApi
-from encrypted_records.client.known import Moved
 from encrypted_records.errors import (
     ApiFailed,
     BadInput,

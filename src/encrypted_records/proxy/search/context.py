@@ -22,8 +22,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client import journal
-from encrypted_records.client.api import Api, SchemaResource
-from encrypted_records.client.known import Moved
+from encrypted_records.client.api import Api, Moved, SchemaResource
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import (
     Altered,

@@ -19,9 +19,8 @@ from functools import partial
 from typing import Self, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api
-from encrypted_records.client.erasure import ErasureApi
-from encrypted_records.client.known import Known, Moved
+from encrypted_records.client.api import Api, Known, Moved
+from encrypted_records.client.checkpoints import ErasureApi
 from encrypted_records.errors import ErsError, LogBroken, TooLarge, Unavailable
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import MAX_OPENED

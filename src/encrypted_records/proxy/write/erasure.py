@@ -18,7 +18,7 @@ from typing import Any
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.client.erasure import ErasureApi, ErasureProgress, ErasureState
+from encrypted_records.client.checkpoints import ErasureApi, ErasureProgress, ErasureState
 from encrypted_records.errors import (
     BadInput,
     Conflict,

@@ -1,8 +1,14 @@
-"""Readings of files: how the proxy reads a file, and decisions that only a user can make."""
+"""Files that a program sends: how the proxy reads them, and bars of progress.
+
+Some decisions on the reading of a file only a user can make.
+Bars are drawn on stderr with rate and time left, on a terminal alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +170,55 @@ def in_words_of_python(error: ReadingRefused) -> ReadingRefused:
     said = [f'reading={{"{member}": ...}}' for member in members if member]
     hint = "; ".join([*filter(None, [error.hint]), *said])
     return explain(ReadingRefused(error.message, flaws=error.flaws, hint=hint))
+
+
+#: Told how much is done, and of how much (None where that is not known).
+Moved = Callable[[int, int | None], None]
+
+
+@contextmanager
+def bar(label: str, *, of_bytes: bool = False, last: str = "") -> Iterator[Moved]:
+    """A bar while the block runs; yields what moves it. No terminal, no bar.
+
+    Args:
+        of_bytes: what is counted, rather than records.
+        last: the label once all is done that is counted, where the block goes on after that.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    # rich takes longer to import than most commands take to run.
+    from rich import progress  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    counted = (
+        (progress.DownloadColumn(binary_units=True), progress.TransferSpeedColumn())
+        if of_bytes
+        else (progress.MofNCompleteColumn(), progress.TextColumn("{task.fields[rate]}"))
+    )
+    columns = (
+        progress.TextColumn("  {task.description}"),
+        progress.BarColumn(),
+        *counted,
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(label, total=None, rate="")
+
+        def move(done: int, total: int | None) -> None:
+            speed = shown.tasks[0].speed
+            rate = f"{speed:,.0f}/s" if speed else ""
+            now = last if last and total and done >= total else label
+            shown.update(task, completed=done, total=total, rate=rate, description=now)
+
+        yield move
+
+
+@contextmanager
+def job_bar(*, shown: bool = True) -> Iterator[Moved]:
+    """The :func:`bar` of a job, where one is wanted."""
+    if not shown:
+        yield lambda _done, _total: None
+        return
+    with bar("storing records", last="packing and publishing") as move:
+        yield move
