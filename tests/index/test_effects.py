@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.index.log import ledger
-from encrypted_records.index.log.effects import (
+from encrypted_records.index.log.history import (
     Effects,
     GroupUnknown,
     Replay,

@@ -12,11 +12,9 @@ from encrypted_records.errors import (
     RosterBroken,
     Unsupported,
 )
-from encrypted_records.index.roster import access
-from encrypted_records.index.roster.drafts import sign_entry
-from encrypted_records.index.roster.due import due_services
+from encrypted_records.index.roster import roster
 from encrypted_records.index.roster.invitations import admit
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, due_services, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Remove, RosterEntry
 from encrypted_records.rules.roster_judging import Void
@@ -212,12 +210,12 @@ def test_who_may_not_is_refused_by_name(team: Team) -> None:
             check(team.roster, *arguments)
         return caught.value.reason
 
-    assert code(access.require_owner, uid("grace")) == "owners_only"
-    assert code(access.require_owner, uid("stranger")) == "not_admitted"
-    assert code(access.require_reader, uid("grace"), uid("rents")) == "not_shared"
-    assert code(access.require_writer, uid("grace"), uid("adults")) == "not_writer"
-    access.require_reader(team.roster, uid("grace"), uid("adults"))
-    access.require_owner(team.roster, uid("ada"))
+    assert code(roster.require_owner, uid("grace")) == "owners_only"
+    assert code(roster.require_owner, uid("stranger")) == "not_admitted"
+    assert code(roster.require_reader, uid("grace"), uid("rents")) == "not_shared"
+    assert code(roster.require_writer, uid("grace"), uid("adults")) == "not_writer"
+    roster.require_reader(team.roster, uid("grace"), uid("adults"))
+    roster.require_owner(team.roster, uid("ada"))
 
 
 def test_an_entry_that_breaks_form_or_chain_breaks_the_roster(team: Team) -> None:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.crypto.identity import MemberKeys
 from encrypted_records.crypto.keys import Keyring, RootKey
-from encrypted_records.index.roster.due import due_datasets
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, EntryBody, RosterEntry, Share, cut_entry
 from encrypted_records.rules.roster_state import EVERYTHING, Member, Scope

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from encrypted_records.errors import BadInput, SchemaUnsigned, TooLarge, Unsupported
-from encrypted_records.index.roster import access
-from encrypted_records.index.roster.drafts import sign_entry
-from encrypted_records.index.roster.due import due_datasets, due_services, holders_of
+from encrypted_records.index.roster import roster
+from encrypted_records.index.roster.roster import due_datasets, due_services, holders_of, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Remove
 from encrypted_records.rules.roster_judging import Void
@@ -192,7 +191,7 @@ def test_two_schemas_may_change_their_slugs_in_one_entry(team: Team) -> None:
 
 def test_what_is_not_signed_is_refused(team: Team) -> None:
     right = placement("people", "adults")
-    access.require_signed(team.roster, right)
+    roster.require_signed(team.roster, right)
     for wrong in (
         placement("people", "created at the API"),
         msgspec.structs.replace(right, name="Other"),
@@ -201,7 +200,7 @@ def test_what_is_not_signed_is_refused(team: Team) -> None:
         msgspec.structs.replace(right, definition=bytes(32)),
     ):
         with pytest.raises(SchemaUnsigned):
-            access.require_signed(team.roster, wrong)
+            roster.require_signed(team.roster, wrong)
 
 
 def test_more_than_an_organization_may_have_does_not_count(

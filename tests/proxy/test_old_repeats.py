@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from encrypted_records.errors import Conflict
-from encrypted_records.index.log.past import Resealed
+from encrypted_records.index.log.history import Resealed
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.state import SchemaState, ShownSchema

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.log.past import Past
+from encrypted_records.index.log.history import Past
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.retention import NOTE_SECONDS, ClockReading, Retainer, WatchedClock
 from encrypted_records.proxy.schemas.store import Doubt, Heads

@@ -18,10 +18,9 @@ from encrypted_records.errors import (
     NotAuthenticated,
 )
 from encrypted_records.index.roster.belief import head_words
-from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
 from encrypted_records.index.roster.invitations import answer_invitation, check_answer
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import credentials, signatures
 from encrypted_records.model.roster import (
     AccessRequest,

@@ -9,7 +9,7 @@ import pytest
 from encrypted_records.crypto.keys import DatasetKey, RootKey
 from encrypted_records.errors import ErsError
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import LogMembership
+from encrypted_records.index.log.order import LogMembership
 from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire

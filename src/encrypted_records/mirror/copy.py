@@ -27,7 +27,7 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import NO_MEMBER, LogMembership
+from encrypted_records.index.log.order import NO_MEMBER, LogMembership
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
 from encrypted_records.mirror.layout import (

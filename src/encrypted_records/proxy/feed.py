@@ -42,7 +42,7 @@ from encrypted_records.errors import (
     Overloaded,
     Unavailable,
 )
-from encrypted_records.index.log.effects import (
+from encrypted_records.index.log.history import (
     Effects,
     GroupUnknown,
     PlacedGroup,

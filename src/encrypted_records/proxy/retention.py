@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, ErsError, NotAllowed, NotFound
+from encrypted_records.index.log.history import Past
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.past import Past
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model import ids
 from encrypted_records.model.definition import (

@@ -10,7 +10,7 @@ import pytest
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.recovery import phrase_of
 from encrypted_records.errors import ErsError
-from encrypted_records.index.roster.due import due_datasets
+from encrypted_records.index.roster.roster import due_datasets
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.sharing.founding import placement_of

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from encrypted_records.index.roster.drafts import sign_entry
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, sign_entry
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Grant, RosterEntry

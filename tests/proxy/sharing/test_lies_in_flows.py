@@ -23,9 +23,8 @@ import msgspec
 import pytest
 
 from encrypted_records.crypto.recovery import phrase_of
-from encrypted_records.index.roster.due import due_datasets
-from encrypted_records.index.roster.requests import read_requests
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.grants import read_requests
+from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.process.background import JOBS

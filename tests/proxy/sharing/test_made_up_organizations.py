@@ -11,8 +11,7 @@ import pytest
 
 from encrypted_records.crypto.keys import DatasetKey, Keyring, RootKey
 from encrypted_records.crypto.recovery import keyring_of
-from encrypted_records.index.roster.drafts import sign_entry
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.model import wire
 from encrypted_records.model.roster import Content, MemberStanding, RosterEntry

@@ -23,13 +23,11 @@ from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import LogKeys
 from encrypted_records.errors import CheckpointBroken, KeyMissing, LogBroken, Malformed
-from encrypted_records.index.log.layout import Laid
+from encrypted_records.index.log.history import Past, Resealed
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
-from encrypted_records.index.log.order import Begun, LogHead, OrderState
-from encrypted_records.index.log.past import Past, Resealed
-from encrypted_records.index.log.signing import NO_MEMBER, LogMembership
-from encrypted_records.index.log.standing import bitmap_of
+from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState, bitmap_of
+from encrypted_records.index.log.order import NO_MEMBER, Begun, LogHead, LogMembership, OrderState
+from encrypted_records.index.log.snapshot import Laid
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.model import wire
 from encrypted_records.model.ciphertext_lengths import LeastClass, is_class

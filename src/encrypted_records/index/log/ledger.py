@@ -29,26 +29,30 @@ from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import LogKeys, SchemaKey
 from encrypted_records.errors import ErsError, LogBroken, SchemaUnsigned
-from encrypted_records.index.log.definitions import brings_definition, check_groups, follow
-from encrypted_records.index.log.effects import (
+from encrypted_records.index.log.history import (
     Effects,
+    Past,
     PlacedGroup,
+    Resealed,
+    brings_definition,
+    check_groups,
     effects_of,
+    follow,
     rewrites_records,
+    seals_everything_again,
 )
-from encrypted_records.index.log.layout import Laid, lay_anew
-from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
-from encrypted_records.index.log.order import Order, Writer, require
-from encrypted_records.index.log.past import Past, Resealed, seals_everything_again
-from encrypted_records.index.log.signing import LogMembership
-from encrypted_records.index.log.snapshot import GroupMap, GroupState, Snapshot
-from encrypted_records.index.log.standing import (
+from encrypted_records.index.log.ledger_state import (
+    Deaths,
     GroupEndings,
+    LedgerState,
     LiveGroups,
+    RestoredState,
     bitmap_of,
     check_standing,
     without,
 )
+from encrypted_records.index.log.order import LogMembership, Order, Writer, require
+from encrypted_records.index.log.snapshot import GroupMap, GroupState, Laid, Snapshot, lay_anew
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_changes import DefinitionHistory
@@ -551,7 +555,7 @@ def check_cover(
     laid: Mapping[bytes, Laid],
 ) -> None:
     """Check that each group belongs to exactly one live segment, before and after, and that counts
-    add up. A compaction, whose segment stays, is :mod:`.layout`'s.
+    add up. A compaction, whose segment stays, is :mod:`.snapshot`'s.
 
     Args:
         groups, segments, laid: those that are live before the commit.

@@ -1,22 +1,226 @@
-"""The order of a log: how far it goes, who has added to it, and what may come next.
+"""The order of a log: how far it goes, who may add to it and has, and what may come next.
 
-How far each writer of a log has come.
+If an organization has a roster, each commit names the entry that its maker had read, and is valid
+only if the maker had the right to write the schema at that entry and signed the commit
+(docs/SPEC.md, section 7.5). An epoch of the dataset's keys may state the head of the log at its
+beginning: after it, commits of earlier epochs are invalid. Therefore a removed member cannot add
+commits, not even under an old key and an old entry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+import msgspec
+
+from encrypted_records.crypto.identity import Identity, MemberKeys
 from encrypted_records.crypto.keys import LogKeys, SchemaKey
-from encrypted_records.errors import LogBroken
-from encrypted_records.index.log.signing import LogMembership, Signing
+from encrypted_records.errors import Closed, LogBroken
+from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import milliseconds, new_id
 from encrypted_records.model.records import Commit, CommitBody
+from encrypted_records.model.roster import NO_DIGEST
+from encrypted_records.model.signatures import require_shown
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
+
+NO_MEMBER = bytes(16)
+
+
+@dataclass(slots=True)
+class LogMembership:
+    """The roster by which commits are judged, and who signs ours.
+
+    The roster grows in place, with each reading. ``number`` stays: it is the entry by which the
+    keys of the log were chosen, and which our commits name.
+    """
+
+    roster: Roster
+    member: bytes
+    identity: Identity = field(repr=False)
+    number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = self.roster.number
+
+    @property
+    def moved(self) -> bool:
+        """Whether the roster has been read on since, so that a commit of ours would be late."""
+        return self.number != self.roster.number
+
+    def renew(self, roster: Roster, number: int, identity: Identity) -> None:
+        self.roster, self.number, self.identity = roster, number, identity
+
+
+@dataclass(slots=True)
+class Signing:
+    """The signing state of one schema's log: statements of its signed commits so far.
+
+    ``membership`` is None if the organization has no roster; then commits are not signed.
+    """
+
+    schema: bytes
+    membership: LogMembership | None = None
+    #: the entry of the roster that the newest commit's maker had read
+    roster: int = 0
+    #: the version of the log at which each epoch came in, and the epoch
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    #: digest and signature of the commit that was signed here last, and the public keys of that
+    _own: tuple[bytes, bytes, bytes] | None = None
+
+    @property
+    def stated(self) -> tuple[int, bytes, bytes]:
+        """The statement of a new commit: number and digest of a roster entry, and the member."""
+        if self.membership is None:
+            return 0, NO_DIGEST, NO_MEMBER
+        number = self.membership.number
+        digest = self.membership.roster.digest_at(number)
+        assert digest is not None, "the roster only grows"
+        return number, digest, self.membership.member
+
+    def sign(self, body: CommitBody, key: SchemaKey) -> Commit:
+        """The commit, authenticated under the key that it names, and signed."""
+        encoded = wire.encode_commit_body(body)
+        commit = Commit(encoded, key.log.compute(encoded), b"")
+        if self.membership is None:
+            return commit
+        identity, digest = self.membership.identity, wire.commit_digest(commit)
+        signature = identity.sign("commit", digest)
+        self._own = digest, signature, identity.keys
+        return msgspec.structs.replace(commit, signature=signature)
+
+    def check(self, commit: Commit, body: CommitBody, version: int, digest: bytes) -> None:
+        """Check who made a commit, under which epoch, and whether this still counted.
+
+        Args:
+            version, digest: of the log with this commit.
+
+        Raises:
+            LogBroken: its maker might not write here, or did not sign it; or it is of another
+                epoch, or another definition, than the roster had there.
+            Closed: ``roster_missing``; it names a roster, and the organization shows none.
+        """
+        if self.membership is None:
+            if body.roster or commit.signature:
+                raise Closed(
+                    "the API shows no roster of the organization, and commits name one",
+                    code="roster_missing",
+                    hint="the roster is hidden or lost: restore the API's newest backup",
+                )
+            return
+        roster = self.membership.roster
+        if body.roster < self.roster:
+            raise LogBroken("a commit names an older roster than the commit before it")
+        if roster.digest_at(body.roster) != body.roster_digest:
+            raise LogBroken("a commit names a roster that is not the organization's")
+        placed = roster.schema(self.schema, body.roster)
+        if placed is None or not roster.may_write(body.member, self.schema, body.roster):
+            raise LogBroken("a commit was signed by somebody who could not write here")
+        maker = roster.member(body.member, body.roster)
+        assert maker is not None, "who writes is in the roster"
+        if not self._is_by(roster.keys_of(maker), commit):
+            raise LogBroken("the signature of a commit is wrong")
+        epoch = roster.epoch(placed.dataset, body.roster)
+        if epoch is None or body.key_version != epoch.epoch:
+            raise LogBroken("a commit is not of the epoch that its roster states")
+        if version == 1:
+            require_shown(placed.slug)  # a definition is shown with its schema's name
+        if version == 1 and body.definition != placed.definition:
+            raise LogBroken("the first commit contains another definition than was signed")
+        self.check_end(version, digest, body.key_version)
+
+    def forgets(self, epoch: int, number: int | None = None) -> bool:
+        """Whether the key of an epoch is forgotten, by an entry of the roster or by now."""
+        if self.membership is None:
+            return False
+        roster = self.membership.roster
+        placed = roster.schema(self.schema)
+        return placed is not None and epoch < roster.first(placed.dataset, number)
+
+    def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
+        # What these keys signed here a moment ago, they signed: most commits come back like this.
+        own = self._own
+        known = own is not None and own[1] == commit.signature
+        if known and own == (wire.commit_digest(commit), commit.signature, keys.raw):
+            return True
+        return keys.verifier.verify(commit.signature, wire.commit_message(commit))
+
+    def check_end(self, version: int, digest: bytes, epoch: int) -> None:
+        """Check a version of the log against what epochs say of where it stood.
+
+        Raises:
+            LogBroken: it stood elsewhere, or the version is of an epoch that had ended, or had not
+                begun.
+        """
+        if self.membership is None:
+            return
+        for end in self.membership.roster.ends(self.schema):
+            if version == end.version and digest != end.digest:
+                raise LogBroken("the log is not the one that an epoch of its keys ended")
+            if version <= end.version and epoch >= end.epoch:
+                raise LogBroken("a commit is of an epoch that had not begun")
+            if version > end.version and epoch < end.epoch:
+                raise LogBroken("a commit is of an epoch that had ended")
+
+    def add(self, body: CommitBody, version: int) -> None:
+        """A commit was taken in."""
+        self.roster = body.roster
+        if not self.epochs or self.epochs[-1][1] != body.key_version:
+            self.epochs.append((version, body.key_version))
+
+    def check_ends(
+        self, digest_at: Callable[[int], bytes | None], head: int, number: int | None = None
+    ) -> None:
+        """Check the whole log against what epochs say that began since it was verified.
+
+        Args:
+            digest_at: the log's running digest at a version.
+            head: its newest version.
+            number: an entry of the roster that was read before the log was asked for, which has
+                to reach what the epochs up to there say.
+
+        Raises:
+            LogBroken: as :meth:`check_end`; or the log ends too early.
+        """
+        if self.membership is None:
+            return
+        if number is not None and self.ends_forgotten(number):
+            raise LogBroken("the log ends under a forgotten key")
+        for end in self.membership.roster.ends(self.schema):
+            if end.version > head:
+                if number is not None and end.number <= number:
+                    raise LogBroken("the log ends earlier than an epoch of its keys states")
+                continue
+            digest = digest_at(end.version)
+            if digest is None:
+                raise LogBroken("what was verified does not show where the log stood")
+            if end.version:
+                self.check_end(end.version, digest, self._epoch_at(end.version))
+            if end.version < head:
+                # Unknown where no end names this version, and then not looked at.
+                after = digest_at(end.version + 1) or NO_DIGEST
+                self.check_end(end.version + 1, after, self._epoch_at(end.version + 1))
+
+    def ends_forgotten(self, number: int) -> bool:
+        """Whether the log's newest commit is of an epoch that was forgotten by an entry of the
+        roster: nothing of it is left there, so the log has gone on."""
+        return bool(self.epochs) and self.forgets(self.epochs[-1][1], number)
+
+    def last_before(self, epoch: int, head: int) -> int:
+        """The version of the newest commit of an earlier epoch; 0 where there is none.
+
+        Args:
+            head: the log's newest version.
+        """
+        first = (since for since, epoch_then in self.epochs if epoch_then >= epoch)
+        return next(first, head + 1) - 1
+
+    def _epoch_at(self, version: int) -> int:
+        return next(epoch for since, epoch in reversed(self.epochs) if since <= version)
 
 
 class LogOlder(LogBroken):

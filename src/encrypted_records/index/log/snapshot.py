@@ -2,6 +2,10 @@
 
 A row's *position* is its number among all rows, as they were stored, dead ones too. It survives
 merges, which change local ordinals, and commits that end groups, whose rows keep their places.
+
+Local ordinals of a segment never change. So its commit and its header go on to name the groups that
+it was made over, and the ledger keeps beside it those that stand for them, after compactions
+(:func:`lay_anew`; docs/SPEC.md, section 7.7.2).
 """
 
 from __future__ import annotations
@@ -11,17 +15,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import NotFound
+from encrypted_records.errors import LogBroken, NotFound
 from encrypted_records.index.ordinals import Ordinals, ordinals
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_changes import DefinitionHistory
-from encrypted_records.model.records import Group, RowRef, Segment, SegmentHeader
+from encrypted_records.model.records import CommitBody, Group, RowRef, Segment, SegmentHeader
 
 Positions = NDArray[np.int64]
 
@@ -170,7 +175,7 @@ class Snapshot:
     history: DefinitionHistory | None = None
     #: makes the tails of its segments' index keys (``Ledger.tails``); None where there is no commit
     tails: SchemaKey | None = None
-    #: of segments that a compaction changed, the groups that they have by now (:mod:`.layout`)
+    #: of segments that a compaction changed, the groups that they have by now (:func:`lay_anew`)
     laid: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict)
 
     # The following is computed on first use, and kept: a schema may have ten thousand groups, and
@@ -397,3 +402,60 @@ class Snapshot:
         """Live records."""
         indexed = sum(segment.count + segment.purged for segment in self.segments)
         return indexed - sum(len(rows) for rows in self.dead.values())
+
+
+#: Groups with the local ordinals at which they begin, in the order of these.
+Laid = Sequence[tuple[bytes, int]]
+
+
+def lay_anew(
+    body: CommitBody,
+    groups: Mapping[bytes, GroupState],
+    home: Mapping[bytes, bytes],
+    segments: Mapping[bytes, Segment],
+    laid: Mapping[bytes, Laid],
+) -> dict[bytes, Laid]:
+    """The groups of a segment after a compaction, by the segment's uid.
+
+    Args:
+        body: of a compaction; all other rules on the group that stands for ended ones hold.
+        groups, home, segments, laid: the state before the compaction: the groups, the segment of
+            each, the live segments, and their layout.
+
+    Raises:
+        LogBroken: the commit is not a valid compaction.
+    """
+    homes = {home[uid] for uid in body.ended}
+    if len(homes) != 1:
+        raise LogBroken("a commit ends groups of several segments that stay")
+    (segment,) = homes
+    before = laid.get(segment, segments[segment].groups)
+    bases = dict(before)
+    at = base = bases[body.ended[0]]
+    for uid in body.ended:
+        if bases[uid] != at:
+            raise LogBroken("a group would replace groups that are not neighbours in a segment")
+        at += groups[uid].group.count
+    ended = set(body.ended)
+    kept = [(uid, begin) for uid, begin in before if uid not in ended]
+    return {segment: sorted([*kept, (body.groups[0].uid, base)], key=itemgetter(1))}
+
+
+def count_live(snapshot: Snapshot, first: int, end: int) -> int:
+    """The number of live rows with numbers from ``first`` to below ``end``."""
+    count = 0
+    for sequence, begin, until in spans(snapshot, first, end):
+        dead = snapshot.dead.get(snapshot.in_order[sequence].uid, BitMap())
+        count += until - begin - dead.range_cardinality(begin, until)
+    return count
+
+
+def spans(snapshot: Snapshot, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The groups of these rows: of each its place in the order of the log, and the ordinals from
+    which and below which its rows are meant."""
+    while first < end:
+        ref = snapshot.ref(first)
+        state = snapshot.groups[ref.group]
+        until = min(state.group.count, ref.ordinal + end - first)
+        yield state.sequence, ref.ordinal, until
+        first += until - ref.ordinal

@@ -1,13 +1,18 @@
-"""The keys of a dataset, sealed by an owner to one member, and opened again.
+"""Access to datasets: their keys, granted to one member, and requests for access.
 
-There is one grant per dataset and member, and it holds every epoch that is not forgotten. What is
-in it follows from the roster that it names, so a machine that was cloned while sealing repeats a
-message and seals no second one (docs/SPEC.md, section 15.5).
+An owner seals a grant, and the member opens it. There is one grant per dataset and member, and it
+holds every epoch that is not forgotten. What is in it follows from the roster that it names, so a
+machine that was cloned while sealing repeats a message and seals no second one (docs/SPEC.md,
+section 15.5).
+
+The API hands out requests (docs/SPEC.md, section 15.11), and is believed in nothing: it cannot make
+one, and of what it shows again, twice or in another order, the newest of each member and dataset
+counts, where it still stands. What it hides is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,12 +30,18 @@ from encrypted_records.errors import (
     TooLarge,
     Unsupported,
 )
-from encrypted_records.index.roster.access import require_member, require_owner
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, require_member, require_owner
 from encrypted_records.model import roster as form
 from encrypted_records.model.records import Digest, Uid
-from encrypted_records.model.roster import WHOLE_DATASET, Grant, GrantBody
+from encrypted_records.model.roster import (
+    WHOLE_DATASET,
+    AccessRequest,
+    AccessRequestBody,
+    Grant,
+    GrantBody,
+)
 from encrypted_records.model.roster import Epoch as EpochNumber
+from encrypted_records.rules.roster_judging import RequestFault
 from encrypted_records.rules.roster_state import Epoch
 
 
@@ -235,3 +246,73 @@ def _read(
                     secret, organization=organization, schema=part.schema, version=epoch
                 )
     return OpenedGrant(body.dataset, body.epoch, body.number, body.actor, whole, single)
+
+
+#: Nobody whose request this is has made it so.
+_FORGED = (RequestFault.SIGNATURE, RequestFault.ROSTER)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRequest:
+    """A request that its member has signed, and that still stands.
+
+    ``declined`` is when an owner declined it, in seconds since 1970, by the API's word; 0 before.
+    """
+
+    body: AccessRequestBody
+    declined: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequests:
+    """Requests that stand, the oldest first; and how many were shown that no member of the roster
+    has signed.
+    """
+
+    standing: list[StandingRequest]
+    forged: int = 0
+
+
+def make_request(
+    roster: Roster, identity: Identity, member: bytes, dataset: bytes, right: int, now: int
+) -> AccessRequest:
+    """A request of ``member`` for all of a dataset, behind the roster's newest entry.
+
+    Args:
+        identity: that of ``member``.
+        now: in seconds since 1970.
+    """
+    body = AccessRequestBody(
+        form.FORMAT,
+        roster.organization,
+        dataset,
+        member,
+        form.WRITER if right == form.WRITER else form.READER,
+        roster.number,
+        roster.head.digest,
+        now,
+    )
+    encoded = form.encode_request_body(body)
+    return AccessRequest(encoded, identity.sign("request", encoded), 0)
+
+
+def read_requests(roster: Roster, shown: Iterable[AccessRequest], now: int) -> ReadRequests:
+    """Those of the requests that stand, one of each member and dataset."""
+    newest: dict[tuple[bytes, bytes], StandingRequest] = {}
+    forged = 0
+    for request in shown:
+        try:
+            body = form.read_request(request)
+        except (Malformed, Unsupported):
+            forged += 1
+            continue
+        fault = roster.judge_request(request, body, now)
+        forged += fault in _FORGED
+        if fault is not None:
+            continue
+        key = body.member, body.dataset
+        known = newest.get(key)
+        if known is None or (known.body.time, known.body.number) < (body.time, body.number):
+            newest[key] = StandingRequest(body, request.declined)
+    found = sorted(newest.values(), key=lambda request: (request.body.time, request.body.member))
+    return ReadRequests(found, forged)

@@ -1,13 +1,15 @@
-"""The roster: the signed member list of an organization, verified entry by entry (docs/SPEC.md,
-section 15.4).
+"""The roster: the signed member list of an organization, verified entry by entry.
 
 The API is not trusted: every entry names the digest of the previous entry, and is valid only if it
-was signed by a member with the right to do so at that point. The state at earlier entries stays
-known, because commits and grants name the entry that their makers had read.
+was signed by a member with the right to do so at that point (docs/SPEC.md, section 15.4). The state
+at earlier entries stays known, because commits and grants name the entry that their makers had
+read. Only the signed bytes decide whether an entry is valid. Names are signed as commitments, and a
+name without an opening is :class:`encrypted_records.model.signatures.Withheld`; nothing else
+depends on it.
 
-Only the signed bytes decide whether an entry is valid. Names are signed as commitments, and a name
-without an opening is :class:`encrypted_records.model.signatures.Withheld`; nothing else depends on
-it.
+Checks of access refuse operations without the right to them, and unsigned data, by name. Pending
+changes are tasks that owners still have to do. They are not stored but derived from the entries, so
+that a crash at any point leaves only more work (docs/SPEC.md, section 15.7).
 """
 
 from __future__ import annotations
@@ -15,16 +17,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from encrypted_records.crypto.identity import MemberKeys
-from encrypted_records.errors import KeysRefused, Malformed, RosterBroken, Unsupported
+from encrypted_records.crypto.identity import Identity, MemberKeys
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    InvitationOver,
+    KeysRefused,
+    Malformed,
+    NotAllowed,
+    RosterBroken,
+    SchemaUnsigned,
+    TooLarge,
+    Unsupported,
+)
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
     AccessRequest,
     AccessRequestBody,
+    Content,
     EntryBody,
+    FoundingEntry,
     RosterEntry,
     Share,
 )
+from encrypted_records.model.signatures import require_shown
 from encrypted_records.rules import roster_judging, roster_state
 from encrypted_records.rules.roster_judging import RequestFault, Void
 from encrypted_records.rules.roster_state import (
@@ -335,3 +352,190 @@ class Roster:
     def may_read(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
         placed = self.schema(schema, number)
         return placed is not None and self.reads(member, placed.dataset, number).has(schema)
+
+
+def require_owner(roster: Roster, member: bytes) -> None:
+    """
+    Raises:
+        NotAllowed: ``owners_only``, or ``not_admitted``.
+    """
+    if not _require_present(roster, member).owns:
+        raise NotAllowed(
+            "only owners of the organization may do that",
+            code="owners_only",
+            hint="ask one of them; ers share list shows who they are",
+        )
+
+
+def require_member(roster: Roster, member: bytes, dataset: bytes) -> Member:
+    """The member, if it may read any part of the dataset.
+
+    Raises:
+        NotAllowed: ``not_shared``, or ``not_admitted``.
+    """
+    standing = _require_present(roster, member)
+    if not standing.reads(dataset):
+        raise NotAllowed(
+            "this dataset is not shared with that member",
+            code="not_shared",
+            hint="share it first: ers share set",
+        )
+    return standing
+
+
+def require_reader(roster: Roster, member: bytes, schema: bytes) -> None:
+    """
+    Raises:
+        NotAllowed: ``not_shared``, or ``not_admitted``.
+    """
+    _require_present(roster, member)
+    if not roster.may_read(member, schema):
+        raise NotAllowed(
+            "this schema is not shared with you",
+            code="not_shared",
+            hint="ask an owner of the organization to share it: ers share set",
+        )
+
+
+def require_writer(roster: Roster, member: bytes, schema: bytes) -> None:
+    """
+    Raises:
+        NotAllowed: ``not_writer``, ``not_shared``, or ``not_admitted``.
+    """
+    require_reader(roster, member, schema)
+    if not roster.may_write(member, schema):
+        raise NotAllowed(
+            "you can read this schema, but not write to it",
+            code="not_writer",
+            hint="ask an owner of the organization to make you a writer: ers share set",
+        )
+
+
+def require_signed(roster: Roster, shown: form.Placement) -> None:
+    """Make sure that what the API shows of a schema is what was signed. Its definition counts
+    before the log's first commit; from then on, the log's does.
+
+    Raises:
+        SchemaUnsigned: it was never placed, its name was freed, or something differs.
+        RosterWithheld: what was signed is not shown.
+    """
+    placed = roster.schema(shown.schema)
+    if placed is None or not placed.slug:
+        raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
+    require_shown(placed.slug)
+    signed = form.Placement(
+        placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
+    )
+    if signed != shown:
+        raise SchemaUnsigned("the schema as the API shows it is not what was signed")
+
+
+def _require_present(roster: Roster, member: bytes) -> Member:
+    standing = roster.member(member)
+    if standing is None or not standing.present:
+        raise NotAllowed(
+            "you are not in this organization's roster",
+            code="not_admitted",
+            hint="enter the words of your invitation with ers share accept; an owner's proxy then"
+            " admits you",
+        )
+    return standing
+
+
+@dataclass(frozen=True, slots=True)
+class DueDataset:
+    """A dataset that needs a new epoch if there are ``losses`` since the newest one began, and
+    statements of the heads of the logs of ``open`` schemas.
+    """
+
+    dataset: bytes
+    epoch: int
+    losses: tuple[RightLoss, ...]
+    open: tuple[SchemaEntry, ...]
+
+
+def due_datasets(roster: Roster) -> list[DueDataset]:
+    """Datasets in which a member lost a right or was given other keys since the newest epoch began,
+    or whose newest epoch has not stated the ends of all logs. A dataset whose name was freed needs
+    no new key.
+    """
+    found = []
+    for dataset in roster.datasets():
+        losses = roster.losses(dataset.dataset)
+        epoch, open_ = roster.epoch(dataset.dataset), roster.open(dataset.dataset)
+        if (losses or open_) and epoch is not None and dataset.slug:
+            found.append(DueDataset(dataset.dataset, epoch.epoch, tuple(losses), tuple(open_)))
+    return found
+
+
+def due_services(roster: Roster, now: int) -> list[Member]:
+    """Services to be removed: they have expired, or who made them is no owner any more and has
+    seen their strings.
+
+    Args:
+        now: in seconds since 1970.
+    """
+    owners = {owner.member for owner in roster.owners()}
+    return [
+        member
+        for member in roster.members()
+        if member.type == form.SERVICE
+        and (member.keyed_by not in owners or (member.expires and now >= member.expires))
+    ]
+
+
+def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
+    """Everybody who has to have a grant of a dataset's newest epoch, and for which schemas."""
+    scopes = ((member, member.reads(dataset)) for member in roster.members())
+    return [(member, scope) for member, scope in scopes if scope]
+
+
+def sign_entry(
+    roster: Roster, identity: Identity, actor: bytes, time: int, content: Content
+) -> RosterEntry:
+    """The entry that follows the roster's newest one. It is not taken in.
+
+    Args:
+        identity: that of ``actor``.
+        time: in seconds since 1970.
+
+    Raises:
+        NotAllowed, Conflict, BadInput: it would not count; the code says why.
+        RosterWithheld: it states a name that is not known here.
+    """
+    body = EntryBody(
+        roster.organization, roster.number + 1, roster.head.digest, time, actor, content
+    )
+    encoded, openings = form.encode_entry_body(body)
+    if len(encoded) > form.MAX_ENTRY_BYTES:
+        raise TooLarge(f"an entry of a roster has at most {form.MAX_ENTRY_BYTES} bytes")
+    entry = RosterEntry(encoded, identity.sign("roster", encoded), openings)
+    if body.number > 1:
+        void = roster.judge(entry, body)
+        if void is not None:
+            raise _refusal(void)
+    else:
+        assert isinstance(content, FoundingEntry), "a roster begins with its foundation"
+    return entry
+
+
+def _refusal(void: Void) -> ErsError:
+    if void in (Void.RIGHT, Void.SIGNATURE):
+        return NotAllowed(
+            "the organization's roster does not allow you to do that",
+            code="owners_only",
+            hint="ask an owner of the organization; ers share list shows who they are",
+        )
+    if void is Void.LAST_OWNER:
+        return Conflict(
+            "the organization would be left without an owner",
+            code="last_owner",
+            hint="make another member an owner first",
+        )
+    if void is Void.INVITATION:
+        return InvitationOver("the invitation is over, or is for another account")
+    if void in (Void.KEYS, Void.PROOF):
+        return KeysRefused("the member's public keys cannot be used")
+    if void is Void.LIMIT:
+        return TooLarge("the organization has reached the limit for these entries")
+    return BadInput(f"the organization's roster cannot accept this: {void.value}")

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from encrypted_records.index.log.layout import Laid
-from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.log.snapshot import Laid, Snapshot
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
 from encrypted_records.model.records import Group, Segment
 

@@ -30,8 +30,7 @@ from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.rebase import Rebase
-from encrypted_records.index.log.layout import Laid
-from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.log.snapshot import Laid, Snapshot
 from encrypted_records.index.segments.builder import (
     STANDARD,
     Builder,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.http import problem
-from encrypted_records.index.log.past import least_bytes
+from encrypted_records.index.log.history import least_bytes
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.aggregate import GroupResults
 from encrypted_records.model.aggregations import (

@@ -20,8 +20,7 @@ from pyroaring import BitMap
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict, NotFound, StaleDefinition
-from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.log.spans import count_live
+from encrypted_records.index.log.snapshot import Snapshot, count_live
 from encrypted_records.ingest.check import STANDARD, ChunkLimits
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import SchemaDefinition

@@ -28,12 +28,10 @@ from encrypted_records.errors import (
     time_of,
 )
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import LogHead, LogOlder
-from encrypted_records.index.log.signing import LogMembership
+from encrypted_records.index.log.order import LogHead, LogMembership, LogOlder
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.roster.access import require_reader
 from encrypted_records.index.roster.grants import OpenedGrant
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, require_reader
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition

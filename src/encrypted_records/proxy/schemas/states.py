@@ -31,9 +31,8 @@ from encrypted_records.errors import (
     SchemaUnsigned,
 )
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import LogHead
-from encrypted_records.index.log.signing import LogMembership
-from encrypted_records.index.roster.access import require_signed, require_writer
+from encrypted_records.index.log.order import LogHead, LogMembership
+from encrypted_records.index.roster.roster import require_signed, require_writer
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, Receipt
 from encrypted_records.model.roster import Placement

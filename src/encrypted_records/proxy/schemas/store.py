@@ -34,8 +34,7 @@ from encrypted_records.errors import ErsError, Malformed
 from encrypted_records.index.log import ledger_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
-from encrypted_records.index.log.order import LogHead, Order
-from encrypted_records.index.log.signing import LogMembership
+from encrypted_records.index.log.order import LogHead, LogMembership, Order
 from encrypted_records.proxy.disk import CacheDatabase, Database
 from encrypted_records.proxy.process.background import LEDGERS, Background
 

@@ -29,10 +29,8 @@ from encrypted_records.errors import (
     NotFound,
     Unavailable,
 )
-from encrypted_records.index.roster.access import require_member, require_owner
-from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, require_member, require_owner, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, Grant, RosterEntry, entry_digest
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -69,7 +67,7 @@ class RosterDraft:
 
         Raises:
             NotAllowed, Conflict, BadInput: it would not count
-                (:func:`encrypted_records.index.roster.drafts.sign_entry`).
+                (:func:`encrypted_records.index.roster.roster.sign_entry`).
         """
         if isinstance(content, form.DatasetName) and content.slug:
             for other in self.roster.datasets():

@@ -29,9 +29,7 @@ from encrypted_records.errors import (
     Unavailable,
 )
 from encrypted_records.index.roster.belief import believe
-from encrypted_records.index.roster.drafts import sign_entry
-from encrypted_records.index.roster.due import holders_of
-from encrypted_records.index.roster.roster import Roster
+from encrypted_records.index.roster.roster import Roster, holders_of, sign_entry
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition

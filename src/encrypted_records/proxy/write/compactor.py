@@ -24,8 +24,7 @@ from pyroaring import BitMap
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, ErsError, LogBroken, NotFound
-from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.log.spans import count_live, spans
+from encrypted_records.index.log.snapshot import Snapshot, count_live, spans
 from encrypted_records.index.segments.crowds import STANDARD, Crowd, Crowds, CrowdSizes
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
