@@ -33,16 +33,14 @@ from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.aggregate import aggregate
-from encrypted_records.index.query.asking import Asking, Keep, KeptColumn, Need, Work
-from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.asking import STANDARD, Asking, Keep, KeptColumn, Need, Work
+from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.choices import COMPARISON, Way, choose, comparison_figures
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.distinct_keys import needs_whole
+from encrypted_records.index.query.key_sets import needs_whole
 from encrypted_records.index.query.leaves import read_tests
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
-from encrypted_records.index.query.sizes import STANDARD
 from encrypted_records.index.query.sort import first
 from encrypted_records.index.query.sorted_scan import ScanRequest, SortedScan
 from encrypted_records.index.segments.builder import Builder, Shell

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from encrypted_records.index.query.records import BATCH
+from encrypted_records.index.query.candidates import BATCH
 from encrypted_records.ingest.blocks import RawRecord, RecordStart
 from encrypted_records.ingest.parse_csv import CsvParser, read_header, read_numbers
 from encrypted_records.model.definition_parser import parse_definition

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from encrypted_records.index.query.asking import Asking, Open, Rows, Step
+from encrypted_records.index.query.asking import Asking, Open, Rows, Sizes, Step, Workspace
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.cursor import Cursor
-from encrypted_records.index.query.pages import FIRST_ROWS, PageRequest, find_page
-from encrypted_records.index.query.sizes import Sizes
-from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.index.query.pages import FIRST_ROWS, Cursor, PageRequest, find_page
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import parse_query

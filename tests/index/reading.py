@@ -17,11 +17,11 @@ from encrypted_records.index.query.asking import (
     Need,
     Open,
     Rows,
+    Sizes,
     Step,
     Together,
     Work,
 )
-from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import (
     Reading,

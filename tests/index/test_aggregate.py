@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import STANDARD, Aggregated, AggregateLimits, aggregate
-from encrypted_records.index.query.field_rows import of_one_group
 from encrypted_records.index.query.measures import _root
+from encrypted_records.index.query.row_groups import of_one_group
 from encrypted_records.index.query.tallies import (
     ALL_RANKS,
     DIRECTORY,

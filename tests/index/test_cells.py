@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import AggregateLimits
-from encrypted_records.index.query.cells import Cells
-from encrypted_records.index.query.tallies import MostKept
+from encrypted_records.index.query.tallies import Cells, MostKept
 from tests.index.reading import IN_WINDOWS, NARROW
 from tests.index.test_aggregate import Aggregation
 from tests.index.world import World

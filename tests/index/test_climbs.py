@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from grimp import build_graph
 
-from encrypted_records.index.query.join_values import collect_values
-from encrypted_records.index.query.measuring import measure
-from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.aggregate import measure
+from encrypted_records.index.query.asking import Sizes
+from encrypted_records.index.query.distinct_values import collect_values
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.queries import parse_query
 from tests.index.executor import Executor
@@ -151,4 +151,4 @@ def test_a_callback_into_a_higher_module_is_a_climb() -> None:
     world, _ = made()
     with noting_climbs() as climbs:
         search(HALF)(Executor(world))
-    assert (DECIDING + "bringing", DECIDING + "condition") in climbs
+    assert (DECIDING + "asking", DECIDING + "condition") in climbs

@@ -6,7 +6,7 @@ from unittest import mock
 
 from encrypted_records.index.query import condition as conditions
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.key_ranges import compute_ranges
+from encrypted_records.index.query.key_sets import compute_ranges
 from encrypted_records.model.queries import parse_query
 from tests.index.world import World
 

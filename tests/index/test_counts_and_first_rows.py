@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.index.query import counting, segment_filters
-from encrypted_records.index.query.measuring import measure
+from encrypted_records.index.query.aggregate import measure
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import SegmentLimits

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.first_rows import match_first
+from encrypted_records.index.query.matching import match_first
 from encrypted_records.model.predicates import leaves_of
 from encrypted_records.model.queries import parse_query
 from tests.index.strategies import Case, cases

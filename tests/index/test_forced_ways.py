@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from encrypted_records.index.query import choices, counting, matching, segment_filters
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.query.choices import Table, Way
-from encrypted_records.index.query.sizes import Sizes
 from tests.index.executor import Executor
 from tests.index.reading import IN_WINDOWS, Kept
 from tests.index.test_counts_and_first_rows import EAGER, LARGE, Asked, conditions, made

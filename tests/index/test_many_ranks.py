@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from encrypted_records.index.query.asking import Asking, Need, Together
-from encrypted_records.index.query.ranks import RankedRows, Ranks
+from encrypted_records.index.query.ranked_measures import RankedRows, Ranks
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.errors import NotFound
-from encrypted_records.index.query.asking import Asking, Keep, Need, Step, Stopped
-from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.condition_tree import Every
+from encrypted_records.index.query.asking import Asking, Keep, Need, Sizes, Step, Stopped
+from encrypted_records.index.query.candidates import Matches
+from encrypted_records.index.query.condition import Condition, Every
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching
-from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment

@@ -16,10 +16,9 @@ from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary, 
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import PIECE
 from encrypted_records.index.query.aggregate import aggregate
-from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.builder import Builder, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader

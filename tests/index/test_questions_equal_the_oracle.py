@@ -17,13 +17,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from encrypted_records.errors import NotFound
-from encrypted_records.index.query.asking import Asking, Keep, Need, Open, Rows, Step, Together
+from encrypted_records.index.query.aggregate import measure
+from encrypted_records.index.query.asking import (
+    Asking,
+    Keep,
+    Need,
+    Open,
+    Rows,
+    Sizes,
+    Step,
+    Together,
+    WorkSizes,
+)
 from encrypted_records.index.query.counting import count_all
-from encrypted_records.index.query.join_values import collect_values
-from encrypted_records.index.query.measuring import measure
-from encrypted_records.index.query.members import KeyMembers
+from encrypted_records.index.query.distinct_values import collect_values
+from encrypted_records.index.query.key_sets import KeyMembers
 from encrypted_records.index.query.pages import FIRST_ROWS
-from encrypted_records.index.query.sizes import Sizes, WorkSizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import SegmentLimits

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.ordinals import bitmap
-from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.condition_tree import combine, take_range
+from encrypted_records.index.query.condition import Condition, combine, take_range
 from encrypted_records.index.query.leaves import RangeLeaf
 from encrypted_records.index.query.row_lookups import ColumnFilter
 from encrypted_records.index.query.segment_filters import ConditionFilter

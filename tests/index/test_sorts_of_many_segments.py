@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from encrypted_records.index.query import segment_filters
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.query.matching import Matching
-from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import SegmentLimits

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
-from encrypted_records.index.query.thresholds import NONE, Best, Threshold, Value
+from encrypted_records.index.query.narrowing import NONE, Best, Threshold, Value
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.queries import SortKey

@@ -8,8 +8,8 @@ from typing import Any
 from encrypted_records.crypto import sealing as sealed_rows
 from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.query.candidates import Matches
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.index.segments.loaded import (
     KeptSegment,

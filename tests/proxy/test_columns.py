@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.search import columns

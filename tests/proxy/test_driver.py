@@ -11,13 +11,14 @@ import pytest
 
 from encrypted_records.errors import NotFound, TooLarge
 from encrypted_records.index.query.asking import (
+    STANDARD,
+    WORK,
     Asking,
     Need,
     Rows,
     Together,
     Work,
 )
-from encrypted_records.index.query.sizes import STANDARD, WORK
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PlainRecord

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from encrypted_records.index.query import records as opening
+from encrypted_records.index.query import candidates as opening
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search import export as exporting

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.proxy.settings import Overrides
 from tests.support.front import Asked, running_front
 from tests.support.proxies import Proxy, running_proxy

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
 from encrypted_records.proxy.search import fetcher
 from encrypted_records.proxy.search.fetcher import Fetcher

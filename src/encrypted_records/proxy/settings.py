@@ -12,8 +12,8 @@ from pathlib import Path
 from encrypted_records import runtime
 from encrypted_records.client.transport import Transport
 from encrypted_records.client.webhook_sender import WebhookSender
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.query.long_strings import MAX_OPENED
-from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge_policy import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS

@@ -16,27 +16,35 @@ import numpy as np
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import (
+from encrypted_records.index.query.asking import (
+    Asking,
+    Work,
+    Workspace,
+    bring_all_directories,
     bring_by_row,
+    bring_columns,
     bring_directories,
     bring_kept,
 )
-from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.field_rows import (
+from encrypted_records.index.query.candidates import Candidates, learn_texts
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.counting import count_matches
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matching import match_rows
+from encrypted_records.index.query.measures import MeasureResults, OrderedKeys, count_shown
+from encrypted_records.index.query.ranked_measures import RankedMeasures
+from encrypted_records.index.query.row_groups import (
+    RowGroups,
+    choose_first,
     count_values,
     dictionary_of,
     group_values,
     known_counts,
     read_values,
+    too_many_groups,
 )
-from encrypted_records.index.query.grouping import choose_first
-from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.measures import MeasureResults, count_shown
-from encrypted_records.index.query.ordered_keys import OrderedKeys
-from encrypted_records.index.query.ranked_measures import RankedMeasures
-from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
 from encrypted_records.index.query.tallies import (
+    ALL_RANKS,
     ENDS_AND_SUMS,
     KEPT,
     RANKS_AND_SUMS,
@@ -46,8 +54,9 @@ from encrypted_records.index.query.tallies import (
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
 from encrypted_records.index.segments.reading import ReadingLimits
-from encrypted_records.model.aggregations import Aggregation, Measure, Needs
+from encrypted_records.model.aggregations import Aggregation, Count, Measure, Needs
 from encrypted_records.model.definition import SchemaDefinition, Value
+from encrypted_records.model.predicates import Everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,3 +328,51 @@ def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int)
             code="too_many_values",
             hint="ask for fewer groups, bins or values of a list, or in several requests",
         )
+
+
+def measure(space: Workspace, condition: Condition, aggregation: Aggregation) -> Asking[Aggregated]:
+    """The measures.
+
+    Args:
+        condition: that of the aggregation.
+
+    Raises:
+        InvalidQuery: it would take too many records or groups.
+        DoesNotOpen: a page, a column or a row does not open.
+    """
+    if not aggregation.group_by and all(measure == Count() for measure in aggregation.measures):
+        count = None if condition.tests else (yield from count_matches(space, condition))
+        if count is not None:
+            return Aggregated([GroupResults((), (count,) * len(aggregation.measures))], 1)
+    # A large schema's columns are brought one at a time, segment by segment.
+    few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
+    parts = yield from match_rows(space, condition)
+    segments = [part.segment for part in parts if isinstance(part.segment, LoadedSegment)]
+    with scope(*segments):
+        yield Work("fetch_pages")
+        if few and _needs_columns(space, aggregation):
+            yield from bring_columns(segments, aggregation.fields, space.sizes)
+        yield from bring_all_directories(segments, aggregation.fields)
+        texts = space.texts()
+        by_row = space.keeps_columns(space.snapshot.count, len(aggregation.fields))
+        while True:
+            groups = yield from aggregate(
+                aggregation,
+                space.definition,
+                parts,
+                texts,
+                reading=space.sizes.reading,
+                by_row=by_row,
+            )
+            if groups is not None:
+                return groups
+            yield from learn_texts(space, texts)
+
+
+def _needs_columns(space: Workspace, aggregation: Aggregation) -> bool:
+    """Whether more than directories and a few pages is needed of the fields that are measured."""
+    if aggregation.group_by or not isinstance(aggregation.where, Everything):
+        return True
+    if not all(measure.needs in ALL_RANKS for measure in aggregation.measures):
+        return True
+    return any(space.definition.fields[name].is_of_texts for name in aggregation.fields)

@@ -1,20 +1,49 @@
-"""Questions that say, step by step, what they lack, and how long their work takes.
+"""Questions that say, step by step, what they lack, their limits, and how it is brought.
 
 Each is a generator, so that fetching and deciding stay apart: a driver fetches what it yields, and
-resumes it with that. An error of a fetch is raised where it was yielded. Each step is one
-request at most, but for pages, rows and segments that are more than a request takes. How steps are
-put together is in :mod:`.bringing`.
+resumes it with that. An error of a fetch is raised where it was yielded. Each step is one request
+at most, but for pages, rows and segments that are more than a request takes.
+
+Pages, directories, row-major columns and sums are fetched by work on one segment or on several, put
+together of these steps. Columns by row and sums are asked for where they are kept, and else made of
+their pages, a window at a time.
+
+:class:`Sizes` has the tuned numbers of questions, each with its unit, and the benchmark that chose
+it (docs/decisions/questions.md, memory.md and search-cost.md have the figures). Those of one
+reading are in :class:`~encrypted_records.index.segments.reading.ReadingLimits`, those of a scan in
+:class:`~encrypted_records.index.query.sorted_scan.ScanLimits`; both are fields here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from encrypted_records.index.columns.dictionary import ByRow
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary
 from encrypted_records.index.columns.sums import ColumnSums
-from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.sorted_scan import STANDARD as SCAN
+from encrypted_records.index.query.sorted_scan import ScanLimits
+from encrypted_records.index.segments.loaded import (
+    KeptSegment,
+    LoadedSegment,
+    OpenedSegment,
+    load,
+)
+from encrypted_records.index.segments.reading import STANDARD as READING
+from encrypted_records.index.segments.reading import (
+    Reading,
+    ReadingLimits,
+    sum_column,
+    turn_round,
+)
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import RowRef, Segment
 
 T = TypeVar("T")
@@ -109,3 +138,322 @@ class Work:
 Step = Open | Rows | Need | Together | KeptColumn | KeptSums | Keep | Work
 #: The type of the value that is sent back follows from the step.
 Asking = Generator[Step, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSizes:
+    """The duration of work, counted in column entries. Chosen by ``bench.search``."""
+
+    #: entries that are worked on sooner than a thread has begun
+    on_loop: int = 1 << 14
+    #: entries of work in a thread of its own; work on more waits in line
+    in_thread: int = 1 << 20
+    #: entries that take as long as to put a row in order
+    a_row: int = 8
+    #: entries that take as long as to test a text
+    a_text: int = 64
+    #: entries that take as long as to look a value up
+    a_value: int = 2048
+    #: segments times values that are looked up in some ten milliseconds
+    lookups: int = 500
+    #: entries that are looked through for first rows in a third of a millisecond
+    looked_through: int = 1 << 19
+
+
+WORK = WorkSizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes from which on a query is answered in another way (:mod:`.choices`)."""
+
+    #: rows of all segments, from which on pages are counted before they are brought
+    #: (``bench.scale``)
+    few_rows: int = 1 << 21
+    #: rows of all segments, from which on a sorted search looks up whether rows match
+    #: (``bench.scale``)
+    few_to_sort: int = 1 << 18
+    #: pages, and entries in them, of all segments together; with more, the pages of one segment
+    #: are in memory at a time (``bench.large_segments``)
+    many_pages: int = 1024
+    many_entries: int = 1 << 22
+    #: rows times fields up to which all columns that are measured come in one request
+    #: (``bench.large_segments``)
+    few_values: int = 1 << 22
+    #: entries of which a set of rows is made in a millisecond (``bench.index_core``)
+    few_entries: int = 1 << 16
+    #: rows of a segment of which sets are made for the first ones in the order of storing: as many
+    #: as one part of a set has (``bench.search``)
+    prefix_rows: int = 1 << 16
+    #: share of a column's pages from which on it is brought by row and kept
+    #: (``bench.large_segments``)
+    most_of_column: float = 0.25
+    #: the same of a column of few values, which takes a byte or two of each row (``bench.scale``)
+    most_of_listed: float = 1 / 64
+    #: bytes of the columns by row that are looked into at once (``bench.scale``)
+    held: int = 32 << 20
+    #: rows of a segment from which on work on it waits for its turn at memory
+    #: (``bench.large_segments``)
+    alone_rows: int = 1 << 18
+    work: WorkSizes = WORK
+    reading: ReadingLimits = READING
+    scan: ScanLimits = SCAN
+
+
+STANDARD = Sizes()
+
+
+@dataclass
+class Counted:
+    """``certain`` and ``unsure`` are rows as the index alone answered, ``rows`` those that were
+    opened; ``scanned`` the fields whose distinct values were tested one by one."""
+
+    certain: int = 0
+    unsure: int = 0
+    rows: int = 0
+    scanned: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Workspace:
+    """The workspace of one query: a snapshot, and the definition by which keys are compared.
+
+    It owns the opened segments, each opened once, with all their loaded pages and columns. While
+    the query runs, nothing else changes except ``counted``, which EXPLAIN shows, and whether the
+    query was cancelled.
+    """
+
+    snapshot: Snapshot
+    definition: SchemaDefinition
+    #: the key of the tails in the index keys of this snapshot's segments
+    tails: SchemaKey
+    #: records that may be opened to decide texts that the index does not hold as a whole
+    most_opened: int
+    #: more rows than these would take the place of all that other questions use
+    most_kept: int
+    #: more rows than these in an order by values are not hidden as those of any search are
+    most_hidden: int
+    #: whether columns by row of so many rows and fields stay for questions that follow
+    keeps_columns: Callable[[int, int], bool]
+    #: whether a segment's column by row is kept
+    keeps_column: Callable[[LoadedSegment, str], bool]
+    sizes: Sizes = STANDARD
+    #: whether all rows that match are counted, and none is left out because others are enough
+    is_explained: bool = False
+    counted: Counted = field(default_factory=Counted)
+    #: by uid
+    opened: dict[bytes, OpenedSegment] = field(default_factory=dict)
+    _is_awaited: bool = True
+
+    def open(self, segments: Sequence[Segment]) -> Asking[list[OpenedSegment]]:
+        """Segments of the snapshot, in this order.
+
+        Raises:
+            DoesNotOpen: a mini or a header does not open.
+        """
+        wanted = tuple(segment for segment in segments if segment.uid not in self.opened)
+        if wanted:
+            found: list[KeptSegment] = yield Open(wanted)
+            self.opened |= {kept.segment.uid: load(kept) for kept in found}
+        return [self.opened[segment.uid] for segment in segments]
+
+    def texts(self) -> Texts:
+        """For long strings that are to be opened."""
+        return Texts(self.most_opened)
+
+    def stop(self) -> None:
+        """Cancel the query, because its answer is no longer needed."""
+        self._is_awaited = False
+
+    def go_on(self) -> None:
+        """Check for cancellation; long computations call this from time to time.
+
+        Raises:
+            Stopped: the query was cancelled.
+        """
+        if not self._is_awaited:
+            raise Stopped
+
+
+#: A column that is needed with its keys takes what it takes.
+_ALL_KEYS = sys.maxsize
+
+
+def ask_for(
+    segment: LoadedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
+) -> Asking[T]:
+    """A reading of one segment, as work on several.
+
+    Args:
+        passing, light: as for :class:`Need`.
+    """
+    try:
+        while True:
+            yield Need(segment, pages=frozenset(next(reading)), passing=passing, light=light)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def bring_directories(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:
+    """Fetch the directories of some fields."""
+    if isinstance(segment, LoadedSegment) and segment.missing_directories(fields):
+        yield Need(segment, directories=tuple(fields))
+
+
+def bring_all_directories(
+    segments: Iterable[OpenedSegment], fields: Collection[str]
+) -> Asking[None]:
+    """The same of several segments, with one request."""
+    yield from bring_together(segments, lambda segment: segment.missing_directories(fields))
+
+
+def bring_pages(
+    segment: OpenedSegment, missing: Callable[[OpenedSegment], set[int]]
+) -> Asking[None]:
+    """Fetch all data pages that ``missing`` names, until none is missing. The directories that
+    ``missing`` needs must be loaded.
+    """
+    while numbers := missing(segment):
+        assert isinstance(segment, LoadedSegment)
+        yield Need(segment, pages=frozenset(numbers))
+
+
+def bring_together(
+    segments: Iterable[OpenedSegment], missing: Callable[[OpenedSegment], set[int]]
+) -> Asking[None]:
+    """Fetch all pages of several segments that ``missing`` names, directories first, until none is
+    missing. All of them are in memory at once.
+    """
+    left = list(segments)
+    while True:
+        lacking = [(segment, numbers) for segment in left if (numbers := missing(segment))]
+        if not lacking:
+            return
+        left = [segment for segment, _ in lacking]
+        needs: list[Need] = []
+        for segment, numbers in lacking:
+            assert isinstance(segment, LoadedSegment)
+            needs.append(Need(segment, pages=frozenset(numbers), light=True))
+        yield Together(tuple(needs))
+
+
+def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
+    """Fetch the directory of a field, and take its row-major column if it is kept."""
+    yield from bring_directories(segment, [field])
+    if not isinstance(segment, LoadedSegment) or not segment.has_column(field):
+        return
+    if field not in segment.columns:
+        column: ByRow | None = yield KeptColumn(segment, field)
+        if column is not None:
+            segment.columns[field] = column
+
+
+def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> Asking[None]:
+    """Fetch a whole row-major column, with its keys if they are not too many, and its directory.
+
+    Raises:
+        DoesNotOpen: the column does not open.
+    """
+    if not isinstance(segment, LoadedSegment) or not segment.has_column(field):
+        return
+    if field in segment.columns:
+        return
+    # After a turn at memory: another question may have made it meanwhile.
+    yield Need(segment, directories=(field,))
+    column: ByRow | None = yield KeptColumn(segment, field)
+    if column is None:
+        column = yield from _make(segment, turn_round(segment, field, limits))
+        yield Keep(segment, field, column)
+    segment.columns[field] = column
+
+
+def bring_sums(
+    segment: LoadedSegment, field: str, rows: BitMap, limits: ReadingLimits
+) -> Asking[ColumnSums]:
+    """The sums of a column of numbers, with the keys of some rows; its directory is here.
+
+    Raises:
+        DoesNotOpen: the column does not open.
+    """
+    held = segment.sums.get(field)
+    if held is None or not held.has(rows):
+        held = yield KeptSums(segment, field)  # which takes no memory more
+    if held is None or not held.has(rows):
+        # Another question may make it while this one waits for its turn.
+        yield Need(segment)
+        held = yield KeptSums(segment, field, again=True)
+    if held is None or not held.has(rows):
+        held = yield from _make(segment, sum_column(segment, field, rows, limits))
+        yield Keep(segment, field, held)
+    segment.sums[field] = held
+    return held
+
+
+def bring_columns(
+    segments: Iterable[object], fields: Collection[str], sizes: Sizes
+) -> Asking[None]:
+    """Fetch whole columns with their keys, for sorting or measuring rows. A few missing values are
+    fetched in one request; larger amounts column by column, a window of pages at a time.
+
+    Args:
+        segments: of either form; minis have all of their columns.
+
+    Raises:
+        DoesNotOpen: a column does not open.
+    """
+    lacking: list[tuple[LoadedSegment, list[str]]] = []
+    for segment in segments:
+        if not isinstance(segment, LoadedSegment):
+            continue
+        own: list[str] = []
+        for name in fields:
+            if segment.has_keys(name):
+                continue
+            column: ByRow | None = yield KeptColumn(segment, name)
+            if isinstance(column, ColumnDictionary):
+                segment.columns[name] = column
+            else:
+                own.append(name)
+        if own:
+            lacking.append((segment, own))
+    if sum(segment.count * len(own) for segment, own in lacking) <= sizes.few_values:
+        yield from _bring_few(lacking)
+        return
+    limits = replace(sizes.reading, by_row=_ALL_KEYS)
+    for segment, own in lacking:
+        for name in own:
+            yield Need(segment, directories=(name,))
+            made = yield from _make(segment, turn_round(segment, name, limits))
+            segment.columns[name] = made
+            yield Keep(segment, name, made)
+
+
+def _bring_few(lacking: Sequence[tuple[LoadedSegment, Sequence[str]]]) -> Asking[None]:
+    fields = {segment.segment.uid: own for segment, own in lacking}
+    yield from bring_together(
+        [segment for segment, _ in lacking],
+        lambda segment: segment.missing_columns(fields[segment.segment.uid]),
+    )
+    entries = sum(segment.count * len(own) for segment, own in lacking)
+    before: Work = yield Work("fetch_pages", entries)
+    for segment, own in lacking:
+        for name in own:
+            yield Keep(segment, name, segment.dictionary(name))
+    yield before
+
+
+def open_columns(segment: Segment, fields: Collection[str], sizes: Sizes) -> Asking[OpenedSegment]:
+    """A segment with whole columns, which ends with what the caller does with it."""
+    kept: list[KeptSegment] = yield Open((segment,))
+    opened = load(kept[0])
+    yield from bring_columns([opened], fields, sizes)
+    return opened
+
+
+def _make(segment: LoadedSegment, reading: Reading[T]) -> Asking[T]:
+    """Compute a result from a whole column in the executor for work of this size."""
+    before: Work = yield Work("fetch_pages", segment.covered)
+    found = yield from ask_for(segment, reading)
+    yield before
+    return found

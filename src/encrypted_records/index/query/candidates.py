@@ -1,8 +1,12 @@
-"""Rows of a segment that a query may select, and what a query needs of a segment."""
+"""Rows that match a condition, as far as the index tells, and records opened for the rest.
+
+What the index leaves open is whether a row matches, and the order of long strings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -13,8 +17,36 @@ from pyroaring import BitMap
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary
 from encrypted_records.index.log.snapshot import GroupPlaces, Positions, Snapshot
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, ordinals
-from encrypted_records.index.query.matches import Matches
-from encrypted_records.model.records import Segment
+from encrypted_records.index.query.asking import Asking, Rows, Work, Workspace
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.model.predicates import Predicate, fields_of, matches, values_of
+from encrypted_records.model.records import PlainRecord, RowRef, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """``certain`` is a subset of ``possible``; the truth lies between them."""
+
+    certain: BitMap
+    possible: BitMap
+
+    @classmethod
+    def exactly(cls, rows: BitMap) -> Matches:
+        return cls(rows, rows)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the index decides every row."""
+        return self.certain is self.possible or len(self.certain) == len(self.possible)
+
+    def without(self, rows: BitMap) -> Matches:
+        """The matches without ``rows``; the same sets if ``rows`` is empty, and a single set if the
+        matches are exact.
+        """
+        if not rows:
+            return self
+        possible = self.possible - rows
+        return Matches(possible if self.exact else self.certain - rows, possible)
 
 
 class Indexed(Protocol):
@@ -130,3 +162,68 @@ def within(answer: Matches, segment: Segment, snapshot: Snapshot, *, stored: int
     if stored >= snapshot.stored:
         return answer
     return answer.without(snapshot.places(segment).later(stored))
+
+
+#: Rows opened at once; one request fetches them.
+BATCH = 256
+#: Each takes some ten milliseconds: to check so many records against values, to normalize so many
+#: characters.
+CHECKS, LONG_TEXT = 5000, 10_000
+
+
+def open_rows(
+    refs: Sequence[RowRef], *, alone: bool = False, ranked: bool = False
+) -> Asking[list[PlainRecord]]:
+    """The records of some rows, in their order; the rest as for :class:`Rows`."""
+    if not refs:
+        return []
+    records: list[PlainRecord] = yield Rows(tuple(refs), alone, ranked)
+    return records
+
+
+def check_records(
+    space: Workspace, where: Predicate, records: Sequence[PlainRecord]
+) -> Asking[list[bool]]:
+    """Whether each of these records matches."""
+    names = fields_of(where)
+    texts = (record.data.get(name) for record in records for name in names)
+    yield Work(
+        None,
+        long=values_of(where) * len(records) > CHECKS
+        or any(isinstance(text, str) and len(text) > LONG_TEXT for text in texts),
+    )
+    return [matches(where, record.data, space.definition) for record in records]
+
+
+def learn_texts(space: Workspace, texts: Texts, *, ranked: bool = False) -> Asking[None]:
+    """Open one record for each long string that is wanted, in the order of storing: they may be
+    wanted in an order by their values.
+
+    Args:
+        ranked: as for :class:`Rows`.
+    """
+    yield Work(None)
+    wanted = sorted(texts.wanted.items(), key=lambda item: item[1])
+    alone = len(wanted) > space.most_kept
+    for at in range(0, len(wanted), BATCH):
+        some = wanted[at : at + BATCH]
+        refs = [space.snapshot.ref(position) for _, position in some]
+        records = yield from open_rows(refs, alone=alone, ranked=ranked)
+        for ((field, key), _), record in zip(some, records, strict=True):
+            spec = space.definition.fields[field]
+            texts.answer(field, key, record.data.get(field), space.tails.field(spec).tail)
+
+
+def keep_matching(space: Workspace, where: Predicate, part: Candidates) -> Asking[Candidates]:
+    """The matching rows among some candidates; rows that the index does not decide are opened."""
+    if part.matches.exact:
+        return part
+    # Few rows of millions are unsure: of these alone positions are made.
+    unsure = ordinals(part.matches.possible - part.matches.certain)
+    kept = np.zeros(len(unsure), np.bool_)
+    for at in range(0, len(unsure), BATCH):
+        positions = part.places.positions(unsure[at : at + BATCH])
+        refs = [space.snapshot.ref(position) for position in positions.tolist()]
+        records = yield from open_rows(refs, alone=len(unsure) > space.most_kept)
+        kept[at : at + BATCH] = yield from check_records(space, where, records)
+    return part.decided(bitmap(unsure[kept]))

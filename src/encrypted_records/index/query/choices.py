@@ -2,7 +2,7 @@
 
 The rules look at figures that directories have, never at what was fetched before, but for columns
 by row that are kept in memory, which takes no request. Tuned numbers are in
-:class:`~encrypted_records.index.query.sizes.Sizes`.
+:class:`~encrypted_records.index.query.asking.Sizes`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.query.leaves import AbsentLeaf, LeafOperator, ReadCost
-from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
 

@@ -20,17 +20,18 @@ from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap
-from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import (
+from encrypted_records.index.query.asking import (
+    Asking,
+    Work,
+    Workspace,
     ask_for,
     bring_by_row,
     bring_directories,
     bring_kept,
 )
+from encrypted_records.index.query.candidates import learn_texts
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.records import learn_texts
 from encrypted_records.index.query.row_lookups import read_rows
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import Window, read_column, sample_column
 from encrypted_records.model.definition import column_spec

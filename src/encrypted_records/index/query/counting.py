@@ -7,22 +7,23 @@ from collections.abc import Mapping, Sequence
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import bring_together
-from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.asking import Asking, Work, Workspace, bring_together
+from encrypted_records.index.query.candidates import (
+    BATCH,
+    Candidates,
+    Matches,
+    check_records,
+    open_rows,
+)
 from encrypted_records.index.query.choices import COUNT, CountFigures, Way, choose
-from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.condition_tree import Every, Node, fold, only_leaf
+from encrypted_records.index.query.condition import Condition, Every, Node, fold, only_leaf
 from encrypted_records.index.query.leaves import AbsentLeaf, LeafOperator, RangeLeaf, TestLeaf
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import (
     Matching,
     SegmentMatches,
     match_rows,
 )
-from encrypted_records.index.query.records import BATCH, check_records, open_rows
 from encrypted_records.index.query.segment_filters import comes_by_row, open_column
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.records import RowRef, Segment

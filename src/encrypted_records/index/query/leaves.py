@@ -28,18 +28,20 @@ from encrypted_records.index.columns.texts import ColumnTexts, GoOn, Mask, go_on
 from encrypted_records.index.columns.words import UNDECIDED
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, mask_of, of_mask
-from encrypted_records.index.query.distinct_keys import (
+from encrypted_records.index.query.candidates import Matches
+from encrypted_records.index.query.key_sets import (
+    KeyRanges,
     ListedKeys,
     WholeKeys,
     distinct_keys,
+    find_positions,
+    held_in,
+    holds_all,
     is_whole,
     needs_whole,
+    span_of,
 )
-from encrypted_records.index.query.key_ranges import KeyRanges
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.matches import Matches
-from encrypted_records.index.query.members import held_in
-from encrypted_records.index.query.positions import find_positions, holds_all, span_of
 from encrypted_records.index.query.row_lookups import ColumnFilter, entries_between, filter_column
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (

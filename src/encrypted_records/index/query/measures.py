@@ -1,4 +1,7 @@
-"""Results of measures from the accumulated values (:mod:`.tallies`)."""
+"""Results of measures from the accumulated values (:mod:`.tallies`).
+
+Groups and lists of values are shown in their order, for which long strings may have to be opened.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, assert_never
 
@@ -14,12 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto import values
-from encrypted_records.index.query.cells import Cells
-from encrypted_records.index.query.grouping import choose_first, count_below, cut_bins
-from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.ordered_keys import OrderedKeys
-from encrypted_records.index.query.periods import cut_periods, show_period
-from encrypted_records.index.query.tallies import FieldTally, GroupValues
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.dictionary import Codes, has_long
+from encrypted_records.index.log.snapshot import Positions
+from encrypted_records.index.query.long_strings import Texts, classes, find_mixed, inner_ranks
+from encrypted_records.index.query.row_groups import (
+    choose_first,
+    count_below,
+    cut_bins,
+    cut_periods,
+    show_period,
+)
+from encrypted_records.index.query.tallies import Cells, FieldTally, GroupValues
 from encrypted_records.model.aggregations import (
     MAX_BINS,
     Average,
@@ -35,6 +45,50 @@ from encrypted_records.model.aggregations import (
 from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.field_types.calendar import Period
+
+
+class OrderedKeys:
+    """A *code* is 0 for an absent value, else 1 + the index of its key."""
+
+    def __init__(self, field: str, keys: Keys, positions: Positions) -> None:
+        """
+        Args:
+            positions: of each key that of a row that has it, where it is of a long string.
+        """
+        self.field = field
+        self.keys = keys
+        self._positions = positions
+        self._long = has_long(keys)
+
+    @cached_property
+    def _classes(self) -> Codes:
+        """By code a number that is equal where only opened records tell the order."""
+        by_class = classes(self.keys)
+        new = np.ones(len(by_class), np.bool_)
+        new[1:] = by_class[1:] != by_class[:-1]
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(new)))
+
+    def ranks(self, codes: Codes, texts: Texts) -> Codes | None:
+        """The order of codes, right for those given; None where ``texts`` now wants some."""
+        ranks: Codes = np.arange(len(self.keys) + 1)
+        if not self._long:
+            return ranks
+        used = np.unique(codes[codes > 0])
+        distinct: NDArray[Any] = self.keys[used - 1]
+        for members in find_mixed(distinct):
+            for at in members:
+                self.text(int(used[at]), texts)
+        if texts.wanted:
+            return None
+        order = np.lexsort((inner_ranks(self.field, distinct, texts), self._classes[used]))
+        ranks[used[order]] = used
+        return ranks
+
+    def text(self, code: int, texts: Texts) -> str:
+        """The text of a code; an empty one stands for one that is now wanted."""
+        key = bytes(self.keys[code - 1])
+        return texts.text(self.field, key, lambda: int(self._positions[code - 1]))
+
 
 #: Decimals of an average beyond its field's.
 AVERAGE_DECIMALS = 6

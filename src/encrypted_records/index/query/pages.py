@@ -8,28 +8,90 @@ its row in a sorted order is read from the row itself.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import heapq
+import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import msgspec
+
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import bring_all_directories
+from encrypted_records.index.query.asking import Asking, Work, Workspace, bring_all_directories
+from encrypted_records.index.query.candidates import check_records, open_rows
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches, count_rows
-from encrypted_records.index.query.cursor import Cursor
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matching import Matching, SegmentMatches
-from encrypted_records.index.query.records import check_records, open_rows
 from encrypted_records.index.query.segment_filters import UnreadSegment, find_sorted
 from encrypted_records.index.query.sort import SortedRows, SortPosition, locate_record
 from encrypted_records.index.query.top_k import take_first
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.model.predicates import Absent, And, Not, Predicate
 from encrypted_records.model.queries import Query, Rank
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
+
+
+class Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The last row returned, and how many rows were stored when the first page was: in the schema
+    itself, and for each semi-join in the schema that it asks. ``question`` is what
+    :meth:`UidKey.of_question` says of the search."""
+
+    position: int
+    stored: int
+    joined: tuple[int, ...] = ()
+    question: bytes = b""
+
+
+def encode_cursor(cursor: Cursor) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode()
+
+
+def decode_cursor(text: str, snapshot: Snapshot, question: bytes, joins: int = 0) -> Cursor:
+    """
+    Args:
+        question: as :class:`Cursor` has it.
+        joins: how many semi-joins the question has.
+
+    Raises:
+        InvalidQuery: no answer to this question had it.
+    """
+    cursor = _decode(text)
+    if cursor is None or not hmac.compare_digest(cursor.question, question):
+        detail = "expected the next_cursor of an earlier answer to this question"
+    elif not snapshot.has(cursor.position) or len(cursor.joined) != joins:
+        detail = "expected the next_cursor of an earlier answer"
+    else:
+        return cursor
+    raise InvalidQuery(
+        detail,
+        hint=(
+            "keep schema, where, filters and order_by the same for all pages, or begin"
+            " without a cursor"
+        ),
+        flaws=(Flaw("cursor", detail, "/cursor"),),
+    )
+
+
+def joined_of(text: object) -> tuple[int, ...]:
+    """The number of rows that each semi-join of a query considers; empty if its cursor does not
+    say.
+
+    Whether it is a cursor at all, :func:`decode_cursor` says.
+    """
+    cursor = _decode(text) if isinstance(text, str) else None
+    return () if cursor is None else cursor.joined
+
+
+def _decode(text: str) -> Cursor | None:
+    try:
+        cursor = msgspec.msgpack.decode(base64.urlsafe_b64decode(text.encode()), type=Cursor)
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        return None
+    return cursor if min(cursor.stored, *cursor.joined, 0) >= 0 else None
+
 
 #: Rows of the segments that are searched first, where the oldest rows that match are enough.
 FIRST_ROWS = 1 << 18

@@ -1,31 +1,269 @@
 """Measures of numbers over all rows of segments, or all but a few: without the column.
 
-What measures need of the values is where some of them lie among all (:mod:`.ranks`), and what all
-add up to, which is kept of each segment. The values of rows that are left out, since they are dead
-or do not match, are looked up and taken off.
+What measures need of the values is where some of them lie among all, and what all add up to, which
+is kept of each segment. The values of rows that are left out, because they are dead or do not
+match, are looked up and taken off.
+
+A segment's directory has the first and last key and the entries of each page. Therefore only pages
+that may contain a key are read: one for each segment, and for the k-th value the few that it may be
+in; all others are counted unread. No column is read. Of opened pages only the keys among which a
+value is, and their counts, are kept: for several values together no more than
+``ReadingLimits.entries``; or, for one value alone, those of two pages of each segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import Keys
-from encrypted_records.index.columns.dictionary import ColumnDictionary
+from encrypted_records import runtime
+from encrypted_records.index.columns.column import EntryBlock, Keys
+from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary
 from encrypted_records.index.columns.sums import Halves
-from encrypted_records.index.query.asking import Asking
-from encrypted_records.index.query.bringing import bring_directories, bring_sums
+from encrypted_records.index.query.asking import (
+    Asking,
+    Need,
+    Together,
+    ask_for,
+    bring_directories,
+    bring_sums,
+)
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.field_rows import count_values, of_one_group
 from encrypted_records.index.query.measures import MeasureResults, list_ranks
-from encrypted_records.index.query.ranks import RankedRows, Ranks
+from encrypted_records.index.query.row_groups import count_values, of_one_group
 from encrypted_records.index.query.row_lookups import look_up_keys
 from encrypted_records.index.query.tallies import RANKS_AND_SUMS, FieldTally, GroupValues
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
-from encrypted_records.index.segments.reading import ReadingLimits
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankedRows:
+    """A field of some rows of a segment, in stretches: between ``firsts`` and ``lasts`` there are
+    ``counts`` values. A stretch of several keys is a page of present rows of ``segment``.
+    ``left_out`` are values that stretches count, and that are not among them."""
+
+    firsts: Keys
+    lasts: Keys
+    counts: Codes
+    left_out: Keys
+    segment: LoadedSegment | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each stretch is one key."""
+        return self.segment is None or np.array_equal(self.firsts, self.lasts)
+
+
+@dataclass(eq=False, slots=True)
+class _Around:
+    """The ``number``-th value lies between two keys. ``below`` is how many there are in opened
+    pages before these, and ``runs`` has the keys of such pages between these, and how often each
+    comes."""
+
+    number: int
+    first: int
+    last: int
+    below: int
+    runs: list[tuple[Keys, Codes]]
+
+
+class Ranks:
+    """Order statistics of the values of some rows."""
+
+    def __init__(
+        self, field: str, parts: Sequence[RankedRows], limits: ReadingLimits = STANDARD
+    ) -> None:
+        self._field = field
+        self._limits = limits
+        self._segments = [part.segment for part in parts]
+        sizes = [len(part.firsts) for part in parts]
+        self._owners = np.repeat(np.arange(len(parts)), sizes)
+        self._places = np.concatenate([np.zeros(0, np.intp), *map(np.arange, sizes)])
+        none: Keys = np.zeros(0, np.uint64)
+        self._firsts = np.concatenate([none, *(part.firsts for part in parts)])
+        self._lasts = np.concatenate([none, *(part.lasts for part in parts)])
+        self._wide = self._firsts < self._lasts
+        counts = [np.zeros(0, np.int64), *(part.counts for part in parts)]
+        self._counts: Codes = np.concatenate(counts)
+        self._left_out = np.sort(np.concatenate([none, *(part.left_out for part in parts)]))
+        by_last = np.argsort(self._lasts, kind="stable")
+        self._ends, self._upto = self._lasts[by_last], np.cumsum(self._counts[by_last])
+        by_first = np.argsort(self._firsts, kind="stable")
+        own = self._counts[by_first]
+        self._begins, self._before = self._firsts[by_first], np.cumsum(own) - own
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return int(self._counts.sum()) - len(self._left_out)
+
+    def upto(self, keys: Collection[int]) -> Asking[dict[int, int]]:
+        """The number of values that are not above each of these keys.
+
+        Raises:
+            DoesNotOpen: a page does not open.
+        """
+        points = np.array(sorted(keys), np.uint64)
+        found = self._whole_upto(points) - self._left_out.searchsorted(points, "right")
+        first = points.searchsorted(self._firsts)
+        end = points.searchsorted(self._lasts)
+
+        def take(at: int, block: EntryBlock) -> None:
+            own = slice(int(first[at]), int(end[at]))
+            found[own] += _bounds(block)[block.keys.searchsorted(points[own], "right")]
+
+        yield from self._open(np.flatnonzero(end > first), take)
+        return dict(zip(points.tolist(), found.tolist(), strict=True))
+
+    def select(self, numbers: Collection[int]) -> Asking[dict[int, int]]:
+        """The values that come as these in their order, counted from 1; and of each, how many are
+        not above it.
+
+        Args:
+            numbers: up to :attr:`count`.
+
+        Raises:
+            DoesNotOpen: a page does not open.
+        """
+        found: dict[int, int] = {}
+        together: list[_Around] = []
+        held = 0
+        order = list(numbers)
+        # Looked for in their order, they would tell in which order the keys of pages are.
+        runtime.chance.shuffle(order)
+        for number in order:
+            around = yield from self._narrow(number)
+            # Each keeps its own keys of a page that several need.
+            own = self._held(around)
+            if held and own and held + own > self._limits.entries:
+                found |= yield from self._find(together)
+                together, held = [], 0
+            together.append(around)
+            held += own
+        return found | (yield from self._find(together))
+
+    def _narrow(self, number: int) -> Asking[_Around]:
+        """Between which keys a value lies, as directories tell it; where very many others may lie
+        there, from pages too."""
+        # Each of these is true of its key alone: no more than that are surely, or possibly, below.
+        surely = self._upto - self._left_out.searchsorted(self._ends, "right")
+        possibly = self._before - self._left_out.searchsorted(self._begins)
+        last = int(self._ends[np.argmax(surely >= number)])
+        first = int(self._begins[np.flatnonzero(possibly < number)[-1]])
+        found = _Around(number, first, last, 0, [])
+        while self._held(found) > self._limits.entries:
+            edges = np.concatenate((self._firsts[self._wide], self._lasts[self._wide]))
+            inside = np.unique(edges[(edges >= found.first) & (edges < found.last)])
+            if not len(inside):
+                break
+            middle = int(inside[len(inside) // 2])
+            below = yield from self.upto([middle])
+            if below[middle] >= number:
+                found.last = middle
+            else:
+                found.first = middle + 1
+        return found
+
+    def _held(self, around: _Around) -> int:
+        """The entries of the pages that are opened to find a value."""
+        return int(self._counts[self._pages_of([around])].sum())
+
+    def _pages_of(self, every: Sequence[_Around]) -> NDArray[np.intp]:
+        chosen = np.zeros(len(self._firsts), np.bool_)
+        for around in every:
+            first, last = np.array([around.first, around.last], np.uint64)
+            chosen |= (self._firsts <= last) & (self._lasts >= first)
+        return np.flatnonzero(chosen & self._wide)
+
+    def _find(self, every: Sequence[_Around]) -> Asking[dict[int, int]]:
+        def take(at: int, block: EntryBlock) -> None:
+            for around in every:
+                first, last = np.array([around.first, around.last], np.uint64)
+                if self._firsts[at] > last or self._lasts[at] < first:
+                    continue
+                begin = int(block.keys.searchsorted(first))
+                end = int(block.keys.searchsorted(last, "right"))
+                bounds = _bounds(block)[begin : end + 1]
+                # Copies, or the page would stay.
+                around.runs.append((block.keys[begin:end].copy(), np.diff(bounds)))
+                around.below += int(bounds[0])
+
+        yield from self._open(self._pages_of(every), take)
+        return dict(map(self._choose, every))
+
+    def _choose(self, around: _Around) -> tuple[int, int]:
+        """The value, and how many are not above it."""
+        first, last = np.array([around.first, around.last], np.uint64)
+        alone = ~self._wide & (self._firsts >= first) & (self._firsts <= last)
+        keys = np.concatenate([self._firsts[alone], *(keys for keys, _ in around.runs)])
+        counts = np.concatenate([self._counts[alone], *(counts for _, counts in around.runs)])
+        order = np.argsort(keys, kind="stable")
+        keys, counts = keys[order], counts[order]
+        below = around.below + self._whole_below(first)
+        upto = below + np.cumsum(counts) - self._left_out.searchsorted(keys, "right")
+        key = keys[np.argmax(upto >= around.number)]
+        return int(key), int(upto[keys.searchsorted(key, "right") - 1])
+
+    def _whole_upto(self, points: Keys) -> Codes:
+        """The values of stretches that end with these keys or before."""
+        sums = np.concatenate((np.zeros(1, np.int64), self._upto))
+        return sums[self._ends.searchsorted(points, "right")]
+
+    def _whole_below(self, key: np.uint64) -> int:
+        """The values of stretches that end before a key."""
+        at = int(self._ends.searchsorted(key))
+        return int(self._upto[at - 1]) if at else 0
+
+    def _open(
+        self, chosen: NDArray[np.intp], take: Callable[[int, EntryBlock], None]
+    ) -> Asking[None]:
+        """Hand over the pages of some stretches, with their numbers."""
+        every: list[tuple[LoadedSegment, dict[int, int]]] = []
+        for owner in np.unique(self._owners[chosen]).tolist():
+            segment = self._segments[owner]
+            assert segment is not None
+            leading = segment.directories[self._field].leading
+            own = chosen[self._owners[chosen] == owner]
+            places = (self._places[own] + leading).tolist()
+            every.append((segment, dict(zip(places, own.tolist(), strict=True))))
+        # A few are brought together, are worth keeping, and take little.
+        with scope(*(segment for segment, _ in every)):
+            entries = int(self._counts[chosen].sum())
+            few = len(chosen) <= self._limits.window and entries <= self._limits.entries
+            if few and (needs := tuple(self._list_missing(every))):
+                yield Together(needs)
+            for segment, stretches in every:
+                hand_over = partial(_hand_over, stretches, take)
+                reading = read_pages(segment, self._field, stretches, hand_over, self._limits)
+                yield from ask_for(segment, reading)
+
+    def _list_missing(
+        self, every: Sequence[tuple[LoadedSegment, Collection[int]]]
+    ) -> Iterator[Need]:
+        for segment, places in every:
+            numbers = segment.directories[self._field].numbers[list(places)]
+            missing = frozenset(numbers.tolist()) - segment.blocks.keys()
+            if missing:
+                yield Need(segment, pages=missing, light=True)
+
+
+def _hand_over(
+    stretches: dict[int, int], take: Callable[[int, EntryBlock], None], window: Window
+) -> None:
+    for page, block in window:
+        take(stretches[page], block)
+
+
+def _bounds(block: EntryBlock) -> Codes:
+    """How many entries lie before each of a page's keys, and behind the last one."""
+    return np.append(block.starts, len(block.ordinals)).astype(np.int64)
+
 
 #: Of a segment's rows, the share that may be left out: to look many up takes as long as all.
 _MOST_LEFT_OUT = 1 / 16

@@ -1,7 +1,8 @@
 """Groups of rows by the values of one or more fields, over all segments.
 
 Groups get numbers as they come. Rows are looked at some at a time, so that memory grows with the
-number of groups alone.
+number of groups alone. A field of the rows of one segment is read however its column is here. Dates
+and instants are cut into periods of UTC, and weeks begin on Mondays.
 """
 
 from __future__ import annotations
@@ -14,20 +15,17 @@ from numpy.typing import NDArray
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.column import Keys
-from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary, has_long
+from encrypted_records.index.columns.dictionary import (
+    Codes,
+    ColumnDictionary,
+    Dictionary,
+    has_long,
+)
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.ordinals import Ordinals, mask_of
-from encrypted_records.index.query.asking import Asking
-from encrypted_records.index.query.bringing import (
-    ask_for,
-    bring_by_row,
-    bring_directories,
-)
+from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row, bring_directories
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.field_rows import dictionary_of, known_counts
-from encrypted_records.index.query.grouping import Numbering, renumber
-from encrypted_records.index.query.periods import begin_periods
-from encrypted_records.index.query.tallies import FieldTally
+from encrypted_records.index.query.tallies import DIRECTORY, FieldTally, GroupValues
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
@@ -35,8 +33,292 @@ from encrypted_records.index.segments.reading import (
     WindowEntries,
     read_column,
 )
-from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.field_types.calendar import Period
+from encrypted_records.model.aggregations import ListOrder
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.calendar import DATE, Period
+
+#: Tables of this many entries per row, and some more, are quicker than sorting.
+_ENTRIES_PER_ROW, _MORE_ENTRIES = 4, 1 << 16
+
+
+class Numbering:
+    """Numbers for different keys from 0 on, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._sorted: NDArray[Any] | None = None
+        self._numbers: Codes = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, keys: Keys) -> Codes:
+        """The numbers of keys, all different and sorted."""
+        if self._sorted is None or not len(self._sorted):
+            if not len(keys):
+                return np.zeros(0, np.int64)
+            self._sorted, self._numbers = keys, np.arange(len(keys))
+            return self._numbers
+        at = np.searchsorted(self._sorted, keys)
+        within = np.minimum(at, len(self._sorted) - 1)
+        new = self._sorted[within] != keys
+        numbers: Codes = self._numbers[within]
+        count = int(np.count_nonzero(new))
+        if count:
+            numbers[new] = np.arange(len(self), len(self) + count)
+            self._sorted = np.insert(self._sorted, at[new], keys[new])
+            self._numbers = np.insert(self._numbers, at[new], numbers[new])
+        return numbers
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """The keys by their numbers."""
+        if self._sorted is None:
+            return np.zeros(0, np.uint64)
+        keys = np.empty_like(self._sorted)
+        keys[self._numbers] = self._sorted
+        return keys
+
+
+def renumber(numbers: Codes, space: int) -> tuple[Codes, Codes]:
+    """The distinct ones of numbers below ``space``, and for each number the index of its own."""
+    if space > _ENTRIES_PER_ROW * len(numbers) + _MORE_ENTRIES:
+        return np.unique(numbers, return_inverse=True)
+    here = np.zeros(space, np.bool_)
+    here[numbers] = True
+    distinct = np.flatnonzero(here)
+    index: Codes = np.zeros(space, np.int64)
+    index[distinct] = np.arange(len(distinct))
+    return distinct, index[numbers]
+
+
+def choose_first(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> NDArray[np.intp]:
+    """The first ``limit`` of a list of values with their counts; equal counts are ordered by value.
+
+    Args:
+        ranks: of the values, all different.
+    """
+    # Both are below 2**32, and one number of both is quicker to choose by than two.
+    sorting = {
+        "value": ranks,
+        "-value": -ranks,
+        "count": (counts << 32) + ranks,
+        "-count": ranks - (counts << 32),
+    }[order]
+    if limit >= len(sorting):
+        return np.argsort(sorting)
+    chosen = np.argpartition(sorting, limit)[:limit]
+    return chosen[np.argsort(sorting[chosen])]
+
+
+def count_below(points: NDArray[Any], edge: int) -> int:
+    """The number of sorted offsets below ``edge``, which may be far outside their range."""
+    return int(np.searchsorted(points, np.uint64(max(0, edge)))) if edge < 2**64 else len(points)
+
+
+def cut_bins(points: NDArray[Any], bins: int) -> list[int]:
+    """The beginnings of bins of equal width; fewer than ``bins`` if there are fewer points."""
+    if not len(points):
+        return []
+    first, last = int(points[0]), int(points[-1])
+    return list(range(first, last + 1, -(-(last - first + 1) // bins)))
+
+
+#: Days from the first of January of the year 1 to numpy's first day.
+_TO_EPOCH = 719_162
+_UNITS = {"year": "Y", "month": "M", "day": "D"}
+#: Characters of a date that name its period.
+_LABELS = {"year": 4, "month": 7, "week": 10, "day": 10}
+_DAYS_OF_WEEK = 7
+
+Points = NDArray[Any]
+
+
+def _point_step(spec: FieldSpec) -> int:
+    """Points of a day."""
+    step = spec.field_type.day_points
+    assert step is not None, "values without days have no periods"
+    return step
+
+
+def begin_periods(spec: FieldSpec, points: Points, period: Period) -> Points:
+    """For each point the first one of its period."""
+    step = _point_step(spec)
+    days = (points // np.uint64(step)).astype(np.int64)
+    if period == "week":
+        # The first of January of the year 1 was a Monday.
+        begins = days - days % _DAYS_OF_WEEK
+    else:
+        dates = (days - _TO_EPOCH).astype("M8[D]")
+        begins = dates.astype(f"M8[{_UNITS[period]}]").astype("M8[D]").astype(np.int64) + _TO_EPOCH
+    return begins.astype(np.uint64) * np.uint64(step)
+
+
+def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> list[int]:
+    """The bounds of the periods that contain these sorted points: the beginning of each period, and
+    the end of the last.
+
+    Raises:
+        InvalidQuery: there are more than ``most`` periods.
+    """
+    if not len(points):
+        return []
+    step = _point_step(spec)
+    first, last = (
+        int(begin_period) // step for begin_period in begin_periods(spec, points[[0, -1]], period)
+    )
+    if period == "week":
+        days = np.arange(first, last + 2 * _DAYS_OF_WEEK, _DAYS_OF_WEEK)
+    else:
+        unit = f"M8[{_UNITS[period]}]"
+        ends = (np.array([first, last]) - _TO_EPOCH).astype("M8[D]").astype(unit).astype(np.int64)
+        # Not more than would be refused anyway, however far apart the values are.
+        numbers = np.arange(ends[0], min(ends[1] + 2, ends[0] + most + 2))
+        days = numbers.astype(unit).astype("M8[D]").astype(np.int64) + _TO_EPOCH
+    if len(days) - 1 > most:
+        raise InvalidQuery(
+            f"the histogram would have more than {most} bins",
+            code="too_many_values",
+            hint="narrow the condition, or ask for longer periods",
+        )
+    # No value lies beyond the field's last point.
+    return [min(day * step, spec.numbers.highest + 1) for day in days.tolist()]
+
+
+def show_period(spec: FieldSpec, begin: int, period: Period) -> str:
+    """``2026``, ``2026-01``, or the first day of a week, or a day."""
+    day = begin // _point_step(spec)
+    return DATE.show(day)[: _LABELS[period]]
+
+
+def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
+    """The column by row; None of a large segment where it is not here with its keys."""
+    segment = part.segment
+    if isinstance(segment, LoadedSegment) and not segment.has_keys(field):
+        return None
+    return part.dictionary(field)
+
+
+def known_counts(part: Candidates, field: str, tally: FieldTally) -> GroupValues | None:
+    """The values of all rows of a segment as far as its loaded directory tells them; None if the
+    directory is not sufficient.
+    """
+    segment = part.segment
+    if not isinstance(segment, LoadedSegment) or not part.is_whole:
+        return None
+    if not segment.has_column(field):
+        return None
+    directory = segment.directories[field]
+    present = directory.present
+    if directory.listed:
+        counts = np.diff(np.append(directory.starts.astype(np.int64), present))
+        keys = directory.runs
+    elif tally.needs in DIRECTORY and present > 1:
+        keys = directory.outermost
+        counts = np.array([1, present - 1])
+    else:
+        return None
+    if has_long(keys):
+        return None
+    return of_one_group(keys, counts.astype(np.int64))
+
+
+def of_one_group(keys: Keys, counts: Codes) -> GroupValues:
+    return GroupValues(np.zeros(len(keys), np.int64), keys, counts, np.full(len(keys), -1))
+
+
+def count_values(part: Candidates, field: str, dictionary: Dictionary) -> GroupValues:
+    """The values of all candidates as one group, from a column by row."""
+    if isinstance(dictionary, ColumnDictionary):
+        counts = part.counts(field)[1:]
+    else:
+        codes = dictionary.codes_of(part.rows)
+        counts = np.bincount(codes, minlength=len(dictionary.keys) + 1)[1:]
+    used = np.flatnonzero(counts)
+    values = of_one_group(dictionary.keys[used], counts[used].astype(np.int64))
+    if dictionary.long:
+        row_of = np.zeros(len(dictionary.keys) + 1, np.int64)
+        for rows in part.in_pieces():
+            row_of[dictionary.codes_of(rows)] = rows
+        values.positions = part.places.positions(row_of[1:][used].astype(np.uint32))
+    return values
+
+
+def group_values(
+    part: Candidates,
+    dictionary: Dictionary,
+    rows: Ordinals,
+    groups: Codes,
+    count: int,
+    tally: FieldTally,
+) -> GroupValues:
+    """The values of some candidates in their groups.
+
+    Args:
+        groups: of each row the number of its group, of which there are ``count``.
+    """
+    codes = dictionary.codes_of(rows).astype(np.int64)
+    present = codes > 0
+    codes, rows, groups = codes[present] - 1, rows[present], groups[present]
+    if not tally.of_values:
+        ones = np.ones(len(codes), np.int64)
+        return GroupValues(groups, dictionary.keys[codes], ones, ones)
+    width = len(dictionary.keys)
+    together, at = renumber(groups * width + codes, count * width)
+    counts = np.bincount(at, minlength=len(together))
+    positions = np.full(len(together), -1)
+    if dictionary.long:
+        row_of = np.zeros(len(together), np.uint32)
+        row_of[at] = rows
+        positions = part.places.positions(row_of)
+    keys = dictionary.keys[together % width] if width else dictionary.keys
+    return GroupValues(together // max(1, width), keys, counts, positions)
+
+
+def read_values(
+    part: Candidates,
+    field: str,
+    tally: FieldTally,
+    limits: ReadingLimits,
+    groups: NDArray[np.unsignedinteger] | None = None,
+) -> Asking[None]:
+    """Take in the values of a column that is here without keys, from its pages.
+
+    Args:
+        groups: of each row of the segment 1 + the number of its group, 0 for others; all
+            candidates are one group where it is None.
+    """
+    segment = part.segment
+    assert isinstance(segment, LoadedSegment)
+    is_one = groups is None
+    if groups is None:
+        groups = mask_of(part.matches.possible, segment.covered).view(np.uint8)
+
+    def take(window: Window) -> None:
+        entries = WindowEntries(segment, field, window)
+        own = groups.take(entries.ordinals)
+        if is_one and len(entries.keys) and not has_long(entries.keys):
+            # Without what is made of each entry.
+            starts = np.cumsum(entries.lengths) - entries.lengths
+            counts = np.add.reduceat(own, starts, dtype=np.int64)
+            used = np.flatnonzero(counts)
+            tally.add(of_one_group(entries.keys[used], counts[used]))
+            return
+        at = np.flatnonzero(own)
+        if not len(at):
+            return
+        key_of = np.repeat(np.arange(len(entries.keys)), entries.lengths)[at]
+        numbers = own[at].astype(np.int64) - 1
+        first = np.ones(len(at), np.bool_)
+        first[1:] = (key_of[1:] != key_of[:-1]) | (numbers[1:] != numbers[:-1])
+        starts = np.flatnonzero(first)
+        counts = np.diff(np.append(starts, len(at)))
+        keys = entries.keys[key_of[starts]]
+        positions = np.full(len(starts), -1)
+        if has_long(keys):
+            positions = part.places.positions(entries.ordinals[at[starts]])
+        tally.add(GroupValues(numbers[starts], keys, counts, positions))
+
+    yield from ask_for(segment, read_column(segment, field, take, limits))
 
 
 class PartGroups:

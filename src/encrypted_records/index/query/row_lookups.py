@@ -37,8 +37,7 @@ from encrypted_records.index.ordinals import (
     ordinals,
     take_masks,
 )
-from encrypted_records.index.query.asking import Asking
-from encrypted_records.index.query.bringing import ask_for, bring_by_row, bring_kept
+from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row, bring_kept
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,

@@ -15,13 +15,16 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import KeyRange
 from encrypted_records.index.columns.dictionary import code_type
-from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import (
+from encrypted_records.index.query.asking import (
+    Asking,
+    Work,
+    Workspace,
     ask_for,
     bring_by_row,
     bring_kept,
     bring_together,
 )
+from encrypted_records.index.query.candidates import Matches
 from encrypted_records.index.query.choices import (
     LOOKUP,
     SORT,
@@ -31,8 +34,8 @@ from encrypted_records.index.query.choices import (
     choose,
     comparison_figures,
 )
-from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.condition_tree import (
+from encrypted_records.index.query.condition import (
+    Condition,
     Every,
     Node,
     combine,
@@ -41,10 +44,8 @@ from encrypted_records.index.query.condition_tree import (
     take_range,
 )
 from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf, SegmentMemo
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.row_lookups import ColumnFilter
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.queries import SortKey
 

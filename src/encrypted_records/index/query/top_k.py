@@ -10,18 +10,18 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Dictionary
 from encrypted_records.index.ordinals import bitmap, ordinals
-from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import (
+from encrypted_records.index.query.asking import (
+    Asking,
+    Work,
+    Workspace,
     bring_columns,
     bring_together,
 )
-from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.candidates import Candidates, Matches, learn_texts
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching, SegmentMatches
-from encrypted_records.index.query.narrowing import NarrowRequest, narrow
-from encrypted_records.index.query.records import learn_texts
+from encrypted_records.index.query.narrowing import Best, NarrowRequest, Threshold, narrow
 from encrypted_records.index.query.segment_filters import (
     FilterPlan,
     SegmentFilter,
@@ -32,8 +32,6 @@ from encrypted_records.index.query.segment_filters import (
 )
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first
 from encrypted_records.index.query.sorted_scan import ScanRequest, ScanResult, SortedScan, Start
-from encrypted_records.index.query.thresholds import Best, Threshold
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.queries import Query
 

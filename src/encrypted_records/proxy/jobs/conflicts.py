@@ -29,9 +29,8 @@ from encrypted_records import runtime
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, Flaw, NotFound, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.index.query.bringing import open_columns
-from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.asking import open_columns
+from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.model.definition import SchemaDefinition

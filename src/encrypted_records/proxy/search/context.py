@@ -44,16 +44,17 @@ from encrypted_records.index.query.asking import (
     Need,
     Open,
     Rows,
+    Sizes,
     Step,
     Together,
     Work,
+    WorkSizes,
+    Workspace,
 )
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.query.matching import match_rows
-from encrypted_records.index.query.sizes import Sizes, WorkSizes
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model import ids

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.index.log.snapshot import Positions
-from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.asking import Asking, Workspace
+from encrypted_records.index.query.candidates import BATCH
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.pages import (
@@ -34,9 +35,7 @@ from encrypted_records.index.query.pages import (
     scan_stored,
     take_candidates,
 )
-from encrypted_records.index.query.records import BATCH
 from encrypted_records.index.query.top_k import take_first
-from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from encrypted_records.errors import BadInput, NotAllowed, NotFound
-from encrypted_records.index.query.cursor import joined_of
-from encrypted_records.index.query.join_values import collect_values
-from encrypted_records.index.query.members import are_alike, compare_with
+from encrypted_records.index.query.distinct_values import collect_values
+from encrypted_records.index.query.key_sets import are_alike, compare_with
+from encrypted_records.index.query.pages import joined_of
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_reference
 from encrypted_records.model.predicates import (

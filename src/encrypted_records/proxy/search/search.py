@@ -12,11 +12,17 @@ from typing import Any, Literal
 
 from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
-from encrypted_records.index.query.aggregate import Aggregated
+from encrypted_records.index.query.aggregate import Aggregated, measure
 from encrypted_records.index.query.counting import count_all
-from encrypted_records.index.query.cursor import Cursor, decode_cursor, encode_cursor
-from encrypted_records.index.query.measuring import measure
-from encrypted_records.index.query.pages import FIRST_ROWS, Found, PageRequest, find_page
+from encrypted_records.index.query.pages import (
+    FIRST_ROWS,
+    Cursor,
+    Found,
+    PageRequest,
+    decode_cursor,
+    encode_cursor,
+    find_page,
+)
 from encrypted_records.model.aggregations import Aggregation, parse_aggregation
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind

@@ -23,9 +23,8 @@ from encrypted_records.client.api import Api, Known, Moved
 from encrypted_records.client.checkpoints import ErasureApi
 from encrypted_records.errors import ErsError, LogBroken, TooLarge, Unavailable
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.asking import Counted, Sizes
 from encrypted_records.index.query.long_strings import MAX_OPENED
-from encrypted_records.index.query.sizes import Sizes
-from encrypted_records.index.query.workspace import Counted
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import ManifestDelta, Page, PageRef, RowRef, Segment, StoredRow
 from encrypted_records.proxy.keyrings.holder import Holder

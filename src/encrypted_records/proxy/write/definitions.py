@@ -27,13 +27,9 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.crypto import values
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery, PreconditionFailed
-from encrypted_records.index.query.bringing import bring_columns
-from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.global_dictionary import (
-    GlobalDictionary,
-    build_global_dictionary,
-)
-from encrypted_records.index.query.records import BATCH
+from encrypted_records.index.query.asking import bring_columns
+from encrypted_records.index.query.candidates import BATCH, Candidates
+from encrypted_records.index.query.distinct_values import GlobalDictionary, build_global_dictionary
 from encrypted_records.model.definition import (
     FieldSpec,
     SchemaDefinition,

@@ -16,7 +16,7 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, DoesNotOpen, ErsError, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.bringing import bring_together
+from encrypted_records.index.query.asking import bring_together
 from encrypted_records.index.segments.loaded import load
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import Built

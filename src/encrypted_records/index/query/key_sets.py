@@ -1,0 +1,405 @@
+"""Sets of index keys that a comparison selects: ranges, values of another column, tested keys.
+
+A leaf becomes ranges of sorted keys that *certainly* match and ranges that *possibly* do; no column
+is needed to compute them. They differ only if strings beyond an index key's 48 bytes are compared
+by order or prefix.
+
+The values of one column are a set that another field's column is compared with. Both are sorted, so
+that comparing them is one pass over their keys. Numbers are brought to the other field's grid
+first; those that are not on it are no value of that field. Long strings have index keys under their
+own schema's tails, and are given as texts.
+
+The distinct keys of a segment's column are tested one by one. Where the directory lists the keys,
+they are tested there, and data pages are needed only of those that pass. Else the whole column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.crypto import values
+from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
+from encrypted_records.crypto.keys import FieldKey, TailKey
+from encrypted_records.index.columns.column import (
+    Column,
+    Edge,
+    KeyRange,
+    Keys,
+    Lookup,
+    key_type,
+    last_with,
+    longer_than_key,
+    run_starts,
+)
+from encrypted_records.index.columns.dictionary import ColumnDictionary
+from encrypted_records.index.columns.packing import matrix
+from encrypted_records.index.columns.texts import ColumnTexts, Mask
+from encrypted_records.index.ordinals import Ordinals, bitmap, of_masks, ordinals, take_masks
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
+from encrypted_records.index.segments.paged_column import PagedColumn
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.predicates import (
+    InColumn,
+    NumberIn,
+    NumberRange,
+    Predicate,
+    TextIn,
+    TextPrefix,
+    TextRange,
+)
+
+
+def span_of(keys: Keys) -> KeyRange:
+    """The range from the first to the last of some keys, of which there is at least one."""
+    first, last = keys[[0, -1]].tolist()
+    return KeyRange(Edge(first, "left"), Edge(last, "right"))
+
+
+def find_positions(column: Lookup, ranges: Sequence[KeyRange]) -> list[tuple[int, int]]:
+    """The beginning and the end of each range's entries among the column's present entries; ranges
+    without entries are left out.
+    """
+    if not column.present or not ranges:
+        return []
+    firsts = column.at_all([key_range.first for key_range in ranges])
+    lasts = column.at_all([key_range.last for key_range in ranges])
+    return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
+
+
+def holds_all(column: Lookup, ranges: Sequence[KeyRange]) -> bool:
+    """Whether every row is in one of these, where that is known without any page."""
+    # Dates and running numbers grow with the order of storing: most segments are in or out. Of a
+    # column in memory, its entries show that as quickly.
+    return not isinstance(column, Column) and any(map(column.all_within, ranges))
+
+
+#: The leaves that compare a value; :class:`~encrypted_records.model.predicates.Absent` does not.
+Comparison = NumberIn | NumberRange | TextIn | TextPrefix | TextRange
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRanges:
+    """Disjoint key ranges in order; each key in ``certain`` is in ``possible``."""
+
+    certain: tuple[KeyRange, ...]
+    possible: tuple[KeyRange, ...]
+
+
+def compute_ranges(leaf: Comparison, spec: FieldSpec, key: FieldKey) -> KeyRanges:
+    """The keys of ``spec``'s columns that match ``leaf``."""
+    match leaf:
+        case NumberIn(_, points):
+            return _exactly(*(_number(spec, point, point) for point in points))
+        case NumberRange(_, low, high):
+            return _exactly(_number(spec, low, high))
+        case TextIn(_, texts) if spec.kind is KeyKind.UUID:
+            keys = [values.uuid_key(text) for text in texts]
+            return _exactly(*(KeyRange(Edge(key, "left"), Edge(key, "right")) for key in keys))
+        case TextIn(_, texts):
+            keys = [values.string_key(values.order_bytes(text), key.tail) for text in texts]
+            return _exactly(*(KeyRange(Edge(key, "left"), Edge(key, "right")) for key in keys))
+        case TextPrefix(_, prefix):
+            return _prefix(values.order_bytes(prefix))
+        case TextRange() if spec.kind is KeyKind.UUID:
+            return _uuid_range(leaf)
+        case TextRange():
+            return _range(leaf)
+
+
+def _exactly(*ranges: KeyRange | None) -> KeyRanges:
+    known = tuple(key_range for key_range in ranges if key_range is not None)
+    return KeyRanges(known, known)
+
+
+def _number(spec: FieldSpec, low: int, high: int) -> KeyRange | None:
+    lowest = spec.numbers.lowest
+    first, last = max(low - lowest, 0), min(high - lowest, 2**64 - 1)
+    # What lies outside the 64 bits of an offset is no key.
+    return KeyRange(Edge(first, "left"), Edge(last, "right")) if first <= last else None
+
+
+def _prefix(ordered: bytes) -> KeyRanges:
+    if values.is_long(ordered):
+        return KeyRanges((), (longer_than_key(ordered),))
+    return _exactly(KeyRange(Edge(ordered, "left"), last_with(ordered)))
+
+
+def _uuid_range(leaf: TextRange) -> KeyRanges:
+    """Uuids in their one spelling are in the order of their bytes."""
+    first, last = Edge(b"", "left"), last_with(b"")
+    if leaf.low is not None:
+        first = Edge(values.uuid_key(leaf.low), "left" if leaf.low_included else "right")
+    if leaf.high is not None:
+        last = Edge(values.uuid_key(leaf.high), "right" if leaf.high_included else "left")
+    return _exactly(*_unless_empty(first, last))
+
+
+def _range(leaf: TextRange) -> KeyRanges:
+    certain_first = possible_first = Edge(b"", "left")
+    certain_last = possible_last = last_with(b"")
+    if leaf.low is not None:
+        ordered = values.order_bytes(leaf.low)
+        if values.is_long(ordered):
+            possible_first, certain_first = longer_than_key(ordered)
+        else:
+            possible_first = certain_first = Edge(ordered, "left" if leaf.low_included else "right")
+    if leaf.high is not None:
+        ordered = values.order_bytes(leaf.high)
+        if values.is_long(ordered):
+            certain_last, possible_last = longer_than_key(ordered)
+        else:
+            possible_last = certain_last = Edge(ordered, "right" if leaf.high_included else "left")
+    return KeyRanges(
+        _unless_empty(certain_first, certain_last), _unless_empty(possible_first, possible_last)
+    )
+
+
+def _unless_empty(first: Edge, last: Edge) -> tuple[KeyRange, ...]:
+    return (KeyRange(first, last),) if _comparable(first) < _comparable(last) else ()
+
+
+def _comparable(edge: Edge) -> tuple[bytes, bool]:
+    """Edges of strings in their order; keys compare as if padded with zeros."""
+    assert isinstance(edge.key, bytes)
+    return edge.key.ljust(INDEX_KEY_BYTES, b"\0"), edge.side == "right"
+
+
+#: Of no more values, each is looked up as that of any comparison is.
+FEW = 1000
+#: The greatest key of a number.
+_LAST = 2**64 - 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KeyMembers:
+    """``keys`` are sorted and distinct, as ``spec``, the field that is compared, has them; none is
+    of a long string. ``long`` are those, in the form in which texts are compared."""
+
+    spec: FieldSpec
+    keys: Keys
+    long: frozenset[str] = frozenset()
+
+    def has_point(self, point: int) -> bool:
+        offset = point - self.spec.numbers.lowest
+        return 0 <= offset <= _LAST and self._has(np.array([offset], np.uint64))
+
+    def has_text(self, text: str) -> bool:
+        if self.spec.kind is KeyKind.UUID:
+            return self._has(values.uuid_keys([text]))
+        ordered = values.order_bytes(text)
+        if values.is_long(ordered):
+            return text in self.long
+        return self._has(np.array([ordered], f"S{INDEX_KEY_BYTES}"))
+
+    def _has(self, key: Keys) -> bool:
+        return bool(held_in(key, self.keys)[0])
+
+    def index_keys(self, tail: TailKey) -> Keys:
+        """The index keys of all of them, sorted.
+
+        Args:
+            tail: of the field that is compared.
+        """
+        if not self.long:
+            return self.keys
+        longer = values.string_keys(list(self.long), tail)
+        return np.sort(np.concatenate((self.keys, longer)), kind="stable")
+
+
+def held_in(keys: Keys, wanted: Keys) -> Mask:
+    """A mask of the keys, in any order, that are among the sorted keys ``wanted``."""
+    if not len(keys) or not len(wanted):
+        return np.zeros(len(keys), np.bool_)
+    at = np.searchsorted(wanted, keys)
+    at[at == len(wanted)] = 0
+    held: Mask = wanted[at] == keys
+    return held
+
+
+def are_alike(spec: FieldSpec, other: FieldSpec) -> bool:
+    """Whether values of two fields can be equal: of one format, or of none and both of texts or
+    both of numbers."""
+    own, its = spec.field_type, other.field_type
+    return own is its or (own.is_number and its.is_number)
+
+
+def join_keys(parts: Sequence[Keys], spec: FieldSpec) -> Keys:
+    """The sorted, distinct keys of several columns of a field as one."""
+    none: Keys = np.zeros(0, key_type(spec.kind))
+    # What is in order already is merged, which takes a tenth of the time of sorting it.
+    every = np.sort(np.concatenate((none, *(part for part in parts if len(part)))), kind="stable")
+    return every[run_starts(every)]
+
+
+def are_long(keys: Keys) -> Mask:
+    """A mask of the keys whose strings are longer than an index key."""
+    if keys.dtype.kind != "S" or keys.dtype.itemsize < INDEX_KEY_BYTES:
+        return np.zeros(len(keys), np.bool_)
+    long: Mask = np.any(matrix(keys)[:, INDEX_KEY_PREFIX:], axis=1)
+    return long
+
+
+def compare_with(
+    own: FieldSpec, other: FieldSpec, keys: Keys, long: Collection[str], *, few: int = FEW
+) -> Predicate:
+    """Whether ``own`` has one of the values of ``other`` whose keys these are.
+
+    Args:
+        keys: sorted and distinct, none of a long string.
+        long: the long strings, in the form in which texts are compared.
+        few: of no more values, each is looked up alone.
+    """
+    if not own.is_of_texts:
+        keys = to_grid(own, other, keys)
+    if len(keys) + len(long) > few:
+        return InColumn(own.name, KeyMembers(own, keys, frozenset(long)))
+    if own.kind is KeyKind.TEXT:
+        return TextIn(own.name, frozenset((*map(values.text_of, map(bytes, keys)), *long)))
+    if own.kind is KeyKind.UUID:
+        return TextIn(own.name, frozenset(map(values.from_uuid_key, map(bytes, keys))))
+    lowest = own.numbers.lowest
+    return NumberIn(own.name, frozenset(lowest + key for key in keys.tolist()))
+
+
+def to_grid(own: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:
+    """The keys of ``other``'s values as ``own`` has them, without those that it cannot have.
+
+    Both are sorted; exact, whatever bounds and decimals the fields have.
+    """
+    mine, theirs = own.numbers, other.numbers
+    keys = keys.astype(np.uint64)
+    more = mine.precision - theirs.precision
+    if more < 0:
+        # Only every so-many-th of their points is one of ours.
+        step = 10**-more
+        first = -theirs.lowest % step
+        keys = keys[keys % np.uint64(step) == np.uint64(first)] // np.uint64(step)
+        lowest, factor = (theirs.lowest + first) // step, 1
+    else:
+        lowest, factor = theirs.lowest, 10**more
+    # Ours is (lowest + key) * factor, from our lowest to our highest.
+    begin = max(0, -(-mine.lowest // factor) - lowest)
+    end = min(_LAST, mine.highest // factor - lowest)
+    if end < begin:
+        return keys[:0]
+    keys = keys[np.searchsorted(keys, np.uint64(begin)) :]
+    keys = keys[: np.searchsorted(keys, np.uint64(end), "right")]
+    # What is kept has its place within 64 bits, and unsigned numbers go round at their end.
+    shift = (lowest * factor - mine.lowest) % 2**64
+    return keys * np.uint64(factor) + np.uint64(shift)
+
+
+def is_whole(segment: OpenedSegment, field: str) -> bool:
+    """Whether a column is in memory as a whole, or has nothing in it."""
+    return not isinstance(segment, LoadedSegment) or segment.has_keys(field)
+
+
+def needs_whole(segment: OpenedSegment, field: str) -> bool:
+    """Whether a column must be brought into memory as a whole before its keys are tested; its
+    directory must be here."""
+    if is_whole(segment, field):
+        return False
+    assert isinstance(segment, LoadedSegment)
+    return not segment.directories[field].listed
+
+
+def distinct_keys(segment: OpenedSegment, field: str) -> ListedKeys | WholeKeys:
+    """
+    Raises:
+        DoesNotOpen: the column does not open.
+    """
+    if needs_whole(segment, field) or is_whole(segment, field):
+        return WholeKeys(segment.dictionary(field))
+    column = segment.lookup(field)
+    assert isinstance(column, PagedColumn)
+    return ListedKeys(column)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WholeKeys:
+    """Distinct keys of a column by row in memory."""
+
+    whole: ColumnDictionary
+
+    @property
+    def keys(self) -> Keys:
+        return self.whole.keys
+
+    @property
+    def texts(self) -> ColumnTexts:
+        return self.whole.texts
+
+    def missing(self, mask: Mask) -> set[int]:
+        return set()
+
+    def rows_of(self, mask: Mask) -> BitMap:
+        """The rows of the keys in ``mask``."""
+        if not mask.any():
+            return BitMap()
+        return of_masks(take_masks(np.concatenate(([False], mask)), self.whole.codes))
+
+    def count_of(self, mask: Mask) -> int:
+        """The number of rows with the keys in ``mask``, including dead rows."""
+        return int(self.whole.counts[1:][mask].sum()) if mask.any() else 0
+
+    def holders(self, mask: Mask, rows: BitMap) -> Iterable[tuple[int, int]]:
+        """The keys in ``mask`` that some of ``rows`` have, each with one such row."""
+        wanted = ordinals(rows)
+        codes = self.whole.codes_of(wanted)
+        distinct, places = np.unique(codes, return_index=True)
+        for code, place in zip(distinct.tolist(), places.tolist(), strict=True):
+            if code and mask[code - 1]:
+                yield code - 1, int(wanted[place])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ListedKeys:
+    """Distinct keys of a column whose directory lists them."""
+
+    column: PagedColumn
+
+    @property
+    def keys(self) -> Keys:
+        return self.column.directory.runs
+
+    @property
+    def texts(self) -> ColumnTexts:
+        return ColumnTexts(self.keys)
+
+    def missing(self, mask: Mask) -> set[int]:
+        """The pages without which :meth:`rows_of` cannot give the rows of the keys in ``mask``."""
+        return set().union(*(self.column.missing_entries(*span) for span in self._spans(mask)))
+
+    def rows_of(self, mask: Mask) -> BitMap:
+        """The rows of the keys in ``mask``."""
+        pieces: list[Ordinals] = []
+        for first, last in self._spans(mask):
+            pieces += self.column.pieces(first, last)
+        return bitmap(*pieces) if pieces else BitMap()
+
+    def count_of(self, mask: Mask) -> int:
+        """The number of rows with the keys in ``mask``, including dead rows."""
+        return sum(last - first for first, last in self._spans(mask))
+
+    def holders(self, mask: Mask, rows: BitMap) -> Iterable[tuple[int, int]]:
+        """The keys in ``mask`` that some of ``rows`` have, each with one such row."""
+        for at in np.flatnonzero(mask).tolist():
+            alone = np.zeros(len(mask), np.bool_)
+            alone[at] = True
+            held = self.rows_of(alone) & rows
+            if held:
+                yield at, held[0]
+
+    def _spans(self, mask: Mask) -> list[tuple[int, int]]:
+        """The bounds of the keys' entries; neighbours are joined."""
+        starts = self.column.directory.starts.astype(np.int64)
+        edges: NDArray[np.int64] = np.append(starts, self.column.present)
+        steps = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+        firsts, lasts = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
+        return list(zip(edges[firsts].tolist(), edges[lasts].tolist(), strict=True))
