@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 
@@ -26,9 +28,16 @@ from tests.support.swift import swift
 __all__ = ["postgresql", "postgresql_url", "profiles", "swift"]
 
 
+HERE = Path(__file__).parent
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Whoever runs the tests in the background has them ignore Ctrl-C, and what is ignored is
     inherited: the commands that tests interrupt would not notice."""
+    # Rewriting the asserts of all files takes 17 s of processor: what one process has rewritten,
+    # the others read.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Files come in our order, instead of those with the most tests first.
     config.option.loadscopereorder = False
     if folder := memory():
@@ -41,6 +50,18 @@ def pytest_configure(config: pytest.Config) -> None:
     target = config.getoption("--weigh")
     if target and not hasattr(config, "workerinput"):
         config.pluginmanager.register(weights.Scales(Path(target)))
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Each of several processes begins with files of its own, so that none rewrites all asserts."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.option.file_or_dir:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(HERE.rglob("test_*.py"))[number::count]:
+        name = ".".join(path.relative_to(HERE.parent).with_suffix("").parts)
+        with suppress(Exception, pytest.skip.Exception):  # its collection will tell
+            importlib.import_module(name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
