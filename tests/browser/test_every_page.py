@@ -133,13 +133,13 @@ def test_every_page_is_light_and_comes_from_this_proxy_alone(
     expect(visitor.page.locator("td > i").first).to_be_attached()
     sealed = visitor.page.url.removeprefix(visitor.site.proxy_url + visitor.at)
     longest = longest_document(visitor)
+    fresh = visitor.page.context.new_page()
+    fresh.on("response", heard)
+    session = fresh.context.new_cdp_session(fresh)
     for path in (*own_pages(census), longest, census.page("upload"), sealed):
         loaded.clear()
-        fresh = visitor.page.context.new_page()
-        fresh.context.new_cdp_session(fresh).send("Network.clearBrowserCache")
-        fresh.on("response", heard)
+        session.send("Network.clearBrowserCache")
         fresh.goto(visitor.site.proxy_url + visitor.below(path), wait_until="networkidle")
-        fresh.remove_listener("response", heard)
         sizes = {one.url: one.request.sizes()["responseBodySize"] for one in loaded}
         assert all(url.startswith(visitor.site.proxy_url) for url in sizes)
         assert len(sizes) > 1
@@ -147,7 +147,7 @@ def test_every_page_is_light_and_comes_from_this_proxy_alone(
         pictures = {url for url in sizes if "/help/images/" in url}
         whole = sum(size for url, size in sizes.items() if url not in pictures)
         assert whole < MAX_BYTES, (path, sizes)
-        fresh.close()
+    fresh.close()
 
 
 def longest_document(visitor: Visitor) -> str:
