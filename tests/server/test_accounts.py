@@ -89,6 +89,7 @@ def test_of_several_registrations_the_one_whose_link_is_used_becomes_the_account
     assert [result["name"] for result in organizations.json()["results"]] == ["Mine"]
 
 
+@pytest.mark.both_databases
 def test_of_two_links_used_at_once_one_works(api: Api) -> None:
     address = api.new_address()
     links = []
@@ -108,6 +109,7 @@ def test_of_two_links_used_at_once_one_works(api: Api) -> None:
     assert sorted(tokens) == [200, 401]
 
 
+@pytest.mark.both_databases
 def test_the_case_of_an_address_does_not_matter(api: Api, ada: Account) -> None:
     assert api.token_pair(ada.email.upper(), PASSWORD).status == 200
 

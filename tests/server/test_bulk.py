@@ -105,6 +105,7 @@ def test_rows_of_long_blocks_are_read_one_by_one(writer: Writer) -> None:
     assert found(rows_of(job, 5, 64, 6)) == [rows[5], rows[64], rows[6]]
 
 
+@pytest.mark.both_databases
 def test_a_record_that_a_job_changed_is_found_by_its_id_in_its_new_version(
     writer: Writer,
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_record_that_a_job_changed_is_found_by_its_id_in_its_new_version(
     assert answer.json()["group"] == next(iter(job.groups)).hex()
 
 
+@pytest.mark.both_databases
 def test_an_id_that_lies_in_an_object_is_not_stored_again(writer: Writer) -> None:
     rows = [person() for _ in range(MANY)]
     published(writer, rows)

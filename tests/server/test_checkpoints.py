@@ -91,6 +91,7 @@ def test_the_newest_checkpoint_comes_before_the_log_after_it(writer: Writer) -> 
     assert versions(writer.manifest(0)) == [1, 2, 3, 4]
 
 
+@pytest.mark.both_databases
 def test_the_newest_few_are_kept_and_listed(writer: Writer) -> None:
     for _ in range(5):
         writer.send(writer.adding([person()]))

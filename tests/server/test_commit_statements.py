@@ -20,6 +20,8 @@ from tests.server.test_compactions import compact, merge
 from tests.server.test_data_plane import user_of
 from tests.server.writer import FRAMES, Writer, person
 
+pytestmark = pytest.mark.both_databases
+
 Trace = Callable[[], list[str]]
 #: Within which who does not wait for a lock is answered.
 MOST_SECONDS = 60

@@ -32,6 +32,8 @@ from tests.server.writer import (
     segment_over,
 )
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def writer(ada: Account) -> Writer:

@@ -175,6 +175,7 @@ def test_a_merge_that_did_not_see_it_is_told_so_and_goes_through_with_the_groups
     assert_is(model)
 
 
+@pytest.mark.both_databases
 def test_of_two_compactions_of_the_same_groups_the_second_is_told_so(model: Model) -> None:
     first, second = model.stand([(0, 2)]), model.stand([(1, 3)])
     model.writer.send(model.writer.make(**members(first)))
@@ -248,6 +249,7 @@ def test_the_audit_log_tells_it_from_records_that_are_sealed_again(model: Model)
     assert own[0] == "records.compacted"
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_added_killed_merged_and_made_one_the_api_shows_what_a_plain_model_holds(
     ada: Account, seed: int

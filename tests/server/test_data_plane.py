@@ -192,6 +192,7 @@ def user_of(account: Account) -> str:
     return f"(SELECT id FROM accounts_user WHERE email = '{account.email}')"
 
 
+@pytest.mark.both_databases
 @READS
 def test_schemas_that_a_user_reaches_no_more_are_not_read(api: Api, what: str) -> None:
     account = api.new_account()
@@ -236,6 +237,7 @@ def test_schemas_that_a_user_reaches_no_more_are_not_read(api: Api, what: str) -
     assert {status for status, _ in said()} == {401}
 
 
+@pytest.mark.both_databases
 def test_a_login_that_is_over_reads_nothing(api: Api) -> None:
     account = api.new_account()
     path = f"{account.new_schema()['url']}manifest/"

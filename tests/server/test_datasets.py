@@ -53,6 +53,7 @@ def test_a_dataset_has_all_its_fields_from_the_start(ada: Account) -> None:
     assert ada.call("GET", dataset["url"]).json() == dataset
 
 
+@pytest.mark.both_databases
 def test_slugs_are_unique_in_their_parent_and_made_from_the_name(ada: Account) -> None:
     first = ada.new_dataset(name="Twins")
     second = ada.new_dataset(name="Twins")
@@ -160,6 +161,7 @@ def test_without_records_any_sound_definition_may_follow(ada: Account) -> None:
     assert changed.json()["schema"] == other
 
 
+@pytest.mark.both_databases
 def test_a_dataset_with_schemas_goes_only_with_cascade(ada: Account) -> None:
     dataset = ada.new_dataset()
     schema = ada.new_schema(dataset=dataset["url"])
@@ -169,6 +171,7 @@ def test_a_dataset_with_schemas_goes_only_with_cascade(ada: Account) -> None:
     assert ada.call("GET", schema["url"]).status == 404
 
 
+@pytest.mark.both_databases
 def test_lists_are_filtered_and_paged_with_paths(ada: Account) -> None:
     dataset = ada.new_dataset(name="Paged")
     names = [ada.new_schema(dataset=dataset["url"], name=f"s{n}")["name"] for n in range(5)]

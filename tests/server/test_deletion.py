@@ -48,6 +48,7 @@ def registered(api: Api, address: str, sent: int) -> dict[str, str]:
     return basic(address, NEW_PASSWORD)
 
 
+@pytest.mark.both_databases
 def test_all_that_lets_in_ends_at_once(api: Api, account: Account) -> None:
     token = account.post("/api/tokens/", {"name": "report", "password": PASSWORD})["token"]
     ways = [basic(account.email, PASSWORD), session_of(api, account.email)]
@@ -132,6 +133,7 @@ def test_data_that_nobody_else_has_is_in_the_way(account: Account) -> None:
     assert delete(account).status == 200
 
 
+@pytest.mark.both_databases
 def test_what_was_made_stays_and_the_log_names_an_id(account: Account, owner: Account) -> None:
     join(owner, account)
     made = account.post("/api/datasets/", {"name": "Theirs", "organization": owner.organization})[
@@ -220,6 +222,7 @@ def test_whoever_answered_an_invitation_is_admitted_no_more(api: Api) -> None:
     assert list(wire.decode(answers.body)) == []
 
 
+@pytest.mark.both_databases
 def test_an_account_that_is_deleted_while_it_joins_is_in_or_gone(api: Api, owner: Account) -> None:
     for _ in range(6):
         account = api.new_account()
@@ -240,6 +243,7 @@ def test_an_account_that_is_deleted_while_it_joins_is_in_or_gone(api: Api, owner
             assert delete(account).status == 200
 
 
+@pytest.mark.both_databases
 def test_an_account_that_is_deleted_twice_at_once_is_deleted_once(api: Api) -> None:
     account = api.new_account()
     with ThreadPoolExecutor(2) as pool:

@@ -138,6 +138,7 @@ def test_parts_bring_salts_and_headers_and_whole_runs_of_rows(writer: Writer) ->
     assert job.post(replace(whole, part=beside, headers=(other,))).code == "uid_taken"
 
 
+@pytest.mark.both_databases
 def test_every_row_is_proven_by_its_group_and_no_other_row_is(writer: Writer) -> None:
     rows = [person() for _ in range(130)]
     upload = writer.adding(rows)
@@ -171,6 +172,7 @@ def test_rows_that_were_staged_in_parts_are_proven_as_well(writer: Writer) -> No
         digests.check_row(ref, rows[ref.ordinal], group.rows, told)
 
 
+@pytest.mark.both_databases
 def test_the_pages_of_a_segment_are_proven_by_its_header_and_their_digests(writer: Writer) -> None:
     rows = [person()]
     group = group_of(rows)

@@ -143,6 +143,7 @@ def traces(row: SealedRow) -> list[bytes]:
     return [row.record_id, *(field[2:-2] for field in row.fields)]
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("store", [stored, staged])
 def test_a_deleted_rows_bytes_and_id_are_in_no_file_once_the_api_says_so(
     api: Api, writer: Writer, store: Callable[[Writer, int], tuple[bytes, list[SealedRow]]]
@@ -181,6 +182,7 @@ def test_rows_beside_one_that_is_gone_are_proven_and_altered_ones_found(
     assert (answer.status, answer.code) == (404, "row_gone")
 
 
+@pytest.mark.both_databases
 def test_salt_and_digests_go_with_the_last_row_of_a_group(api: Api, writer: Writer) -> None:
     for store in (stored, staged):
         group, rows = store(writer, 3)
@@ -202,6 +204,7 @@ def test_salt_and_digests_go_with_the_last_row_of_a_group(api: Api, writer: Writ
         assert (again.status, again.code) == (409, "row_not_live")
 
 
+@pytest.mark.both_databases
 def test_pages_and_header_of_a_segment_that_was_merged_away_are_in_no_file(
     api: Api, writer: Writer
 ) -> None:
@@ -219,6 +222,7 @@ def test_pages_and_header_of_a_segment_that_was_merged_away_are_in_no_file(
     assert (answer.status, answer.code) == (404, "segment_gone")
 
 
+@pytest.mark.both_databases
 def test_small_rows_go_by_themselves_after_the_grace_time_and_few_in_an_object_a_month_later(
     api: Api, writer: Writer
 ) -> None:
@@ -321,6 +325,7 @@ def test_no_hold_begins_below_an_erasure_that_was_asked_for(writer: Writer) -> N
     assert hold(writer, version + 1).status == 200
 
 
+@pytest.mark.both_databases
 def test_no_row_is_held_for_more_than_a_day_after_it_died(api: Api, writer: Writer) -> None:
     group, _ = stored(writer, 3)
     version = state(writer)["version"]
@@ -401,6 +406,7 @@ def test_a_group_of_which_nothing_fits_keeps_no_other_from_being_erased(
     assert state(writer)["rows"] == 1
 
 
+@pytest.mark.both_databases
 def test_a_read_finds_rows_again_that_were_written_to_another_object_meanwhile(
     writer: Writer,
 ) -> None:

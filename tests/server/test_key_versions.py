@@ -89,6 +89,7 @@ def test_after_a_rotation_a_writer_must_have_seen_how_the_log_begins(writer: Wri
     assert other.post(other.adding([person()], seen=1, seen_digest=digest)).status == 201
 
 
+@pytest.mark.both_databases
 def test_a_log_may_begin_under_any_version_and_two_may_begin_it_at_once(writer: Writer) -> None:
     rotate(writer)
     other = newcomer(writer)

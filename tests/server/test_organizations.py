@@ -195,6 +195,7 @@ def test_the_last_owner_stays(owner: Account, guest: Account) -> None:
     assert emails(guest, owner.organization) == {guest.email: "owner"}
 
 
+@pytest.mark.both_databases
 def test_of_two_owners_who_leave_at_once_one_stays(owner: Account, guest: Account) -> None:
     mine = join(owner, guest, role="owner")
     own_id = owner.call("GET", "/api/users/self/").json()["id"]
@@ -219,6 +220,7 @@ def test_an_invitation_says_what_is_wrong_with_it(
     assert (refused.status, refused.flaws()) == (400, flaws)
 
 
+@pytest.mark.both_databases
 def test_a_member_is_not_invited_again(ada: Account) -> None:
     refused = invite(ada, ada.email.upper())
     assert (refused.status, refused.code) == (409, "already_member")
@@ -249,6 +251,7 @@ def test_the_actor_is_right_for_all_three_logins(api: Api, owner: Account) -> No
     assert {entry["action"] for entry in entries(owner)} >= {"login"}
 
 
+@pytest.mark.both_databases
 def test_it_tells_what_was_done_to_what_and_no_name_or_value(
     api: Api, owner: Account, guest: Account
 ) -> None:
@@ -317,6 +320,7 @@ def test_what_the_log_does_not_know_is_refused(ada: Account, asked: str) -> None
     assert (refused.status, refused.flaws()) == (400, {name: code})
 
 
+@pytest.mark.both_databases
 def test_the_log_is_read_of_one_person_without_an_action_and_until_a_day(
     owner: Account, guest: Account
 ) -> None:

@@ -50,6 +50,7 @@ def group_uid(upload: CommitUpload) -> bytes:
     return body_of(upload).groups[0].uid
 
 
+@pytest.mark.both_databases
 def test_the_manifest_begins_after_the_version_named(writer: Writer) -> None:
     [empty] = writer.manifest()
     assert (empty.version, empty.key_id, empty.entries) == (0, None, [])
@@ -70,6 +71,7 @@ def test_a_log_that_ends_before_what_was_seen_is_a_conflict(writer: Writer) -> N
         assert writer.account.call("GET", f"{path}?since={since}").status == 400
 
 
+@pytest.mark.both_databases
 def test_pages_come_back_in_the_order_asked(writer: Writer) -> None:
     rows = [person()]
     group = group_of(rows)
@@ -132,6 +134,7 @@ def test_pages_of_a_replaced_segment_stay_readable_for_a_while(writer: Writer) -
     assert wire.decode_all(answer.body, Page) == list(upload.pages)
 
 
+@pytest.mark.both_databases
 def test_pages_of_a_replaced_segment_go_in_the_end_and_its_uid_stays_taken(
     writer: Writer, api: Api
 ) -> None:
@@ -175,6 +178,7 @@ def test_an_answer_that_breaks_off_cannot_be_taken_for_a_whole_one(
         wire.decode_all(answer.body, StoredRow)
 
 
+@pytest.mark.both_databases
 def test_rows_come_back_in_the_order_asked_dead_ones_too(writer: Writer) -> None:
     rows = [person() for _ in range(600)]
     upload = writer.adding(rows)
@@ -230,6 +234,7 @@ def test_a_record_is_returned_sealed(writer: Writer) -> None:
     }
 
 
+@pytest.mark.both_databases
 def test_records_are_listed_live_and_in_the_order_stored(writer: Writer) -> None:
     batches = [[person() for _ in range(size)] for size in (3, 1, 4)]
     uploads = []
@@ -261,6 +266,7 @@ def test_records_are_listed_live_and_in_the_order_stored(writer: Writer) -> None
     assert now["version"] == 2
 
 
+@pytest.mark.both_databases
 def test_a_listing_with_dead_rows_has_every_place_and_says_which_are_dead(
     writer: Writer, api: Api
 ) -> None:
@@ -290,6 +296,7 @@ def test_a_listing_with_dead_rows_has_every_place_and_says_which_are_dead(
     assert writer.account.call("GET", f"{path}&dead=1").status == 400
 
 
+@pytest.mark.both_databases
 def test_records_of_several_schemas_are_read_by_their_ids_all_or_none(
     writer: Writer, bob: Account
 ) -> None:
@@ -322,6 +329,7 @@ def test_records_of_several_schemas_are_read_by_their_ids_all_or_none(
     assert read(writer.account, [*wanted, ended]).code == "too_large"
 
 
+@pytest.mark.both_databases
 def test_rows_that_a_disk_has_lost_or_spoilt_do_not_hide_the_others(
     writer: Writer, api: Api
 ) -> None:

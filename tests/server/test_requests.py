@@ -131,6 +131,7 @@ def test_a_member_asks_and_the_owner_sees_it(asking: Asking) -> None:
     assert asking.grace.account.call("GET", asking.dataset["url"]).status == 404
 
 
+@pytest.mark.both_databases
 def test_a_request_that_is_sent_again_is_there_once(asking: Asking) -> None:
     request = asking.ask()
     assert asking.put(request) == (200, "")
@@ -297,6 +298,7 @@ def test_a_dataset_that_is_deleted_takes_its_requests_along(asking: Asking) -> N
         assert asking.ring.owner.account.call("DELETE", asking.dataset["url"]).status == 204
 
 
+@pytest.mark.both_databases
 def test_an_account_that_is_deleted_takes_its_requests_along(asking: Asking, api: Api) -> None:
     asking.grace = Person(api.new_account())
     asking.ring.join(asking.grace)

@@ -165,6 +165,7 @@ def test_no_member_stops_the_others(ring: Ring, guests: list[Account]) -> None:
     assert ring.entries(since=ring.number) == []
 
 
+@pytest.mark.both_databases
 def test_of_two_owners_who_post_at_once_one_wins(ring: Ring, guests: list[Account]) -> None:
     hopper = Person(guests[0])
     ring.join(hopper)
@@ -246,6 +247,7 @@ def test_limits_of_requests_and_entries_hold(ring: Ring) -> None:
     assert ring.refused(*grants) == (413, "too_large")
 
 
+@pytest.mark.both_databases
 def test_a_name_that_no_database_holds_is_refused(ring: Ring) -> None:
     dataset = ring.owner.account.new_dataset()
     ring.begin(dataset)

@@ -234,6 +234,7 @@ def test_a_log_that_began_under_an_epoch_ended_with_nothing(ring: Ring, dataset:
     ring.add(ring.follow(ring.sign(ending)))
 
 
+@pytest.mark.both_databases
 def test_of_a_commit_and_an_end_of_its_log_at_once_one_comes_first(
     ring: Ring, dataset: Any
 ) -> None:
@@ -340,6 +341,7 @@ def test_a_place_states_what_is(ring: Ring, dataset: Any) -> None:
     assert ring.refuses([placement(schemas[0], dataset=id_bytes(other))]) == (409, "schema_placed")
 
 
+@pytest.mark.both_databases
 def test_the_name_of_what_was_deleted_is_freed(ring: Ring, dataset: Any) -> None:
     account = ring.owner.account
     ring.begin(dataset)

@@ -153,6 +153,7 @@ def test_what_demands_more_says_that_no_record_came_in_between(ada: Account) -> 
     assert writer.refused(again) == (409, "stale_definition")
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("name", ["a maximum raised", "more decimals", "an optional field added"])
 def test_of_two_definitions_made_to_follow_the_same_one_the_second_has_lost_a_race(
     ada: Account, name: str
@@ -290,6 +291,7 @@ def test_a_schema_with_records_goes_only_with_cascade(ada: Account) -> None:
     assert ada.call("DELETE", emptied.schema["url"]).status == 204
 
 
+@pytest.mark.both_databases
 def test_a_dataset_goes_with_all_its_records_by_cascade(ada: Account) -> None:
     writer = Writer(ada, ada.new_schema(RICH))
     add_record(writer)

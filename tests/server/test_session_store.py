@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.server.api import Account, Api
 from tests.server.sessions import session_of
@@ -158,6 +159,7 @@ def test_a_token_of_a_session_ends_when_its_cookie_is_replaced(api: Api) -> None
     assert self_status(api, bearer) == 401
 
 
+@pytest.mark.both_databases
 def test_expired_sessions_are_cleared_and_others_stay(api: Api, ada: Account) -> None:
     stays = session_of(api, ada.email)
     goes = session_of(api, ada.email)

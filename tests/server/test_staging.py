@@ -84,6 +84,7 @@ def records(writer: Writer) -> list[str]:
     return [result["id"] for result in answer.json()["results"]]
 
 
+@pytest.mark.both_databases
 def test_staged_rows_are_seen_by_nobody_and_published_at_once(job: Job) -> None:
     first, second = [person(), person()], [person()]
     job.stage(job.adding(0, first))
@@ -126,6 +127,7 @@ def test_a_repeated_part_changes_nothing(api: Api, job: Job) -> None:
     assert everything(api) == before
 
 
+@pytest.mark.both_databases
 def test_another_part_of_the_same_number_takes_its_place(api: Api, job: Job) -> None:
     job.stage(job.adding(0, [person()]))
     before = everything(api)
@@ -152,6 +154,7 @@ def test_rows_and_pages_of_a_group_and_segment_may_be_spread_over_parts(job: Job
     assert records(job.writer) == [ids.to_text(row.record_id) for row in rows]
 
 
+@pytest.mark.both_databases
 def test_a_part_that_arrives_after_a_later_attempt_takes_the_place_of_none(
     api: Api, job: Job
 ) -> None:
@@ -235,6 +238,7 @@ def test_a_publish_that_loses_a_race_is_made_anew_without_its_parts(job: Job) ->
     assert job.publish(job.commit()).status == 201
 
 
+@pytest.mark.both_databases
 def test_several_schemas_are_published_together_or_not_at_all(ada: Account, job: Job) -> None:
     other = Job(Writer(ada, ada.new_schema()))
     other.id = job.id
@@ -270,6 +274,7 @@ def test_parts_of_another_definition_are_refused(job: Job) -> None:
     assert (refused.status, refused.code) == (409, "stale_definition")
 
 
+@pytest.mark.both_databases
 def test_a_dropped_staging_leaves_nothing(api: Api, job: Job) -> None:
     before = everything(api)
     job.stage(job.adding(0, [person()]))
@@ -298,8 +303,12 @@ def test_strangers_neither_add_to_a_staging_nor_publish_nor_drop_it(job: Job, bo
 
 def test_a_publication_may_bring_more_segments_than_may_be_live_but_only_one(job: Job) -> None:
     writer = job.writer
-    for sequence in range(257):
-        job.stage(job.adding(sequence, [person()]))
+    people = [person() for _ in range(257)]
+    groups = [group_of([one]) for one in people]
+    segments = [segment_over([(group.uid, 1)]) for group in groups]
+    rows = [RowBatch(group.uid, 0, [one]) for group, one in zip(groups, people, strict=True)]
+    pages = [page for segment in segments for page in pages_of(segment)]
+    job.stage(job.part(0, groups, segments, rows, pages))
     commit = job.commit()
     assert job.publish(commit).status == 201
     writer.follow(commit)

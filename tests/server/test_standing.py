@@ -73,7 +73,8 @@ def assert_is(model: Model) -> None:
     assert len(stored["results"]) == sum(slot.row is not None for _, slot in every)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.both_databases
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_added_killed_and_ended_the_api_shows_what_a_plain_model_holds(
     ada: Account, seed: int
 ) -> None:

@@ -116,6 +116,7 @@ def test_what_was_stored_ahead_and_left_alone_for_a_week_goes_by_itself(
     assert job.publish(job.commit()).code == "staging_gone"
 
 
+@pytest.mark.both_databases
 def test_ids_of_requests_that_nobody_may_send_again_go_and_those_of_late_stay(
     stopped: Stopped,
 ) -> None:
