@@ -164,15 +164,14 @@ def test_the_doctor_says_whether_the_bucket_can_be_used(stored: Stored, tmp_path
 def test_a_storage_node_that_is_killed_is_nobodys_trouble(stored: Stored, job: Job) -> None:
     more = Job(job.writer)
     part = more.adding(0, [person() for _ in range(3)])
-    for node in NODES:
-        stored.swift.kill(node)
-        try:
-            read = rows_of(job, 0, MANY - 1)
-            staged = more.post(part)
-        finally:
-            stored.swift.start(node)
-        assert read.status == 200, read.body
-        assert staged.status in (200, 201), staged.body
+    stored.swift.kill(NODES[0])
+    try:
+        read = rows_of(job, 0, MANY - 1)
+        staged = more.post(part)
+    finally:
+        stored.swift.start(NODES[0])
+    assert read.status == 200, read.body
+    assert staged.status == 201, staged.body
 
 
 def test_a_store_that_answers_503_breaks_off_or_cuts_short_is_asked_again_or_named(

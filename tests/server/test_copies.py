@@ -60,14 +60,9 @@ class Robbed:
     database_url: str | None
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def robbed(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    postgresql: NewDatabase,
-) -> Iterator[Robbed]:
-    folder = tmp_path_factory.mktemp("robbed")
-    url = postgresql() if request.param == "postgresql" else None
+@pytest.fixture(scope="module")
+def robbed(tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase) -> Iterator[Robbed]:
+    folder, url = tmp_path_factory.mktemp("robbed"), postgresql.with_tables()
     environment = {
         "ERS_RATE_LIMITS": f"{MANY},tokens=1000000/minute",
         "ERS_ADMIN": "victim@example.org",

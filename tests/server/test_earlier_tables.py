@@ -102,7 +102,7 @@ class Earlier:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def earlier(request: pytest.FixtureRequest, tmp_path: Path, postgresql: NewDatabase) -> Earlier:
-    url = postgresql() if request.param == "postgresql" else None
+    url = postgresql.with_tables() if request.param == "postgresql" else None
     with running_api(tmp_path, database_url=url) as api:
         account = api.new_account()
         dataset = account.new_dataset()["url"]

@@ -145,7 +145,7 @@ def test_what_stands_left_of_the_trusted_hops_is_not_believed(
 
 
 def test_processes_share_one_count(tmp_path: Path, postgresql: NewDatabase) -> None:
-    url = postgresql()
+    url = postgresql.with_tables()
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     key = {"ERS_SECRET_KEY_FILE": str(tmp_path / "secret.key")}

@@ -29,8 +29,11 @@ def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("lose", [gone, emptied])
-@pytest.mark.parametrize("remembered", [True, False], ids=["served", "of an earlier version"])
+@pytest.mark.parametrize(
+    ("lose", "remembered"),
+    [(gone, True), (emptied, False)],
+    ids=["served", "of an earlier version"],
+)
 def test_a_lost_sqlite_file_is_refused_by_name(
     stopped: Stopped, lose: Callable[[Path], None], *, remembered: bool
 ) -> None:
@@ -94,7 +97,7 @@ def test_a_folder_with_a_key_and_no_database_was_no_first_start(tmp_path: Path) 
 def test_another_database_than_the_one_served_is_refused_on_postgresql(
     tmp_path: Path, postgresql: NewDatabase
 ) -> None:
-    first, empty = postgresql(), postgresql()
+    first, empty = postgresql.with_tables(), postgresql()
     with running_api(tmp_path, database_url=first) as api:
         address = api.new_account().email
     base, _, name = first.rpartition("/")
@@ -117,7 +120,7 @@ def test_another_database_than_the_one_served_is_refused_on_postgresql(
 def test_a_folder_may_serve_a_database_of_each_kind(
     stopped: Stopped, postgresql: NewDatabase
 ) -> None:
-    with running_api(stopped.folder, database_url=postgresql()) as api:
+    with running_api(stopped.folder, database_url=postgresql.with_tables()) as api:
         assert api.token_pair(stopped.account.email, PASSWORD).status == 401
     with running_api(stopped.folder) as api:
         assert api.token_pair(stopped.account.email, PASSWORD).status == 200

@@ -17,7 +17,7 @@ def database_url(request: pytest.FixtureRequest) -> str | None:
     if request.param == "sqlite":
         return None
     new: NewDatabase = request.getfixturevalue("postgresql")
-    return new()
+    return new.with_tables()
 
 
 def test_erasures_finish_whatever_comes_between_their_steps(

@@ -68,7 +68,7 @@ def operator(
     objects = folder / "objects"
     # What these tests stage is small for an object.
     environment = {"ERS_BULK_URL": f"file://{objects}"}
-    with running_api(folder, database_url=postgresql(), environment=environment) as api:
+    with running_api(folder, database_url=postgresql.with_tables(), environment=environment) as api:
         yield Operator(api, objects)
 
 

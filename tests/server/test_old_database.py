@@ -36,7 +36,7 @@ def test_an_old_database_knows_nothing_that_was_given_out_since(
     kind: str, tmp_path: Path, postgresql: NewDatabase
 ) -> None:
     """What was ended since is back with it, which is why a new key belongs to such a database."""
-    url = postgresql() if kind == "postgresql" else None
+    url = postgresql.with_tables() if kind == "postgresql" else None
     with ExitStack() as running:
         api = running.enter_context(running_api(tmp_path, database_url=url))
         account = api.new_account()

@@ -17,8 +17,8 @@ from tests.server.writer import Writer, person
 from tests.support.generated import statuses_of
 from tests.support.postgres import NewDatabase
 
-#: Requests of each operation.
-EXAMPLES = 3
+#: Requests of each operation, of what is there. Others are in ``tests/clients``.
+EXAMPLES = 1
 
 
 @schemathesis.serializer(wire.MEDIA_TYPE)
@@ -167,7 +167,7 @@ def test_generated_requests_find_no_undocumented_answer_and_no_failure(
         except Exception as failure:  # of every kind; all are shown at once
             failures.append(f"{operation.label}: {failure}")
     assert not failures, "\n".join(failures)
-    assert asked > 100
+    assert asked > 50
 
 
 def name_known(known: Mapping[str, str], case: Any) -> None:

@@ -7,13 +7,10 @@ empty tables has to be right for full ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pytest
 
-from tests.server.api import Api, running_api
 from tests.server.test_postgres import run
 
 #: What each commit, or a staging before it, adds rows to.
@@ -49,14 +46,8 @@ for statement in (storing.row_between, storing.commit_facts):
 """
 
 
-@pytest.fixture
-def api(tmp_path: Path, postgresql_url: str) -> Iterator[Api]:
-    with running_api(tmp_path, database_url=postgresql_url) as api:
-        yield api
-
-
 def test_no_question_of_a_commit_looks_through_a_table_that_grows(
-    api: Api, postgresql_url: str, tmp_path: Path
+    postgresql_url: str, tmp_path: Path
 ) -> None:
     plan = run(_EXPLAINING, postgresql_url, tmp_path)
     grow = r"(record_row|changed_row|row_part|record_group|index_segment|commit_log|writer_head)"
@@ -69,7 +60,7 @@ def test_no_question_of_a_commit_looks_through_a_table_that_grows(
 
 
 def test_no_table_that_a_commit_adds_to_has_an_index_that_begins_as_another_one(
-    api: Api, postgresql_url: str
+    postgresql_url: str,
 ) -> None:
     with psycopg.connect(postgresql_url) as connection:
         for table in ADDED_TO:

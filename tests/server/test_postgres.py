@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,27 +13,23 @@ import psycopg
 import pytest
 
 from encrypted_records.server.db.databases import REPLICA, configure_databases
-from tests.server.api import Api, running_api
+from tests.server.api import running_api
 
 #: More than the API has threads, each of which keeps a connection.
 MANY = 32
 
 
-@pytest.fixture
-def api(tmp_path: Path, postgresql_url: str) -> Iterator[Api]:
-    with running_api(tmp_path, database_url=postgresql_url) as api:
-        yield api
-
-
 def test_requests_after_the_server_has_ended_every_connection_find_new_ones(
-    api: Api, postgresql_url: str
+    postgresql_url: str, tmp_path: Path
 ) -> None:
-    account = api.new_account()
-
     def ask(_: int) -> int:
         return account.call("GET", "/api/organizations/").status
 
-    with ThreadPoolExecutor(MANY) as threads:
+    with (
+        running_api(tmp_path, database_url=postgresql_url) as api,
+        ThreadPoolExecutor(MANY) as threads,
+    ):
+        account = api.new_account()
         assert set(threads.map(ask, range(MANY))) == {200}
         assert ended(postgresql_url) > 1
         assert set(threads.map(ask, range(MANY))) == {200}
@@ -119,14 +114,14 @@ def run(script: str, url: str, folder: Path) -> str:
 
 
 def test_the_server_keeps_the_plans_of_statements_that_are_asked_again(
-    api: Api, postgresql_url: str, tmp_path: Path
+    postgresql_url: str, tmp_path: Path
 ) -> None:
     script = f"{_ASKING}\nask(3)\nprint(kept())\nask(10)\nprint(kept())"
     assert run(script, postgresql_url, tmp_path).split() == ["0", "1"]
 
 
 def test_behind_a_pool_no_server_is_asked_to_keep_anything(
-    api: Api, postgresql_url: str, tmp_path: Path
+    postgresql_url: str, tmp_path: Path
 ) -> None:
     script = f"{_BEHIND_A_POOL}{_ASKING}\nask(20)\nprint(kept())"
     assert run(script, postgresql_url, tmp_path).split() == ["0"]
@@ -140,7 +135,7 @@ def test_behind_a_pool_no_server_is_asked_to_keep_anything(
     ],
 )
 def test_a_statement_that_the_server_lost_fails_once_and_is_kept_no_more(
-    loss: str, api: Api, postgresql_url: str, tmp_path: Path
+    loss: str, postgresql_url: str, tmp_path: Path
 ) -> None:
     losing = f"""
 ask(20)

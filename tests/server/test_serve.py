@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.server.api import PASSWORD, Api, free_port, running_api, start, wait_until_up
+from tests.server.conftest import Stopped
 from tests.support.eventually import eventually
 from tests.support.postgres import NewDatabase
 
@@ -58,28 +59,28 @@ def test_a_database_of_another_kind_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, database_url="mysql://u@127.0.0.1/x").startswith("invalid_setting")
 
 
-def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    with running_api(tmp_path):
-        pass
-    with sqlite3.connect(tmp_path / "data" / "api" / "db.sqlite3") as database:
+def migrated(stopped: Stopped, app: str, name: str) -> None:
+    """Have its database say that a migration was done."""
+    with sqlite3.connect(stopped.database) as database:
         database.execute(
-            "INSERT INTO django_migrations (app, name, applied)"
-            " VALUES ('records', '9999_from_the_future', '2030-01-01')"
+            "INSERT INTO django_migrations (app, name, applied) VALUES (?, ?, '2030-01-01')",
+            (app, name),
         )
-    (tmp_path / "log").unlink()
-    assert "newer version" in refusal(tmp_path)
 
 
-def test_a_database_that_an_app_of_earlier_versions_migrated_is_not_newer(tmp_path: Path) -> None:
-    with running_api(tmp_path):
-        pass
-    with sqlite3.connect(tmp_path / "data" / "api" / "db.sqlite3") as database:
-        database.execute(
-            "INSERT INTO django_migrations (app, name, applied)"
-            " VALUES ('token_blacklist', '0001_initial', '2026-01-01')"
-        )
-    with running_api(tmp_path) as api:
-        assert api.call("GET", "/api/status/").status == 200
+def test_a_database_of_a_newer_version_is_refused(stopped: Stopped) -> None:
+    migrated(stopped, "records", "9999_from_the_future")
+    assert "newer version" in refusal(stopped.folder)
+
+
+def test_a_database_that_an_app_of_earlier_versions_migrated_is_not_newer_and_has_its_accounts(
+    stopped: Stopped,
+) -> None:
+    migrated(stopped, "token_blacklist", "0001_initial")
+    with running_api(stopped.folder) as api:
+        headers = {"Authorization": f"Bearer {stopped.account.token}"}
+        assert api.call("GET", "/api/users/self/", headers=headers).status == 200
+        assert api.token_pair(stopped.account.email, PASSWORD).status == 200
 
 
 def test_two_apis_may_start_at_once_on_one_new_database(
@@ -107,21 +108,16 @@ def test_what_is_made_is_for_its_owner_alone(api: Api) -> None:
     assert [path for path in made if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
-def test_accounts_and_sessions_survive_a_restart(tmp_path: Path) -> None:
-    with running_api(tmp_path) as first:
-        account = first.new_account()
-    with running_api(tmp_path) as second:
-        headers = {"Authorization": f"Bearer {account.token}"}
-        assert second.call("GET", "/api/users/self/", headers=headers).status == 200
-        assert second.token_pair(account.email, PASSWORD).status == 200
-
-
-def test_sigterm_ends_it_soon_and_frees_the_port(tmp_path: Path) -> None:
-    with running_api(tmp_path) as api:
+def test_logs_can_be_json_and_sigterm_ends_it_soon_and_frees_the_port(tmp_path: Path) -> None:
+    with running_api(tmp_path, log_format="json") as api:
+        api.call("GET", "/api/status/", headers={"X-Request-ID": "as-json"})
         api.process.send_signal(signal.SIGTERM)
         # What ends by itself has this code; what has to be killed, that of the signal.
         assert api.process.wait(60) == 0
         wait_until_free(api.port)
+    lines = [json.loads(line) for line in api.log.read_text().splitlines()]
+    line = next(line for line in lines if line["request_id"] == "as-json")
+    assert (line["method"], line["path"], line["status"]) == ("GET", "/api/status/", 200)
 
 
 def test_a_killed_api_leaves_no_process_and_frees_the_port(tmp_path: Path) -> None:
@@ -131,14 +127,6 @@ def test_a_killed_api_leaves_no_process_and_frees_the_port(tmp_path: Path) -> No
         api.process.wait(60)
         wait_until_free(api.port)
         assert [pid for pid in started if alive(pid)] == []
-
-
-def test_logs_can_be_json(tmp_path: Path) -> None:
-    with running_api(tmp_path, log_format="json") as api:
-        api.call("GET", "/api/status/", headers={"X-Request-ID": "as-json"})
-    lines = [json.loads(line) for line in api.log.read_text().splitlines()]
-    line = next(line for line in lines if line["request_id"] == "as-json")
-    assert (line["method"], line["path"], line["status"]) == ("GET", "/api/status/", 200)
 
 
 def children(pid: int) -> list[int]:

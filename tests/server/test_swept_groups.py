@@ -20,7 +20,7 @@ def test_a_piece_is_many_small_groups_or_a_part_of_a_large_one(
     url = None
     if database == "postgresql":
         new: NewDatabase = request.getfixturevalue("postgresql")
-        url = new()
+        url = new.with_tables()
     first, *pieces = run_program("tests.server.sweeping_life", tmp_path, url)
     every = 1 + GROUPS
     assert first == {

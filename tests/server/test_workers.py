@@ -117,7 +117,7 @@ class Storing:
 def test_any_process_of_an_api_may_be_killed_and_nothing_is_lost_or_doubled(
     tmp_path: Path, postgresql: NewDatabase, kind: str
 ) -> None:
-    url, port = postgresql() if kind == "postgresql" else "", free_port()
+    url, port = postgresql.with_tables() if kind == "postgresql" else "", free_port()
     with running(tmp_path, "--api-metrics-port", str(port), database_url=url) as api:
         workers = workers_of(api)
         # All of them count together.
