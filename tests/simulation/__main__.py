@@ -1,4 +1,4 @@
-"""Run scenarios: ``python -m tests.simulation records --seeds 0-7``.
+"""Run scenarios: ``python -m tests.simulation records --seeds 0-3``.
 
 A process is warmed up by a run with other accounts; each seed then runs in a fork of it, so that no
 seed leaves anything to the next.
@@ -14,14 +14,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.simulation import breaking
-from tests.simulation.seeds import USUAL, read_seeds
+from tests.simulation.seeds import NONE_FAILED, SOME_FAILED, USUAL, read_seeds
 from tests.support.place import place
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("names", nargs="*", metavar="SCENARIO", help="all, if none is named")
-    parser.add_argument("--seeds", default="", help="such as 0-7 or 3,17")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="SCENARIO",
+        help="all, if none is named; -: those of stdin, each with its seeds on a line",
+    )
+    parser.add_argument("--seeds", default="", help="such as 0-3 or 3,17")
     parser.add_argument("--seconds", type=float, help="draw new seeds for so long")
     parser.add_argument("--trail", type=Path, help="write each step of the run to this file")
     parser.add_argument("--log", action="store_true", help="print what was logged, also of success")
@@ -43,6 +48,14 @@ def main() -> int:
     failed = 0
     with place() as folder:
         runner = Runner(folder, asked.template)
+        if names == ["-"]:
+            for line in sys.stdin:
+                name, seeds = line.split()
+                outcomes = [runner.run(name, seed) for seed in read_seeds(seeds)]
+                ended = SOME_FAILED if any(one.error for one in outcomes) else NONE_FAILED
+                sys.stdout.write("".join(f"{one}\n" for one in outcomes) + ended)
+                sys.stdout.flush()
+            return 0
         deadline = time.monotonic() + (asked.seconds or 0)
         for name, seed in _every(names, asked.seeds, deadline if asked.seconds else None):
             outcome = runner.run(name, seed, trail=asked.trail, log=asked.log)
