@@ -22,6 +22,7 @@ from tests.support.jobs import (
     upload,
 )
 from tests.support.jobs import status as status_of
+from tests.support.packed import CSV
 from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
@@ -151,9 +152,9 @@ def test_bad_rows_can_be_passed_by(store: Store) -> None:
 
 
 def test_what_is_sealed_together_is_bounded_and_what_is_skipped_leaves_no_gap(store: Store) -> None:
-    rows = [{"name": f"{number:05}{'x' * 12_500}", "age": -1 if 600 <= number < 1600 else 1}
+    rows = [{"name": f"{number:05}{'x' * 4_200}", "age": -1 if 600 <= number < 1600 else 1}
             for number in range(2000)]  # fmt: skip
-    completed(store, started(store, as_json(store, rows), X_On_Invalid="skip"))
+    completed(store, started(store, as_csv(store, rows, ("name", "age")), CSV, X_On_Invalid="skip"))
     assert stored(store) == [row for row in rows if row["age"] == 1]
 
 
@@ -323,9 +324,9 @@ def test_several_jobs_run_side_by_side(store: Store) -> None:
 
 
 def test_a_change_of_the_definition_under_way_is_followed(store: Store) -> None:
-    # Few rows to read back, and yet of several chunks.
-    rows = [{"name": f"{number}{'x' * 6000}"} for number in range(3000)]
-    path = started(store, as_json(store, rows))
+    # Few rows to read back, and yet of several chunks, as this charset has smaller ones.
+    rows = [{"name": f"{number}{'x' * 2000}"} for number in range(3000)]
+    path = started(store, as_csv(store, rows, ("name",)), CSV)
     more = {**DEFINITION, "properties": {**DEFINITION["properties"], "city": {"type": "string"}}}
     changed = store.proxy("PATCH", store.schema, {"schema": more})
     assert changed.status == 200, changed.body

@@ -21,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply, running_front
+from tests.support.packed import CSV
 from tests.support.service import Service, descendants, free_ports, gone, running_service
 from tests.support.sides import full_disk, running_side, running_sides
 from tests.support.store import Store, new_store
@@ -35,12 +36,17 @@ DEFINITION: dict[str, Any] = {
 }
 #: In a request, and in a job of several chunks.
 RECORDS, ROWS = 40, 1500
-FILLER = "x" * 12_000
+FILLER = "x" * 4_000
 
 
 def rows(batch: int) -> list[dict[str, object]]:
     """Enough bytes for several chunks, of few rows: those take their time to be read back."""
     return [{"batch": batch, "name": f"row {row}{FILLER}"} for row in range(ROWS)]
+
+
+def csv(store: Store, batch: int) -> tuple[bytes, str]:
+    """In a charset of which a chunk has a third of the bytes."""
+    return jobs.as_csv(store, rows(batch), ("batch", "name")), CSV
 
 
 class Feeder:
@@ -100,7 +106,7 @@ def test_each_request_and_each_job_is_whole_whichever_side_is_killed(
                 new_store(service, DEFINITION) if store is None else replace(store, service=service)
             )
             job = 10**5 + len(uploaded)
-            uploaded[job] = jobs.started(store, jobs.as_json(store, rows(job)))
+            uploaded[job] = jobs.started(store, *csv(store, job))
             feeder = Feeder(store, numbers)
             feeders.append(feeder)
             eventually(lambda feeder=feeder: len(feeder.acknowledged) > 1)  # type: ignore[misc]
@@ -125,7 +131,7 @@ def test_each_request_and_each_job_is_whole_whichever_side_is_killed(
             assert sorted(names) == sorted(f"row {row}" for row in range(RECORDS)), number
         # Interrupted work does not stand in the way of later work.
         assert len(store.ingest([{"batch": 10**6, "name": "after"}])) == 1
-        path = jobs.started(store, jobs.as_json(store, rows(10**6)))
+        path = jobs.started(store, *csv(store, 10**6))
         with jobs.socket(store, path) as watching:
             assert next(jobs.messages(watching))["status"] == "processing"
             assert service.stop() == 0
@@ -189,7 +195,7 @@ def test_a_full_disk_is_named_and_corrupts_nothing(tmp_path: Path) -> None:
     with running_sides(tmp_path) as (service, fog):
         store = new_store(service, DEFINITION)
         # It fills under a job, which goes on when there is room again.
-        path = jobs.started(store, jobs.as_json(store, rows(1)))
+        path = jobs.started(store, *csv(store, 1))
         fog.fall()
         until_logged(service, f"job {path.split('/')[-2]} waits")
         changes = (folder / "jobs.sqlite3-wal").stat().st_size

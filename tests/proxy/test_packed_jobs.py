@@ -36,8 +36,8 @@ from tests.support.store import Store, new_store
 
 pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
-#: More than a segment has that is not packed, and more than one chunk.
-MANY = 70_000
+#: More than a segment has that is not packed.
+MANY = 5_000
 
 
 @pytest.fixture
@@ -50,13 +50,18 @@ def definition() -> dict[str, Any]:
     return DEFINITION
 
 
+def named(n: int) -> str:
+    """So long that these are more than one chunk."""
+    return str(row(n)["name"]).ljust(800, ".")
+
+
 WHERES: list[Any] = [
     None,
-    {"field": "n", "op": "between", "value": [60_000, 66_000]},
-    {"field": "n", "op": "eq", "value": 65_536},
+    {"field": "n", "op": "between", "value": [3_000, 4_500]},
+    {"field": "n", "op": "eq", "value": 4_096},
     {"field": "part", "op": "gt", "value": 9.5},
     {"field": "part", "op": "is_null"},
-    {"field": "name", "op": "eq", "value": row(7)["name"]},
+    {"field": "name", "op": "eq", "value": named(7)},
     {"not": {"field": "name", "op": "ge", "value": "name 4"}},
     {"field": "text", "op": "has_words", "value": "four n37"},
     {
@@ -76,7 +81,7 @@ WHERES: list[Any] = [
 def test_a_packed_job_is_found_as_one_that_is_not_and_as_the_oracle_says(
     service: Service, tmp_path: Path
 ) -> None:
-    rows = [row(n) for n in range(MANY)]
+    rows = [row(n) | {"name": named(n)} for n in range(MANY)]
     with packing_proxy(service.base_url, tmp_path / "own", PackingPolicy(least=MANY)) as proxy:
         packed = at(new_store(service, DEFINITION), proxy)
         jobs.completed(packed, send(packed, rows))
@@ -129,7 +134,7 @@ def test_rows_of_several_schemas_are_packed_apart_and_bad_ones_left_out(
     rows = [
         {
             "schema": (store, other)[n % 3 == 0].schema,
-            "data": {"n": -1 if n == 5 else n, "name": LONG},
+            "data": {"n": -1 if n == 5 else n, "name": 3 * LONG},
         }
         for n in range(FEW)
     ]
