@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ AWS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 GOOGLE_KEY = "projects/clinic/locations/europe-west3/keyRings/ers/cryptoKeys/keyrings"
+
+
+@cache
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
 
 
 @dataclass
@@ -149,7 +155,7 @@ def google(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
         return 200, {"plaintext": plain}, {}
 
     with recorded_server(folder, answer) as server:
-        key = rsa.generate_private_key(65537, 2048).private_bytes(
+        key = rsa_key().private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
@@ -191,7 +197,7 @@ class Credential:
 
 @contextmanager
 def azure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    key = rsa.generate_private_key(65537, 2048)
+    key = rsa_key()
     oaep = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), None)
     state = {"status": 200}
 
@@ -288,58 +294,40 @@ def test_a_key_that_the_service_opens_seals_keyrings_and_is_nowhere_in_the_clear
     assert next(iter(case.environment)) in caught.value.hint
 
 
-def test_a_service_that_refuses_stops_the_start_and_is_named(case: Case, folder: Path) -> None:
-    fingerprint(folder, case.environment)
+def offline(case: Case) -> dict[str, str]:
+    # The keychain itself seals nothing here: it would be preferred.
+    kept = {"ERS_KEYRING_KEYCHAIN": "off", "ERS_KEYRING_OFFLINE": "keychain"}
+    return case.environment | kept
+
+
+def test_a_service_that_refuses_stops_the_start_by_name_and_ends_what_the_keychain_has_kept(
+    case: Case, folder: Path, chain: Path
+) -> None:
+    fingerprint(folder, offline(case))
+    assert chain.read_text() != "{}"
     said = case.refuse()
     with pytest.raises(Startup, match=said) as caught:
-        fingerprint(folder, case.environment)
+        fingerprint(folder, offline(case))
     assert "refuses" in caught.value.message
     assert any(name in caught.value.hint for name in case.environment)
-
-
-def test_a_service_that_is_away_stops_the_start_and_makes_no_other_key(
-    case: Case, folder: Path
-) -> None:
-    fingerprint(folder, case.environment)
-    case.end()
-    with pytest.raises(Startup, match="cannot be reached"):
-        fingerprint(folder, case.environment)
-    assert not (folder / "machine.key").exists()
-
-
-def test_a_start_goes_on_without_the_service_only_where_that_is_asked_for(
-    case: Case, folder: Path, chain: Path
-) -> None:
-    # The keychain itself seals nothing here: it would be preferred.
-    service = case.environment | {"ERS_KEYRING_KEYCHAIN": "off"}
-    offline = service | {"ERS_KEYRING_OFFLINE": "keychain"}
-    made = fingerprint(folder, offline)
-    case.end()
-    assert fingerprint(folder, offline) == made
-    with pytest.raises(Startup, match="cannot be reached"):
-        fingerprint(folder, service)
-
-
-def test_a_service_that_refuses_ends_what_the_keychain_has_kept(
-    case: Case, folder: Path, chain: Path
-) -> None:
-    offline = case.environment | {"ERS_KEYRING_KEYCHAIN": "off", "ERS_KEYRING_OFFLINE": "keychain"}
-    fingerprint(folder, offline)
-    assert chain.read_text() != "{}"
-    case.refuse()
-    with pytest.raises(Startup, match="refuses"):
-        fingerprint(folder, offline)
     assert chain.read_text() == "{}"
 
 
-def test_a_start_that_needs_no_copy_in_the_keychain_ends_it(
+def test_a_service_that_is_away_stops_a_start_that_needs_it_and_no_other_key_is_made(
     case: Case, folder: Path, chain: Path
 ) -> None:
     service = case.environment | {"ERS_KEYRING_KEYCHAIN": "off"}
-    made = fingerprint(folder, service | {"ERS_KEYRING_OFFLINE": "keychain"})
+    made = fingerprint(folder, offline(case))
     assert chain.read_text() != "{}"
+    # A start that needs no copy in the keychain ends it.
     assert fingerprint(folder, service) == made
     assert chain.read_text() == "{}"
+    assert fingerprint(folder, offline(case)) == made
+    case.end()
+    assert fingerprint(folder, offline(case)) == made
+    with pytest.raises(Startup, match="cannot be reached"):
+        fingerprint(folder, service)
+    assert not (folder / "machine.key").exists()
 
 
 def test_a_login_that_is_missing_stops_the_start_and_leaves_the_copy(
@@ -347,11 +335,7 @@ def test_a_login_that_is_missing_stops_the_start_and_leaves_the_copy(
 ) -> None:
     """Nobody has refused, so the next start may need it."""
     with aws(monkeypatch) as case:
-        offline = case.environment | {
-            "ERS_KEYRING_KEYCHAIN": "off",
-            "ERS_KEYRING_OFFLINE": "keychain",
-        }
-        made = fingerprint(folder, offline)
+        made = fingerprint(folder, offline(case))
         kept = chain.read_text()
         with monkeypatch.context() as without:
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -361,10 +345,10 @@ def test_a_login_that_is_missing_stops_the_start_and_leaves_the_copy(
             # One that has found them remembers them.
             without.setattr(boto3, "DEFAULT_SESSION", None)
             with pytest.raises(Startup, match=r"are wrong \(NoCredentialsError"):
-                fingerprint(folder, offline)
+                fingerprint(folder, offline(case))
         assert chain.read_text() == kept != "{}"
         case.end()
-        assert fingerprint(folder, offline) == made
+        assert fingerprint(folder, offline(case)) == made
 
 
 def test_a_ciphertext_for_another_purpose_is_refused(
@@ -378,15 +362,13 @@ def test_a_ciphertext_for_another_purpose_is_refused(
         fingerprint(folder, case.environment)
 
 
-@pytest.mark.parametrize("content", ["", "?", "bm90aGluZw==", "https://localhost/keys/x/1 AAAA"])
-def test_a_damaged_ciphertext_is_named_and_not_replaced(
-    case: Case, folder: Path, content: str
-) -> None:
+def test_a_damaged_ciphertext_is_named_and_not_replaced(case: Case, folder: Path) -> None:
     fingerprint(folder, case.environment)
-    (folder / case.file).write_text(content)
-    with pytest.raises(Startup):
-        fingerprint(folder, case.environment)
-    assert (folder / case.file).read_text() == content
+    for content in ("", "?", "bm90aGluZw==", "https://localhost/keys/x/1 AAAA"):
+        (folder / case.file).write_text(content)
+        with pytest.raises(Startup):
+            fingerprint(folder, case.environment)
+        assert (folder / case.file).read_text() == content
 
 
 def test_keyrings_move_to_a_service_and_from_it(case: Case, folder: Path) -> None:
