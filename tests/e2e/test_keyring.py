@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.service import Account, Answer, Service, running_service
+from tests.support.fixtures import at
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.service import Account, Answer, Service
 from tests.support.store import Store, new_store
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -19,9 +21,9 @@ NAMES = ["Ada", "Alan", "Grace"]
 PASSPHRASE = "seven wet kettles 1815"
 
 
-def again(store: Store, service: Service) -> Store:
-    """The same account and schema on a service that was started again."""
-    return Store(service, store.account, store.schema, store.device)
+def before(service: Service, proxy: Proxy) -> Service:
+    """The service with this proxy before it."""
+    return replace(service, proxy_url=proxy.url)
 
 
 def filled(service: Service) -> Store:
@@ -52,88 +54,86 @@ def refusal(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json()["code"]
 
 
-def holding(data_dir: Path, *secrets: str) -> list[str]:
-    """The files beside and below ``data_dir`` in which one of the secrets occurs."""
-    found = []
-    for path in data_dir.parent.rglob("*"):
-        if path.is_file() and any(secret.encode() in path.read_bytes() for secret in secrets):
-            found.append(path.name)
-    return found
+def holding(service: Service, folder: Path, *secrets: str) -> list[str]:
+    """The files of the API and below ``folder`` in which one of the secrets occurs."""
+    files = (path for one in (service.data_dir, folder) for path in one.rglob("*"))
+    return [
+        path.name
+        for path in files
+        if path.is_file() and any(secret.encode() in path.read_bytes() for secret in secrets)
+    ]
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(tmp_path_factory.mktemp("keyring") / "data") as service:
-        yield service
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keyring")
+
+
+@pytest.fixture(scope="module")
+def shared(service: Service, folder: Path) -> Iterator[Service]:
+    with running_proxy(service.base_url, folder) as proxy:
+        yield before(service, proxy)
 
 
 def test_a_lost_keyring_comes_back_from_its_phrase_and_leaves_no_trace_of_it(
-    tmp_path: Path,
+    service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = tmp_path / "data"
-    with running_service(data) as service:
-        store = filled(service)
+    with running_proxy(service.base_url, tmp_path / "lost") as proxy:
+        store = filled(before(service, proxy))
         phrase = phrase_of(store)
-        before = store.proxy("GET", "/api/keyring/").json()
-    shutil.rmtree(data / "proxy")
+        had = store.proxy("GET", "/api/keyring/").json()
 
-    with running_service(data) as service:
-        store = again(store, service)
+    with running_proxy(service.base_url, tmp_path / "new") as proxy:
+        store = at(store, proxy)
         assert refusal(store.ask()) == (422, "key_missing")
         assert refusal(store.proxy("GET", "/api/keyring/")) == (404, "no_keyring")
 
         restored = restore(store, f"  {phrase.upper()}\n")
 
         assert restored.status == 201, restored.body
-        assert restored.json()["fingerprint"] == before["fingerprint"]
+        assert restored.json()["fingerprint"] == had["fingerprint"]
         assert restored.json()["backup_confirmed"] is True
         assert names(store) == NAMES
         store.ingest([{"name": "Emmy"}])
         assert names(store) == [*NAMES, "Emmy"]
-        log = service.log
     four_words = " ".join(phrase.split()[:4])
-    assert four_words not in log.lower()
-    assert holding(data, four_words, four_words.upper()) == []
+    assert four_words not in caplog.text.lower()
+    assert holding(service, tmp_path, four_words, four_words.upper()) == []
 
 
-def test_with_a_passphrase_nothing_opens_without_it_and_it_is_nowhere_on_disk(
+def test_with_a_passphrase_set_later_nothing_opens_without_it_and_it_is_nowhere_on_disk(
+    service: Service,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    data = tmp_path / "data"
-    secret = tmp_path / "elsewhere" / "passphrase"
-    secret.parent.mkdir()
-    secret.write_text(PASSPHRASE + "\n")
-    with running_service(data, environment={"ERS_KEYRING_PASSPHRASE": PASSPHRASE}) as service:
-        store = filled(service)
+    own, secret = tmp_path / "own", tmp_path / "passphrase"
+    with running_proxy(service.base_url, own) as proxy:
+        store = filled(before(service, proxy))
+        assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "machine_key"
+        assert "anybody who can read this folder can read the records" in caplog.text
+    monkeypatch.setenv("ERS_KEYRING_PASSPHRASE", PASSPHRASE)
+    with running_proxy(service.base_url, own) as proxy:
+        store = at(store, proxy)
+        assert names(store) == NAMES
         assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "passphrase"
+    (own / "proxy" / "machine.key").unlink(missing_ok=True)
 
-    for environment in ({}, {"ERS_KEYRING_PASSPHRASE": PASSPHRASE + "!"}):
-        with running_service(data, environment=environment) as service:
-            store = again(store, service)
+    for wrong in ("", PASSPHRASE + "!"):
+        if wrong:  # a proxy takes it out of its environment
+            monkeypatch.setenv("ERS_KEYRING_PASSPHRASE", wrong)
+        with running_proxy(service.base_url, own) as proxy:
+            store = at(store, proxy)
             for answer in (store.ask(), store.proxy("GET", "/api/keyring/")):
                 assert refusal(answer) == (422, "keyring_locked")
                 assert "ERS_KEYRING_PASSPHRASE" in answer.json()["hint"]
 
-    with running_service(data, environment={"ERS_KEYRING_PASSPHRASE_FILE": str(secret)}) as service:
-        store = again(store, service)
-        assert names(store) == NAMES
+    monkeypatch.setenv("ERS_KEYRING_PASSPHRASE_FILE", str(secret))
+    secret.write_text(PASSPHRASE + "\n")
+    with running_proxy(service.base_url, own) as proxy:
+        assert names(at(store, proxy)) == NAMES
     secret.unlink()
-    assert holding(data, PASSPHRASE) == []
-
-
-def test_a_passphrase_set_later_seals_what_the_machine_key_did(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with running_service(data) as service:
-        store = filled(service)
-        assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "machine_key"
-        assert "anybody who can read this folder can read the records" in service.log
-
-    for _ in range(2):
-        with running_service(data, environment={"ERS_KEYRING_PASSPHRASE": PASSPHRASE}) as service:
-            store = again(store, service)
-            assert names(store) == NAMES
-            assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "passphrase"
-        (data / "proxy" / "machine.key").unlink(missing_ok=True)
+    assert holding(service, tmp_path, PASSPHRASE) == []
 
 
 def test_a_backup_is_confirmed_with_the_words_and_with_no_others(shared: Service) -> None:
@@ -164,11 +164,11 @@ def test_a_backup_is_confirmed_with_the_words_and_with_no_others(shared: Service
 
 
 def test_a_backup_is_tried_without_changing_a_key_and_only_a_whole_one_counts(
-    shared: Service,
+    shared: Service, folder: Path
 ) -> None:
     store, stranger = filled(shared), filled(shared)
     first = phrase_of(store)
-    files = sorted((shared.data_dir / "proxy" / "keyrings").iterdir())
+    files = sorted((folder / "proxy" / "keyrings").iterdir())
     kept = [file.read_bytes() for file in files]
 
     def attempt(**backup: Any) -> Answer:
@@ -186,7 +186,7 @@ def test_a_backup_is_tried_without_changing_a_key_and_only_a_whole_one_counts(
     assert answer.status == 200
     assert answer.json()["backup_confirmed"] is True
     assert begun <= tried() == answer.json()["restore_tried"] <= time.time()
-    assert sorted((shared.data_dir / "proxy" / "keyrings").iterdir()) == files
+    assert sorted((folder / "proxy" / "keyrings").iterdir()) == files
     assert [file.read_bytes() for file in files] == kept
     assert stranger.proxy("GET", "/api/keyring/").json()["restore_tried"] is None
 
@@ -206,16 +206,18 @@ def test_a_backup_is_tried_without_changing_a_key_and_only_a_whole_one_counts(
     assert [event["kind"] for event in events].count("restore_tried") == 2
 
 
-def test_a_keyring_is_replaced_only_when_asked_and_the_old_one_is_kept(shared: Service) -> None:
+def test_a_keyring_is_replaced_only_when_asked_and_the_old_one_is_kept(
+    shared: Service, folder: Path
+) -> None:
     store, other = filled(shared), filled(shared)
     mine, theirs = phrase_of(store), phrase_of(other)
     assert names(store) == NAMES
-    before = set((shared.data_dir / "proxy" / "keyrings").iterdir())
+    earlier = set((folder / "proxy" / "keyrings").iterdir())
 
     assert refusal(restore(store, theirs)) == (409, "keyring_exists")
     assert names(store) == NAMES
     assert restore(store, theirs, replace=True).status == 201
-    (kept,) = set((shared.data_dir / "proxy" / "keyrings").iterdir()) - before
+    (kept,) = set((folder / "proxy" / "keyrings").iterdir()) - earlier
     assert kept.name.endswith(".keyring.previous")
     # Nothing that was opened before is answered from memory.
     assert refusal(store.ask()) == (422, "identity_replaced")

@@ -4,12 +4,17 @@ right, and nobody takes it over."""
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.proxy.settings import Overrides
 from tests import oracle
+from tests.support.fixtures import at
 from tests.support.older import older_store
-from tests.support.service import Answer, Service, running_service
+from tests.support.proxies import Proxy, running_proxy
+from tests.support.service import Answer, Service
 from tests.support.store import Store
 
 DEFINITION: dict[str, Any] = {
@@ -22,10 +27,6 @@ DEFINITION: dict[str, Any] = {
 FIELDS = DEFINITION["properties"]
 #: Strings whose index keys are alike but for the tail that K_tail makes.
 LONG = ["x" * 60 + end for end in "abc"]
-
-
-def again(store: Store, service: Service) -> Store:
-    return Store(service, store.account, store.schema, store.device)
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
@@ -72,28 +73,39 @@ def check(store: Store, stored: list[dict[str, Any]]) -> None:
         assert found == [row for row in stored if oracle.holds(where, row, FIELDS)], where
 
 
+def filled(service: Service, proxy: Proxy, count: int) -> Store:
+    """A store by way of a proxy, with its first rows."""
+    store = older_store(replace(service, proxy_url=proxy.url), DEFINITION)
+    store.ingest(rows(0, count))
+    return store
+
+
 def test_answers_are_the_same_before_after_and_across_rotations_and_merges(
-    database: str | None, tmp_path: Path
+    service: Service, tmp_path: Path
 ) -> None:
-    with running_service(tmp_path / "data", database_url=database) as service:
-        store = older_store(service, DEFINITION)
-        stored: list[dict[str, Any]] = []
+    stored = rows(0, 3)
+    merging = Overrides(tiers=(Tier(64, 8),))
+    with running_proxy(service.base_url, tmp_path, overrides=merging) as proxy:
+        store = filled(service, proxy, 3)
 
-        def ingest(count: int) -> list[str]:
-            added = rows(len(stored), count)
+        def ingest() -> str:
+            added = rows(len(stored), 1)
             stored.extend(added)
-            return store.ingest(added)
+            (one,) = store.ingest(added)
+            return one
 
-        (first, *_) = ingest(3)
+        first = store.found()[0]
         sealed = store.api("GET", f"/api/records/{first}/").json()
         rotate(store)
         check(store, stored)
-        # Enough segments that the ingest which brings the last of them merges: both versions.
-        for _ in range(70):
-            ingest(1)
+        for _ in range(8):
+            ingest()
+        # Rows of both versions.
+        merged = store.proxy("POST", f"{store.schema}merge/", {})
+        assert merged.status == 200 and merged.json()["merged"] >= 8, merged.body
         check(store, stored)
         after = rotate(store)
-        (last,) = ingest(1)
+        last = ingest()
         check(store, stored)
 
         assert [version["version"] for version in after["versions"]] == [1, 2, 3]
@@ -106,31 +118,27 @@ def test_answers_are_the_same_before_after_and_across_rotations_and_merges(
         assert [one["data"] for one in opened] == [stored[0], stored[-1]]
         shown = key_state(store)
         assert (shown["first_key_version"], shown["key_version"], shown["held"]) == (1, 3, True)
-        assert "merged" in service.log
 
-    with running_service(tmp_path / "data", database_url=database) as service:
-        check(again(store, service), stored)
+    with running_proxy(service.base_url, tmp_path) as proxy:
+        check(at(store, proxy), stored)
 
 
 def test_two_proxies_that_rotate_apart_are_told_so_and_one_can_take_over_the_others_keys(
-    tmp_path: Path,
+    service: Service, tmp_path: Path
 ) -> None:
     """The second proxy is the first one's folder as it was before it rotated."""
-    data = tmp_path / "data"
-    with running_service(data) as service:
-        store = older_store(service, DEFINITION)
-        store.ingest(rows(0, 2))
-    shutil.copytree(data / "proxy", tmp_path / "second")
-    with running_service(data) as service:
-        store = again(store, service)
+    first, second = tmp_path / "first", tmp_path / "second"
+    with running_proxy(service.base_url, first) as proxy:
+        store = filled(service, proxy, 2)
+    shutil.copytree(first, second)
+    with running_proxy(service.base_url, first) as proxy:
+        store = at(store, proxy)
         rotate(store)
         store.ingest(rows(2, 2))
         phrases = phrases_of(store)
-    shutil.rmtree(data / "proxy")
-    shutil.copytree(tmp_path / "second", data / "proxy")
 
-    with running_service(data) as service:
-        store = again(store, service)
+    with running_proxy(service.base_url, second) as proxy:
+        store = at(store, proxy)
         for rotated_apart in (False, True):
             if rotated_apart:
                 rotate(store)
@@ -148,20 +156,15 @@ def test_two_proxies_that_rotate_apart_are_told_so_and_one_can_take_over_the_oth
 
 
 def test_phrases_in_another_order_give_a_keyring_that_opens_nothing_and_says_so(
-    tmp_path: Path,
+    service: Service, tmp_path: Path
 ) -> None:
-    data = tmp_path / "data"
-    with running_service(data) as service:
-        store = older_store(service, DEFINITION)
-        store.ingest(rows(0, 2))
+    with running_proxy(service.base_url, tmp_path) as proxy:
+        store = filled(service, proxy, 2)
         rotate(store)
         store.ingest(rows(2, 2))
         phrases = phrases_of(store)
-        body = {"phrases": phrases[::-1], "replace": True}
-        assert store.proxy("POST", "/api/keyring/restore/", body).status == 201
-        assert refusal(store.ask()) == (422, "key_missing")
-        for few in (phrases[:1], phrases[1:]):
-            body = {"phrases": few, "replace": True}
+        for wrong in (phrases[::-1], phrases[:1], phrases[1:]):
+            body = {"phrases": wrong, "replace": True}
             assert store.proxy("POST", "/api/keyring/restore/", body).status == 201
             assert refusal(store.ask()) == (422, "key_missing")
         body = {"phrases": phrases, "replace": True}

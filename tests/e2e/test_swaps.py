@@ -7,7 +7,7 @@ that only authentication can tell.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,11 +15,10 @@ import pytest
 from tests.e2e import swaps
 from tests.e2e.database import database_of
 from tests.e2e.swaps import DEFINITION, Filled, Pair, Swap, filled
-from tests.support.service import Answer, Service, running_service
+from tests.support.fixtures import at
+from tests.support.proxies import running_proxy
+from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
-
-# What changes places is the same in every database, and it is the proxy that finds out.
-pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True, scope="module")
 
 WAYS = frozenset({"search", "list", "get"})
 
@@ -71,18 +70,18 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def swapped(
-    database: str | None, tmp_path_factory: pytest.TempPathFactory
+    service: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Service, dict[str, Pair]]]:
-    """A service that was started again after every case's swap, each in schemas of its own."""
-    folder = tmp_path_factory.mktemp("swaps") / "data"
-    with running_service(folder, database_url=database) as service:
-        store = new_store(service, DEFINITION)
+    """With a proxy that was started again after every case's swap, each in schemas of its own."""
+    folder = tmp_path_factory.mktemp("swaps")
+    with running_proxy(service.base_url, folder) as proxy:
+        store = at(new_store(service, DEFINITION), proxy)
         pairs = {case.name: new_pair(store) for case in CASES}
     with database_of(service) as tables:
         for case in CASES:
             case.swap(tables, pairs[case.name])
-    with running_service(folder, database_url=database) as service:
-        yield service, pairs
+    with running_proxy(service.base_url, folder) as proxy:
+        yield replace(service, proxy_url=proxy.url), pairs
 
 
 def new_pair(store: Store) -> Pair:

@@ -1,67 +1,44 @@
-"""What cannot be proven right is refused by name: other keys, and an API that forgets or alters."""
+"""What cannot be proven right is refused by name: other keys, and an API that alters. One that
+forgets is in ``tests/proxy/test_accepting_logs.py``."""
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from encrypted_records.model.ids import from_text
-from tests.support.service import Service, running_service
+from tests.support.fixtures import at
+from tests.support.proxies import running_proxy
+from tests.support.service import Service
 from tests.support.store import Store, new_store
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
-def again(store: Store, service: Service) -> Store:
-    """The same account and schema on a service that was started again."""
-    return Store(service, store.account, store.schema, store.device)
-
-
-def test_an_api_set_back_to_an_older_state_is_refused_and_not_answered_shorter(
-    tmp_path: Path,
-) -> None:
-    data = tmp_path / "data"
-    with running_service(data) as service:
-        store = new_store(service, DEFINITION)
-        store.ingest([{"name": "first"}])
-    shutil.copytree(data / "api", tmp_path / "backup")
-    with running_service(data) as service:
-        again(store, service).ingest([{"name": "second"}])
-    shutil.rmtree(data / "api")
-    shutil.copytree(tmp_path / "backup", data / "api")
-
-    with running_service(data) as service:
-        for answer in (again(store, service).ask(), again(store, service).send([{"name": "x"}])):
-            assert (answer.status, answer.json()["code"]) == (422, "log_broken")
-
-
 def test_a_proxy_with_another_keyring_is_refused_on_every_way_to_the_records(
-    tmp_path: Path,
+    service: Service, tmp_path: Path
 ) -> None:
-    with running_service(tmp_path / "data") as service:
-        store = new_store(service, DEFINITION)
-        (record_id,) = store.ingest([{"name": "first"}])
-        sealed = store.api("GET", f"/api/records/{record_id}/").json()
-    shutil.rmtree(tmp_path / "data" / "proxy")
-
-    with running_service(tmp_path / "data") as service:
-        store = again(store, service)
+    store = new_store(service, DEFINITION)
+    (record_id,) = store.ingest([{"name": "first"}])
+    sealed = store.api("GET", f"/api/records/{record_id}/").json()
+    with running_proxy(service.base_url, tmp_path) as other:
+        there = at(store, other)
         answers = [
-            store.ask(),
-            store.send([{"name": "second"}]),
-            store.proxy("GET", f"/api/records/{record_id}/"),
-            store.proxy("GET", f"/api/records/?schema={store.schema_id}"),
-            store.proxy("POST", "/api/records/decrypt/", sealed),
+            there.ask(),
+            there.send([{"name": "second"}]),
+            there.proxy("GET", f"/api/records/{record_id}/"),
+            there.proxy("GET", f"/api/records/?schema={store.schema_id}"),
+            there.proxy("POST", "/api/records/decrypt/", sealed),
         ]
-        for answer in answers:
-            assert (answer.status, answer.json()["code"]) == (422, "key_missing")
-            assert sealed["key_id"] in answer.json()["detail"]
-        listed = store.api("GET", f"/api/records/?schema={store.schema_id}").json()
-        assert listed["count"] == 1
+    for answer in answers:
+        assert (answer.status, answer.json()["code"]) == (422, "key_missing")
+        assert sealed["key_id"] in answer.json()["detail"]
+    listed = store.api("GET", f"/api/records/?schema={store.schema_id}").json()
+    assert listed["count"] == 1
 
 
 OF_THE_SCHEMA = {
@@ -95,7 +72,6 @@ def drop_last_commit(database: sqlite3.Connection, of: dict[str, bytes]) -> None
 
 def move_a_group(database: sqlite3.Connection, of: dict[str, bytes]) -> None:
     """As if the group were of no schema that the caller asks about."""
-    database.execute("PRAGMA foreign_keys = OFF")
     first = "(SELECT min(id) FROM record_group WHERE schema_id = :schema)"
     database.execute(f"UPDATE record_group SET uid = zeroblob(16) WHERE id = {first}", of)
 
@@ -116,21 +92,24 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.fixture(scope="module")
-def altered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Store]]:
-    """A schema for each change, which was made while the service was down."""
-    data = tmp_path_factory.mktemp("altered") / "data"
+def altered(
+    service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Store]]:
+    """A schema for each change, which was made while the proxy was down."""
+    folder = tmp_path_factory.mktemp("altered")
     stores: dict[str, Store] = {}
-    with running_service(data) as service:
-        first = new_store(service, DEFINITION)
+    with running_proxy(service.base_url, folder) as proxy:
+        first = at(new_store(service, DEFINITION), proxy)
         for name in CHANGES:
             stores[name] = first.another_schema(DEFINITION)
             stores[name].ingest([{"name": "first"}])
             stores[name].ingest([{"name": "second"}])
-    with sqlite3.connect(data / "api" / "db.sqlite3") as database:
+    database = sqlite3.connect(service.data_dir / "api" / "db.sqlite3", timeout=30)
+    with closing(database), database:
         for name, (change, _) in CHANGES.items():
             change(database, {"schema": from_text(stores[name].schema_id)})
-    with running_service(data) as service:
-        yield {name: again(store, service) for name, store in stores.items()}
+    with running_proxy(service.base_url, folder) as proxy:
+        yield {name: at(store, proxy) for name, store in stores.items()}
 
 
 @pytest.mark.parametrize("name", CHANGES)
