@@ -33,7 +33,7 @@ def aggregate(store: Store, **body: Any) -> Any:
 
 @given(case=cases(), data=st.data())
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_aggregates_equal_the_oracles(
     service: Service, account: Account, case: Case, data: st.DataObject

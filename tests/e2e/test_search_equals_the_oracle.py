@@ -32,7 +32,7 @@ def as_returned(record: dict[str, Any], fields: dict[str, definitions.Field]) ->
 
 @given(case=cases())
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_ids_counts_and_values_equal_the_oracles(
     service: Service, account: Account, case: Case
@@ -54,7 +54,7 @@ def test_ids_counts_and_values_equal_the_oracles(
 
 @given(case=cases(), data=st.data())
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_sorted_pages_follow_one_another_in_the_oracles_order(
     service: Service, account: Account, case: Case, data: st.DataObject

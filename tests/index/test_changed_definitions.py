@@ -175,7 +175,7 @@ def new_model() -> Model:
     return Model(World(unborn.text, limits=SMALL))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(steps, min_size=2, max_size=9))
 def test_answers_are_those_of_plain_records_through_every_change(
     plan: list[tuple[Any, ...]],

@@ -56,7 +56,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CONDITIONS, st.sampled_from([LARGE, NARROWEST, Sizes(few_rows=0)]), st.booleans())
 @example({"not": compare("n", "lt", 210)}, LARGE, True)
 @example({"or": [compare("n", "lt", 100), compare("n", "ge", 410)]}, LARGE, False)

@@ -112,7 +112,7 @@ COMPARE = {
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=["mini", "paged", "packed"])
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(_records, min_size=1, max_size=9), st.data())
 def test_a_comparison_finds_what_python_finds(
     limits: SegmentLimits, records: list[dict[str, Any]], data: st.DataObject
@@ -140,7 +140,7 @@ def test_a_comparison_finds_what_python_finds(
             world.merge()
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(_records, min_size=1, max_size=9), st.sampled_from(LIMITS), st.booleans())
 def test_rows_are_sorted_as_python_sorts_them(
     records: list[dict[str, Any]], limits: SegmentLimits, descending: bool
@@ -163,7 +163,7 @@ def test_rows_are_sorted_as_python_sorts_them(
         assert rows.positions.tolist() == places
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(_records, min_size=1, max_size=9), st.sampled_from(LIMITS))
 def test_extremes_and_distinct_values_are_pythons(
     records: list[dict[str, Any]], limits: SegmentLimits
@@ -189,7 +189,7 @@ def _period(day: date, by: str) -> str:
     return day.isoformat()[: {"year": 4, "month": 7, "day": 10}[by]]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.fixed_dictionaries({}, optional={"born": _days, "seen": _instants, "local": _locals}),
@@ -214,7 +214,7 @@ def test_groups_by_period_are_those_of_the_calendar(
         assert listed == sorted(listed, key=lambda one: (one is not None, one or ""))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.fixed_dictionaries({}, optional={"born": st.dates(date(2023, 1, 1), date(2024, 3, 9))})

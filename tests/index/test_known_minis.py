@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.index.columns.column import Column
@@ -71,7 +71,6 @@ def assert_same(world: World, built: Built) -> None:
         assert same(known.column(spec.name), found.column(spec.name)), spec.name
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(SOME, min_size=1, max_size=4), st.sets(st.integers(0, 8)), st.booleans())
 def test_what_was_built_has_the_columns_that_opening_it_gives(
     batches: list[list[dict[str, Any]]], dead: set[int], twice: bool

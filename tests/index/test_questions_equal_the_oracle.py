@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import NotFound
@@ -216,18 +216,15 @@ class Failing(Executor):
             return end.value
 
 
-@pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("sizes", [LARGE, Sizes(scan=EAGER)], ids=["large", "small"])
-def test_wherever_a_question_ends_nothing_stays(
-    sizes: Sizes, body: dict[str, Any], closes: bool
-) -> None:
+def test_wherever_a_question_ends_nothing_stays(sizes: Sizes, body: dict[str, Any]) -> None:
     world = large_world()
     whole = Executor(world, sizes)
     whole.pages(body, most=2)
     assert len(whole.steps) > 5
     for at in range(0, len(whole.steps), 3):
-        executor = Failing(world, sizes, at=at, closes=closes)
+        executor = Failing(world, sizes, at=at, closes=at % 2 == 0)
         with pytest.raises(NotFound):
             executor.pages(body, most=2)
 
@@ -262,7 +259,6 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(CONDITIONS, st.sampled_from([*SIZES, NARROWEST]), st.booleans(), st.booleans())
 @example(And((in_numbers(every=2), asked_of_large(LONG))), NARROWEST, False, False)
 def test_tests_of_long_texts_beside_semi_joins_are_decided(

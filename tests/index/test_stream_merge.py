@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records import runtime
@@ -142,7 +142,6 @@ def histories(draw: st.DrawFn) -> World:
     return world
 
 
-@settings(max_examples=60, deadline=None)
 @given(histories(), st.sampled_from(FORMS[1:]), st.sampled_from([0, 3, 9, None]))
 def test_a_stream_merges_to_the_same_bytes_as_memory(
     world: World, limits: SegmentLimits, most_words: int | None

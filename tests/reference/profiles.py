@@ -19,7 +19,7 @@ _STEADY = "suite"
 _CHOOSES = "is_local_module_file"
 
 settings.register_profile(
-    _STEADY, deadline=None, max_examples=60, derandomize=True, suppress_health_check=_SLOW
+    _STEADY, deadline=None, max_examples=30, derandomize=True, suppress_health_check=_SLOW
 )
 settings.register_profile("dev", deadline=None, max_examples=60, suppress_health_check=_SLOW)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
