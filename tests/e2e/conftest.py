@@ -1,6 +1,6 @@
 """What a whole service answers is the same whatever database the API has, so most tests use one.
 
-Those in which its transactions meet, and the main job, run on both, as tests/server does.
+Those in which its transactions meet run on both, and the main job on PostgreSQL.
 """
 
 from __future__ import annotations

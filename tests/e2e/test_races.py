@@ -16,7 +16,7 @@ from tests.support.store import Store, new_store
 
 pytestmark = pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
 
-ROUNDS = 6
+ROUNDS = 3
 
 
 def definition(maximum: int) -> dict[str, Any]:

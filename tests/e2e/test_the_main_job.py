@@ -14,7 +14,7 @@ import pytest
 from tests.support.service import Service, call
 from tests.support.store import Store, exact, new_store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
+pytestmark = pytest.mark.parametrize("service", ["postgresql"], indirect=True)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEFINITION = json.loads((EXAMPLES / "census.schema.json").read_text())
