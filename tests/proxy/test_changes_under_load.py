@@ -26,9 +26,9 @@ from tests.support.store import Store, new_store
 LONG = "longer than what the index holds of a text, whatever it is: "
 #: What nobody changes, and from where on the numbers of others begin.
 STILL, OTHERS = 20, 1000
-WRITERS = 3
+WRITERS = 2
 #: Seconds between two records of a writer, and two questions.
-PAUSE = 0.1
+PAUSE = 0.3
 #: Refusals of rows that are of the definition before, or of the next.
 OTHER_DEFINITION = {"invalid_records"}
 
@@ -191,7 +191,7 @@ class Scene:
         raise AssertionError
 
     def merge(self) -> None:
-        while not self.ended.wait(0.2):
+        while not self.ended.wait(PAUSE):
             answer = self.store.proxy("POST", f"{self.store.schema}merge/", {})
             assert answer.status in (200, 409), answer.body
 

@@ -16,7 +16,6 @@ from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
-from tests.support.pools import closing_pool
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
@@ -141,17 +140,3 @@ def test_waits_for_workers_grow_to_minutes_and_last_longer_than_a_short_want_of_
     assert waits[-1] >= 120
     last = [waits[min(number, len(waits) - 1)] for number in range(runner.MOST_LOST - 1)]
     assert sum(last) > 15 * 60
-
-
-def test_a_pool_tells_whether_new_workers_work(starts: Starts) -> None:
-    async def tried() -> bool:
-        async with closing_pool(count=1) as workers:
-            return await workers.works()
-
-    assert asyncio.run(tried())
-    starts.program = ENDS_AT_ONCE
-    assert not asyncio.run(tried())
-    starts.program = DIES_OF_ROWS
-    assert asyncio.run(tried())
-    starts.program, starts.refuses = None, True
-    assert not asyncio.run(tried())

@@ -52,6 +52,7 @@ def test_the_attack_works_on_a_proxy_that_asks_for_exactly_its_rows(truth: Truth
     assert seen.claimed.right > 1.5 * max(seen.claimed.mode, seen.claimed.lengths)
 
 
+@pytest.mark.parametrize("found", [census.FORMATTED], indirect=True, ids=["formatted"])
 def test_whoever_watches_this_proxy_does_no_better_than_one_who_guesses(
     services: Callable[[str], Service],
     found: census.Census,
@@ -84,7 +85,8 @@ def test_whoever_watches_this_proxy_does_no_better_than_one_who_guesses(
 def test_statements_of_sql_show_columns_and_no_rows(
     services: Callable[[str], Service], tmp_path: Path
 ) -> None:
-    """The questions that searches ask, as SELECT of all columns: the attack has less to go by."""
+    """The questions that searches ask, as SELECT of all columns: the attack has less to go by. Of
+    the fields as they always were, while searches ask for the others."""
     found = census.read(None, RECORDS, OTHERS, random.Random(3))
     draws = census.drawn(found.questions, SEARCHES // 4, random.Random(3))
     service = services("sqlite")

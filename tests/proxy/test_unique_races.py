@@ -31,7 +31,7 @@ DEFINITION: dict[str, Any] = {
     },
     "unique": [["key"]],
 }
-WRITERS = 50
+WRITERS = 16
 FAILURE = Reply(500, {"Content-Type": "text/html"}, b"")
 Row = dict[str, Any]
 
@@ -106,7 +106,7 @@ def write_at_once(stores: Sequence[Store], rows: Sequence[Row]) -> list[Answer]:
         return list(pool.map(write, range(len(rows))))
 
 
-def test_of_fifty_writers_through_two_proxies_one_wins_and_others_do_not_disturb(
+def test_of_many_writers_through_two_proxies_one_wins_and_others_do_not_disturb(
     store: Store, other: Store
 ) -> None:
     rows: list[Row] = [{"key": "wanted", "n": n} for n in range(WRITERS)]

@@ -4,11 +4,8 @@ them any more."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.process.background import ROW_CHECKS
@@ -21,14 +18,8 @@ from tests.proxy.test_reseal import groups, resealed
 from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply, nothing
 from tests.support.proxies import settle_all
-from tests.support.service import Answer, Service
+from tests.support.service import Answer
 from tests.support.store import Store
-
-
-@pytest.fixture
-def api(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Service:
-    return services(getattr(request, "param", "sqlite"))
-
 
 LONG = "longer than what the index holds of a text, whatever it is: "
 
@@ -82,7 +73,6 @@ def epochs(team: Team, person: Person) -> list[int]:
     return sorted(team.keys(person))
 
 
-@pytest.mark.parametrize("api", ["sqlite", "postgresql"], indirect=True)
 def test_older_keys_open_nothing_that_the_api_stores_and_are_granted_to_nobody(
     shared: Shared,
 ) -> None:

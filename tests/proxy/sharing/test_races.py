@@ -28,32 +28,6 @@ from tests.support.store import Store
 OVERTAKEN = {"roster_moved", "key_mismatch", "log_conflict", "writer_conflict", "log_moved"}
 
 
-def test_two_owners_who_invite_at_once_have_both_invited(team: Team) -> None:
-    grace = owner(team)
-    addresses = [f"{at}@example.org" for at in range(6)]
-
-    def invite(at: int) -> str:
-        by = (team.ada, grace)[at % 2]
-        try:
-            by.do(
-                lambda sharing: sharing.inviting.invite(
-                    by.holder, team.organization, addresses[at], [team.share()]
-                )
-            )
-        except ErsError as error:
-            return error.reason
-        return ""
-
-    with ThreadPoolExecutor(2) as pool:
-        said = list(pool.map(invite, range(6)))
-    assert set(said) <= {"", "roster_moved"}
-    waiting = [invitation.content.name for invitation in team.view(team.ada).roster.invitations()]
-    invited = [name for name, code in zip(addresses, said, strict=True) if not code]
-    # That of the second owner is there, too, and is used.
-    assert sorted(waiting) == sorted([grace.account.email, *invited])
-    assert not team.view(grace).roster.voids
-
-
 def test_two_owners_who_begin_epochs_at_once_begin_one_after_the_other(team: Team) -> None:
     grace = owner(team)
 
@@ -68,7 +42,7 @@ def test_two_owners_who_begin_epochs_at_once_begin_one_after_the_other(team: Tea
             return False
 
     with ThreadPoolExecutor(2) as pool:
-        began = sum(pool.map(rotate, range(6)))
+        began = sum(pool.map(rotate, range(4)))
     assert sorted(team.keys(team.ada)) == list(range(1, 2 + began))
     assert team.keys(grace) == team.keys(team.ada)
     assert not team.view(grace).roster.voids
@@ -155,7 +129,7 @@ def test_an_own_change_that_a_second_process_reads_on_from_is_done(team: Team) -
 
 
 @pytest.mark.parametrize("api", ["postgresql"], indirect=True)
-def test_fifty_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
+def test_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
     """Two proxies write through each other's epochs, and one person is put out meanwhile."""
     team = shared.team
     ada = shared.proxy(team.ada)
@@ -184,7 +158,7 @@ def test_fifty_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None
     with ThreadPoolExecutor(8) as pool:
         changing = pool.submit(change)
         job = started(grace, as_json(grace, [{"n": n} for n in range(5000, 5030)]))
-        written = [n for own in pool.map(write, range(50)) for n in own]
+        written = [n for own in pool.map(write, range(16)) for n in own]
         changing.result()
     completed(grace, job)
     wanted = sorted([0, *written, *range(5000, 5030)])
