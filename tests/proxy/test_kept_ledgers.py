@@ -11,10 +11,8 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,11 +29,10 @@ from encrypted_records.proxy.settings import Overrides
 from tests.index.world import World
 from tests.proxy.lies import LIES
 from tests.proxy.test_hostile_api import right_or_named
-from tests.support.eventually import eventually
 from tests.support.front import Front, running_front
 from tests.support.older import older_store
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.service import Answer, Service, clean_environment, free_ports
+from tests.support.service import Answer, Service
 from tests.support.sqlite_files import have_read_again
 from tests.support.store import Store, new_store
 
@@ -153,45 +150,22 @@ def test_a_proxy_that_starts_again_asks_for_what_is_new_alone(
         assert here.search(None, count=True)["count"] == 8
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from encrypted_records.proxy import app
-from encrypted_records.proxy.settings import Overrides
-from encrypted_records.proxy.schemas.store import KeepingPolicy
-from encrypted_records.proxy.settings import ProxySettings
-folder, port, base_url = sys.argv[1:]
-settings = ProxySettings(Path(folder), "127.0.0.1", int(port), base_url, access="api")
-app.run(settings, Overrides(keeping=KeepingPolicy(least_commits=2)))
-"""
-
-
 def test_a_proxy_that_is_killed_goes_on_from_what_it_kept(
     service: Service, front: Front, tmp_path: Path
 ) -> None:
+    """What it leaves is what lies in its folder while it runs."""
+    own, left = tmp_path / "own", tmp_path / "left"
     store = new_store(service, DEFINITION)
-    (port,) = free_ports(1)
-    here = at(store, f"http://127.0.0.1:{port}")
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "killed"), str(port), front.url]
-    kept: list[int] = []
-    for stored in (4, 8):
-        front.forget()
-        with subprocess.Popen(command, env=clean_environment()) as process:
-            eventually(lambda: reachable(here))
-            here.ingest([{"n": stored}] * 3)
-            here.ingest([{"n": stored}])
-            assert here.search(None, count=True, limit=0)["count"] == stored
-            assert since(front)[0] == (kept[-1] if kept else 0)
-            eventually(lambda: bool(execute(ledgers(tmp_path / "killed"), "SELECT 1 FROM ledger")))
-            process.kill()
-        kept += execute(ledgers(tmp_path / "killed"), "SELECT version FROM ledger")[0]
-    assert kept[-1] > kept[0]
-
-
-def reachable(store: Store) -> bool:
-    with suppress(OSError):
-        return store.proxy("GET", "/api/status/").status == 200
-    return False
+    with keeping_proxy(front.url, own) as proxy:
+        for n in range(4):
+            at(store, proxy.url).ingest([{"n": n}])
+        proxy.settle()
+        shutil.copytree(own, left)
+    ((kept,),) = execute(ledgers(left), "SELECT version FROM ledger")
+    front.forget()
+    with keeping_proxy(front.url, left) as proxy:
+        assert at(store, proxy.url).search(None, count=True, limit=0)["count"] == 4
+        assert since(front)[0] == kept > 0
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""A large merge, held at a step, while smaller ones, writers and questions go on beside it."""
+"""A large merge, held at a step, while smaller ones, writers and questions go on beside it. Three
+lanes at once, and a race with another proxy, are in ``test_huge_merges.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.errors import Conflict, Unavailable
+from encrypted_records.errors import Unavailable
 from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.process.background import Background
@@ -24,7 +25,6 @@ from encrypted_records.proxy.write.merge_scheduler import (
 )
 from tests.support import eventually
 from tests.support.background import Queued
-from tests.support.pools import closing_pool
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -135,26 +135,6 @@ def is_awaited(lock: asyncio.Lock) -> bool:
 
 async def soon(work: Awaitable[Any]) -> Any:
     return await asyncio.wait_for(work, SOON)
-
-
-def test_smaller_merges_go_on_beside_a_large_one_though_there_is_one_worker(run: Run) -> None:
-    async def test(proxy: Proxy) -> None:
-        async with closing_pool(count=1) as workers:
-            merging = merger(proxy, workers=workers)
-            await fill(proxy, LARGE)
-            async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
-                await fill(proxy, SMALL)
-                assert await soon(merging.merge_next(proxy.caller, proxy.state)) == MergeOutcome(
-                    2, 2 * SMALL
-                )
-                assert counts(proxy) == [1, LARGE, LARGE, 2 * SMALL]
-                assert await proxy.count(LOW) == 41
-                assert not large.done()
-            assert await large == MergeOutcome(2, 2 * LARGE)
-            assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE]
-            assert await proxy.count(LOW) == 41
-
-    run(test)
 
 
 def test_an_ingest_waits_for_small_merges_only_where_these_have_fallen_behind(
@@ -270,23 +250,9 @@ def test_what_comes_while_a_compaction_waits_for_its_turn_is_merged_behind_it(
     run(test)
 
 
-def test_what_dies_meanwhile_is_dead_in_the_new_segment(store: Store, run: Run) -> None:
-    async def test(proxy: Proxy) -> None:
-        merging = merger(proxy)
-        await fill(proxy, LARGE)
-        found = await asyncio.to_thread(store.found, LOW)
-        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
-            await asyncio.to_thread(delete, store, found[-1])
-        assert await large == MergeOutcome(2, 2 * LARGE)
-        assert await proxy.count(LOW) == 20
-        assert await merging.purge(proxy.caller, proxy.state) == 2 * LARGE - 1
-        assert counts(proxy) == [1, 2 * LARGE - 1]
-        assert await proxy.count(LOW) == 20
-
-    run(test)
-
-
-def test_a_purge_waits_for_it(store: Store, run: Run) -> None:
+def test_what_dies_meanwhile_is_dead_in_the_new_segment_and_a_purge_waits_for_it(
+    store: Store, run: Run
+) -> None:
     async def test(proxy: Proxy) -> None:
         merging = merger(proxy)
         await fill(proxy, LARGE)
@@ -298,7 +264,10 @@ def test_a_purge_waits_for_it(store: Store, run: Run) -> None:
             lock = merging._lanes.large.lock
             await until(lambda: is_awaited(lock) or purging.done(), "the purge waits")
             assert not purging.done() and not large.done()
+        assert await large == MergeOutcome(2, 2 * LARGE)
+        assert await proxy.count(LOW) == 20
         assert await soon(purging) == 2 * LARGE - 1
+        assert counts(proxy) == [1, 2 * LARGE - 1]
         assert await proxy.count(LOW) == 20
 
     run(test)
@@ -335,31 +304,6 @@ def test_two_large_ones_run_one_after_the_other_and_share_no_segment(run: Run) -
         assert outcome.inputs > 1 and outcome.rows > MOST
         assert sum(counts(proxy)) == 1 + 4 * LARGE + 2
         assert await proxy.count(LOW) == 41
-
-    run(test)
-
-
-def test_another_proxy_that_was_faster_is_not_undone(
-    store: Store, run: Run, tmp_path: Path
-) -> None:
-    other = with_keyrings(store.service, tmp_path / "other")
-
-    async def faster() -> None:
-        async with second_proxy(store, other) as proxy:
-            assert await merger(proxy).merge_next(proxy.caller, proxy.state)
-
-    async def test(proxy: Proxy) -> None:
-        merging = merger(proxy)
-        await fill(proxy, LARGE)
-        with pytest.raises(Conflict) as caught:
-            async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
-                await faster()
-            await large
-        assert caught.value.reason == "segment_not_live"
-        await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
-        assert await proxy.count(LOW) == 21
-        assert counts(proxy) == [1, 2 * LARGE]
-        assert await merging.merge_next(proxy.caller, proxy.state) is None
 
     run(test)
 
