@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import uuid_utils
 
-from tests.support.service import Answer, Service, call, running_service
+from tests.support.fixtures import at
+from tests.support.proxies import running_proxy
+from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -36,7 +38,7 @@ def send(store: Store, data: bytes, key: object) -> Answer:
     return call("POST", url, data, auth=store.account.auth, headers=headers)
 
 
-def at(seconds: float) -> uuid.UUID:
+def key_of(seconds: float) -> uuid.UUID:
     """A key of so many seconds ago."""
     made = int((time.time() - seconds) * 1000).to_bytes(6, "big")
     return uuid.UUID(bytes=made + uuid_utils.uuid7().bytes[6:])
@@ -81,8 +83,8 @@ KEYS: dict[str, Callable[[], object]] = {
     "empty": lambda: "",
     "no UUID": lambda: "7",
     "random alone": uuid.uuid4,
-    "of yesterday": lambda: at(90_000),
-    "of a quarter of an hour ahead": lambda: at(-900),
+    "of yesterday": lambda: key_of(90_000),
+    "of a quarter of an hour ahead": lambda: key_of(-900),
 }
 
 
@@ -100,12 +102,12 @@ def test_a_key_that_is_none_stores_nothing(store: Store, kind: str) -> None:
         assert "set both clocks" in answer.json()["hint"]
 
 
-def test_a_repetition_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_a_repetition_is_known_after_a_restart(service: Service, tmp_path: Path) -> None:
     key = uuid_utils.uuid7()
-    with running_service(tmp_path / "data") as service:
-        store = new_store(service, DEFINITION)
+    with running_proxy(service.base_url, tmp_path) as proxy:
+        store = at(new_store(service, DEFINITION), proxy)
         first = send(store, body(store), key)
-    with running_service(tmp_path / "data") as service:
-        store = Store(service, store.account, store.schema, store.device)
+    with running_proxy(service.base_url, tmp_path) as proxy:
+        store = at(store, proxy)
         assert send(store, body(store), key).body == first.body
         assert len(store.found()) == 1

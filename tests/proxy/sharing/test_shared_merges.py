@@ -1,4 +1,5 @@
-"""Several people's proxies merge the same segments."""
+"""Several people's proxies merge the same segments. Who loses a race is in
+``tests/proxy/test_huge_merges.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.errors import Conflict
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
@@ -80,35 +80,3 @@ def test_what_somebodys_killed_proxy_staged_is_in_nobody_elses_way(shared: Share
         acting(shared, grace, die)
     assert acting(shared, alan, merged) == MERGED
     assert acting(shared, alan, counted) == 20
-
-
-def test_of_two_people_who_merge_the_same_one_goes_through_and_nothing_is_left_of_the_other(
-    shared: Shared,
-) -> None:
-    grace, alan = two_writers(shared)
-    dropped: list[bytes] = []
-
-    async def overtaken(proxy: Proxy) -> None:
-        store, drop = proxy.services.api.stage, proxy.services.api.drop_parts
-
-        async def stage(*arguments: Any) -> None:
-            await store(*arguments)
-            other = Store(alan.service, alan.account, shared.schema)
-            if not dropped:
-                async with second_proxy(other, alan.folder.parent) as second:
-                    if len(second.state.ledger.snapshot().segments) == 3:
-                        assert await merged(second) == MERGED
-
-        async def drop_parts(staging: bytes, auth: str) -> None:
-            dropped.append(staging)
-            await drop(staging, auth)
-
-        proxy.services.api.stage = stage  # type: ignore[assignment,method-assign]
-        proxy.services.api.drop_parts = drop_parts  # type: ignore[assignment,method-assign]
-        await merged(proxy)
-
-    with pytest.raises(Conflict) as caught:
-        acting(shared, grace, overtaken)
-    assert caught.value.reason == "segment_not_live"
-    assert len(dropped) == 1
-    assert acting(shared, grace, counted) == 20
