@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.cli import data_folder, main
-from tests.support.service import clean_environment, free_ports
+from tests.support import forked
+from tests.support.service import ERS, clean_environment, free_ports
 
 
 @pytest.fixture
@@ -24,14 +25,7 @@ def taken() -> Iterator[int]:
 
 def refusal(*arguments: str) -> list[str]:
     """The lines of an ``ers`` that refuses to start."""
-    done = subprocess.run(
-        [sys.executable, "-m", "encrypted_records.cli.main", *arguments],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = forked.run([*ERS, *arguments], clean_environment())
     assert done.returncode == 1, done
     assert done.stdout == ""
     lines = done.stderr.splitlines()
