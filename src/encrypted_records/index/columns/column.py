@@ -79,7 +79,11 @@ class EntryBlock:
     @property
     def counts(self) -> NDArray[np.int64]:
         """The number of entries of each key."""
-        return np.diff(np.append(self.starts, len(self.ordinals)))
+        counts = np.empty(len(self.starts), np.int64)
+        if len(counts):
+            np.subtract(self.starts[1:], self.starts[:-1], out=counts[:-1])
+            counts[-1] = len(self.ordinals) - int(self.starts[-1])
+        return counts
 
     def expand(self) -> Keys:
         """The key of every entry."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from encrypted_records.model.field_types.base import KeyKind
 MAX_ENTRIES = 1 << 16
 _RUNS = struct.Struct(">I")
 _LEVEL = 3
+#: Up to so many texts, numpy's calls take longer than the work.
+_FEW_TEXTS = 64
 _of_thread = threading.local()
 
 Bytes = NDArray[np.uint8]
@@ -67,9 +70,14 @@ def pack_ordinals(ordinals: Ordinals) -> bytes:
     return _planes(((steps << 1) ^ (steps >> 31)).view(np.uint32))
 
 
-def unpack_ordinals(data: bytes, count: int) -> Ordinals:
-    folded = _from_planes(data, count, np.dtype(np.uint32))
-    steps = (folded >> np.uint32(1)) ^ (np.uint32(0) - (folded & np.uint32(1)))
+def unpack_ordinals(data: bytes, count: int, at: int = 0) -> Ordinals:
+    """Undo :func:`pack_ordinals` for the planes that begin at ``at``."""
+    folded = _from_planes(data, count, np.dtype(np.uint32), at)
+    steps = folded >> np.uint32(1)
+    # All ones where the step is backwards. In place: memory takes longer than arithmetic.
+    folded &= np.uint32(1)
+    np.negative(folded, out=folded)
+    steps ^= folded
     return np.cumsum(steps, dtype=np.uint32)
 
 
@@ -80,15 +88,16 @@ def _planes(numbers: NDArray[np.unsignedinteger]) -> bytes:
     return little.view(np.uint8).reshape(-1, width).T.tobytes()
 
 
-def _from_planes(data: bytes, count: int, kind: np.dtype) -> NDArray:  # type: ignore[type-arg]
-    planes = np.frombuffer(data, np.uint8).reshape(kind.itemsize, count)
-    numbers = np.zeros(count, kind.newbyteorder("<"))
-    # Plane by plane: to turn the planes round takes numpy twice as long. The highest are zeros.
-    by_byte = numbers.view(np.uint8)
-    for number, plane in enumerate(planes):
-        if plane.any():
-            by_byte[number :: kind.itemsize] = plane
-    return numbers.astype(kind, copy=False)
+def _from_planes(data: bytes, count: int, kind: np.dtype[Any], at: int) -> NDArray[Any]:
+    """Undo :func:`_planes` for ``count`` numbers whose planes begin at ``at``."""
+    planes = np.frombuffer(data, np.uint8, kind.itemsize * count, at).reshape(-1, count)
+    numbers: NDArray[Any] = planes[0].astype(kind)
+    # Plane by plane: to turn the planes round takes numpy twice as long. Most are zeros.
+    for number in np.flatnonzero(planes[1:].max(axis=1)).tolist():
+        plane = planes[number + 1].astype(kind)
+        plane <<= kind.type(8 * (number + 1))
+        numbers |= plane
+    return numbers
 
 
 class Packer:
@@ -150,21 +159,20 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
     keys_at = counts_at + 2 * runs
     if not 1 <= runs <= count or len(raw) < keys_at:
         raise DoesNotOpen("a packed page has an impossible number of values")
-    ordinals = unpack_ordinals(raw[_RUNS.size : counts_at], count)
-    lengths = _from_planes(raw[counts_at:keys_at], runs, np.dtype(np.uint16)).astype(np.int64) + 1
-    starts = np.cumsum(lengths) - lengths
-    if int(lengths.sum()) != count:
+    ordinals = unpack_ordinals(raw, count, _RUNS.size)
+    lengths = _from_planes(raw, runs, np.dtype(np.uint16), counts_at).astype(np.uint32)
+    lengths += np.uint32(1)
+    # Of at most 2**16 values with 2**16 entries each: modulo 2**32, all of these give 0.
+    starts = np.cumsum(lengths, dtype=np.uint32)
+    if starts[-1] != count:
         raise DoesNotOpen("a packed page's values have other entries than it has")
+    starts -= lengths
     if kind.of_bytes:
-        return ordinals, _texts(raw[keys_at:], runs, key_type(kind)), starts.astype(np.uint32)
-    keys = _numbers(raw[keys_at:], runs)
-    return ordinals, keys, starts.astype(np.uint32)
-
-
-def _numbers(data: bytes, runs: int) -> Keys:
-    if len(data) != 8 * runs:
+        return ordinals, _texts(raw[keys_at:], runs, key_type(kind)), starts
+    if len(raw) != keys_at + 8 * runs:
         raise DoesNotOpen("a packed page's keys have another length")
-    return np.cumsum(_from_planes(data, runs, np.dtype(np.uint64)), dtype=np.uint64)
+    steps = _from_planes(raw, runs, np.dtype(np.uint64), keys_at)
+    return ordinals, np.cumsum(steps, dtype=np.uint64), starts
 
 
 def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
@@ -178,21 +186,39 @@ def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
         raise DoesNotOpen("a packed page's keys share more than is possible")
     if len(data) != 2 * runs + int(own.sum(dtype=np.int64)):
         raise DoesNotOpen("a packed page's keys have another length")
+    rest = data[2 * runs :]
+    if runs <= _FEW_TEXTS:
+        return np.array([*_texts_one_by_one(shared.tolist(), own.tolist(), rest)], stored)
     # Of as many bytes as the longest has: to work on the width of all takes several times as long.
     longest = int(lengths.max())
     own_bytes = np.zeros((runs, longest), np.uint8)
     # Where each text's own bytes begin, less what comes before them in the data.
     begins = np.arange(runs) * longest + shared - (np.cumsum(own, dtype=np.int64) - own)
-    rest = np.frombuffer(data, np.uint8, offset=2 * runs)
-    own_bytes.reshape(-1)[np.repeat(begins, own) + np.arange(len(rest))] = rest
-    for offset in range(int(shared.max())):
+    places = np.repeat(begins, own)
+    places += np.arange(len(rest))
+    own_bytes.reshape(-1)[places] = np.frombuffer(rest, np.uint8)
+    #: how many texts share no more than so many bytes
+    sharing = np.cumsum(np.bincount(shared)).tolist()
+    for offset, count in enumerate(sharing[:-1]):
         # A key that shares this byte takes it from the nearest key before it that does not.
+        if count == 1:
+            own_bytes[:, offset] = own_bytes[0, offset]
+            continue
         new = np.flatnonzero(shared <= offset)
-        repeated = np.repeat(own_bytes[new, offset], np.diff(np.append(new, runs)))
-        own_bytes[:, offset] = repeated
+        ends = np.append(new[1:], runs)
+        ends -= new
+        own_bytes[:, offset] = np.repeat(own_bytes[new, offset], ends)
     texts = np.zeros((runs, width), np.uint8)
     texts[:, :longest] = own_bytes
     return texts.view(stored).reshape(-1)
+
+
+def _texts_one_by_one(shared: Sequence[int], own: Sequence[int], rest: bytes) -> Iterator[bytes]:
+    text, at = b"", 0
+    for same, more in zip(shared, own, strict=True):
+        text = text[:same] + rest[at : at + more]
+        at += more
+        yield text
 
 
 def matrix(keys: NDArray[np.bytes_]) -> Bytes:

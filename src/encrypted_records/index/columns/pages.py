@@ -167,11 +167,11 @@ def open_block(
         return EntryBlock(ordinals, keys, starts)
     if packed:
         ordinals, keys, starts = packing.unpack(content, kind, count)
-        within = np.ones(count, np.bool_)
-        within[starts] = False
-        ordered = np.all(keys[:-1] < keys[1:]) and np.all(
-            (ordinals[:-1] < ordinals[1:]) | ~within[1:]
-        )
+        ordered = bool((keys[:-1] < keys[1:]).all())
+        if ordered and len(keys) < count:  # else each has one entry
+            rising = ordinals[:-1] < ordinals[1:]
+            rising[starts[1:].astype(np.intp) - 1] = True
+            ordered = bool(rising.all())
         if not ordered:
             raise DoesNotOpen("a page's entries are not in order")
         return EntryBlock(ordinals, keys, starts)

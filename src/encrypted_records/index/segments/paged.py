@@ -148,7 +148,7 @@ class PagedSegment:
         block = pages.open_block(
             content, kind, last - first, present=present, packed=self.directories.packed
         )
-        if np.any(block.ordinals >= self.covered):
+        if int(block.ordinals.max()) >= self.covered:
             raise DoesNotOpen("a page lists rows that its segment lacks")
         rebase = self.directories.rebases.get(role.field)
         if present and rebase:
