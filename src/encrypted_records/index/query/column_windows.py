@@ -1,8 +1,8 @@
 """Fields of a segment's rows, some rows at a time, as they are sent in columns.
 
-Each field's column is in memory alone, by row or a window of pages at a time; what is left of it is
-a key for each different value of the rows, so that values of other rows, dead ones among them, are
-not there.
+Each field's column is in memory alone, by row or a window of pages at a time. What is left of it
+are keys of the rows, so that values of other rows, dead ones among them, are not there: of texts a
+key for each different value, of all else the key of each row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.row_lookups import read_rows
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import Window, read_column, sample_column
-from encrypted_records.model.definition import column_spec
+from encrypted_records.model.definition import FieldSpec, column_spec
 from encrypted_records.model.field_types.base import KeyKind
 
 #: Up to this share of a segment's rows, a column without keys is looked up page by page.
@@ -50,7 +50,7 @@ Codes = NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class FieldValues:
-    """A field of some rows.
+    """A field of some rows by its different values.
 
     Attributes:
         keys: of all values that the rows have, sorted; texts may be narrower than index keys are.
@@ -71,6 +71,19 @@ class FieldValues:
             return np.zeros(0, np.intp)
         # A key of a string that it holds has nothing in its last bytes.
         return np.flatnonzero(matrix(self.keys)[:, INDEX_KEY_PREFIX:].any(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class RowKeys:
+    """A field of some rows by row, which has no texts.
+
+    Attributes:
+        keys: of the rows, one each; zero where the field is absent.
+        present: whether each row has the field; None where all have it.
+    """
+
+    keys: Keys
+    present: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +118,15 @@ def plan_windows(
             if size <= space.sizes.reading.by_row:
                 sizes[name] = size
             share = min(1.0, keys / max(1, segment.count))
-        own = int(width * share)
-        sent = spec.field_type.column_type(spec)
-        value = _VALUE_BYTES.get(sent, _LONGEST_VALUE_BYTES)
-        held += _CODE_BYTES + own if spec.kind is KeyKind.TEXT else value
-        # Keys of pages and all together, and numbers before and after keys are put in order.
-        work = max(work, 2 * own + 3 * _CODE_BYTES)
+        if is_sent_as_text(spec):
+            own = int(width * share)
+            held += _CODE_BYTES + own
+            # Keys of pages and all together, and numbers before and after keys are put in order.
+            work = max(work, 2 * own + 3 * _CODE_BYTES)
+            continue
+        held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
+        # Keys by row, and a mask.
+        work = max(work, width + 1)
     kept: set[str] = set()
     weight = 0
     for name in sorted(sizes, key=sizes.__getitem__):
@@ -120,6 +136,11 @@ def plan_windows(
             break
         kept.add(name)
     return WindowPlan(max(1, held + work), frozenset(kept))
+
+
+def is_sent_as_text(spec: FieldSpec) -> bool:
+    """Whether the field's different values are sent, and which row has which."""
+    return spec.field_type.column_type(spec) == "string"
 
 
 def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[tuple[int, int]]:
@@ -136,8 +157,8 @@ def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[t
 
 def read_field(
     space: Workspace, segment: OpenedSegment, name: str, rows: Ordinals, *, keep: bool
-) -> Asking[FieldValues]:
-    """The values of a field for some rows.
+) -> Asking[FieldValues | RowKeys]:
+    """The values of a field for some rows: by row only if it is not sent as a text.
 
     Args:
         rows: of the segment, ascending.
@@ -155,7 +176,7 @@ def read_field(
 
 def _read_paged(
     space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals, *, keep: bool
-) -> Asking[FieldValues]:
+) -> Asking[FieldValues | RowKeys]:
     if not segment.has_column(name):  # it is older than the field
         kind = column_spec(segment.definition, name).kind
         return FieldValues(np.zeros(0, key_type(kind)), np.zeros(len(rows), np.uint8))
@@ -171,7 +192,8 @@ def _read_paged(
     if isinstance(column, PageMap) and len(rows) <= segment.covered * _FEW:
         some = yield from read_rows(segment, name, column, bitmap(rows), space.sizes.reading)
         return _only_used(some.keys, some.codes_of(rows))
-    pages = _PagesByRow(space, segment, name, rows)
+    by_value = is_sent_as_text(space.definition.fields[name])
+    pages = (_PagesByValue if by_value else _PagesByRow)(space, segment, name, rows)
     yield from ask_for(segment, read_column(segment, name, pages.take, space.sizes.reading))
     return pages.finish()
 
@@ -184,7 +206,7 @@ def _of_dictionary(held: ColumnDictionary, rows: Ordinals) -> FieldValues:
     return _only_used(held.keys, held.codes)
 
 
-class _PagesByRow:
+class _Pages:
     """A field of some rows, in one pass over all pages of its column, in any order."""
 
     def __init__(
@@ -193,10 +215,6 @@ class _PagesByRow:
         self._space = space
         self._kind = column_spec(segment.definition, field).kind
         self._leading = segment.directories[field].leading
-        self._codes = np.zeros(len(rows), np.uint32)
-        #: by number in the column: the keys that the rows have, and the first one's number
-        self._pages: dict[int, tuple[Keys, int]] = {}
-        self._next = 1
         self._first = int(rows[0]) if len(rows) else 0
         #: the place among the rows of each ordinal from the first row on, else -1; None of all rows
         self._place: NDArray[np.int64] | None = None
@@ -207,21 +225,71 @@ class _PagesByRow:
     def take(self, window: Window) -> None:
         self._space.go_on()
         for page, block in window:
-            if page >= self._leading:
-                self._take_page(page, block)
+            self._take_page(page, block)
 
     def _take_page(self, page: int, block: EntryBlock) -> None:
-        keys, own = block.keys, block.ordinals.astype(np.intp)
+        raise NotImplementedError
+
+    def _places(self, block: EntryBlock) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
+        """The places of a page's entries among the rows, and which entries these are; None of
+        all."""
+        own = block.ordinals.astype(np.intp)
+        if self._place is None:
+            return own, None
+        own -= self._first
+        near = np.flatnonzero((own >= 0) & (own < len(self._place)))
+        own = self._place[own[near]]
+        return own[own >= 0], near[own >= 0]
+
+
+class _PagesByRow(_Pages):
+    """Keys by row."""
+
+    def __init__(
+        self, space: Workspace, segment: LoadedSegment, field: str, rows: Ordinals
+    ) -> None:
+        super().__init__(space, segment, field, rows)
+        # Zeros, since what lay in memory before must not be sent in the place of an absent value.
+        self._keys = np.zeros(len(rows), key_type(self._kind))
+        self._present = np.ones(len(rows), np.bool_) if self._leading else None
+
+    def _take_page(self, page: int, block: EntryBlock) -> None:
+        own, entries = self._places(block)
+        if page < self._leading:
+            assert self._present is not None
+            self._present[own] = False
+            return
+        keys = block.keys if len(block.keys) == len(block.ordinals) else block.expand()
+        self._keys[own] = keys if entries is None else keys[entries]
+
+    def finish(self) -> RowKeys:
+        return RowKeys(self._keys, self._present)
+
+
+class _PagesByValue(_Pages):
+    """Different keys, and which row has which."""
+
+    def __init__(
+        self, space: Workspace, segment: LoadedSegment, field: str, rows: Ordinals
+    ) -> None:
+        super().__init__(space, segment, field, rows)
+        self._codes = np.zeros(len(rows), np.uint32)
+        #: by number in the column: the keys that the rows have, and the first one's number
+        self._pages: dict[int, tuple[Keys, int]] = {}
+        self._next = 1
+
+    def _take_page(self, page: int, block: EntryBlock) -> None:
+        if page < self._leading:
+            return
+        keys = block.keys
         key_of = np.repeat(np.arange(len(keys), dtype=np.uint32), block.counts)
-        if self._place is not None:
-            own -= self._first
-            near = np.flatnonzero((own >= 0) & (own < len(self._place)))
-            own = self._place[own[near]]
-            near, own = near[own >= 0], own[own >= 0]
-            some = _only_used(keys, key_of[near] + 1)
+        own, entries = self._places(block)
+        if entries is not None:
+            some = _only_used(keys, key_of[entries] + 1)
             keys, key_of = some.keys, some.codes.astype(np.uint32) - 1
         if len(keys):
-            self._codes[own] = key_of + np.uint32(self._next)
+            key_of += np.uint32(self._next)
+            self._codes[own] = key_of
             self._pages[page] = (self._trimmed(keys), self._next)
             self._next += len(keys)
 

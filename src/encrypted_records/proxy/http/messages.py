@@ -406,7 +406,11 @@ class Download(StreamingResponse):
     """
 
     def __init__(
-        self, content: AsyncGenerator[bytes, None], media_type: str, *, by_line: bool = False
+        self,
+        content: AsyncGenerator[bytes | memoryview, None],
+        media_type: str,
+        *,
+        by_line: bool = False,
     ) -> None:
         """
         Args:

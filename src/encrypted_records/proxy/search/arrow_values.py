@@ -19,7 +19,7 @@ from encrypted_records.crypto.format import INDEX_KEY_PREFIX, UUID_KEY_BYTES
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.index.query.column_windows import Codes, FieldValues
+from encrypted_records.index.query.column_windows import Codes, FieldValues, RowKeys
 from encrypted_records.model.definition import FieldSpec, Value
 from encrypted_records.model.field_types.base import text_of
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
@@ -28,7 +28,7 @@ from encrypted_records.model.texts import comparable
 #: Days from the first of January of the year 1, where grids begin, to that of 1970.
 _EPOCH = date(1970, 1, 1).toordinal() - 1
 _WORD = 1 << 64
-_BYTE_OF_ESCAPES = 0x01
+_BYTE_OF_ESCAPES = b"\x01"
 
 
 def field_of(spec: FieldSpec) -> pyarrow.Field:
@@ -66,18 +66,28 @@ def array_of_values(spec: FieldSpec, given: Sequence[Value]) -> pyarrow.Array:
     return array_of(spec, FieldValues(make(present), np.where(there, np.cumsum(there), 0)))
 
 
-def array_of(spec: FieldSpec, given: FieldValues) -> pyarrow.Array:
-    """A field of some rows, which is not of texts.
+def array_of(spec: FieldSpec, given: FieldValues | RowKeys) -> pyarrow.Array:
+    """A field of some rows, which is not of texts. Keys by row are used up.
 
     Raises:
         DoesNotOpen: a key is of no value of the field.
     """
     kind = _type_of(spec)
     if pyarrow.types.is_string(kind):
+        assert isinstance(given, FieldValues)
         return _dictionary(_written(spec, given.keys), given.codes)
+    if isinstance(given, RowKeys):
+        cells, present = _cells(spec, kind, given.keys), given.present
+    else:
+        first = np.zeros(1, given.keys.dtype)  # for absent rows
+        keys = np.concatenate((first, given.keys))
+        cells, present = _cells(spec, kind, keys).take(given.codes, axis=0), given.codes != 0
+    if pyarrow.types.is_boolean(kind):
+        cells = np.packbits(cells, bitorder="little")
     if spec.kind.of_bytes:
-        return _uuids(given)
-    return _points(spec, kind, given)
+        storage = _filled(pyarrow.binary(UUID_KEY_BYTES), cells, present)
+        return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
+    return _filled(kind, cells, present)
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -96,8 +106,10 @@ def texts_of(given: FieldValues, long: Mapping[int, str]) -> pyarrow.Array:
 
 
 def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
-    cells = matrix(keys)[:, :INDEX_KEY_PREFIX]
-    if long or (cells == _BYTE_OF_ESCAPES).any():
+    if keys.dtype.itemsize > INDEX_KEY_PREFIX:
+        keys = keys.astype(f"S{INDEX_KEY_PREFIX}")
+    padded = keys.tobytes()
+    if long or _BYTE_OF_ESCAPES in padded:
         told = (long.get(at) for at in range(len(keys)))
         return pyarrow.array(
             [
@@ -106,11 +118,10 @@ def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
             ],
             pyarrow.string(),
         )
-    # Order bytes have no zero, so that what is not zero is the text.
-    there = cells != 0
     offsets = np.zeros(len(keys) + 1, np.int32)
-    np.cumsum(np.count_nonzero(there, axis=1), out=offsets[1:])
-    data = np.ascontiguousarray(cells)[there]
+    np.cumsum(np.strings.str_len(keys), out=offsets[1:])
+    # Order bytes have no zero, so that what is not zero is the text.
+    data = padded.translate(None, b"\0")
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
     texts = pyarrow.Array.from_buffers(pyarrow.string(), len(keys), buffers)
     try:
@@ -127,28 +138,30 @@ def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
 
 
 def _dictionary(texts: pyarrow.Array, codes: Codes) -> pyarrow.Array:
-    indices = _filled(pyarrow.int32(), codes.astype(np.int32) - 1, codes == 0)
-    return pyarrow.DictionaryArray.from_arrays(indices, texts)
+    indices = codes.astype(np.int32)
+    indices -= np.int32(1)
+    return pyarrow.DictionaryArray.from_arrays(_filled(pyarrow.int32(), indices, codes != 0), texts)
 
 
 # --- points and uuids -----------------------------------------------------------------------------
 
 
-def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyarrow.Array:
-    offsets = np.concatenate((np.zeros(1, np.uint64), given.keys.astype(np.uint64)))
+def _cells(spec: FieldSpec, kind: pyarrow.DataType, keys: Keys) -> NDArray[Any]:
+    """The values of keys, which are used up, as Arrow has them; of booleans, whether each is
+    true."""
+    if spec.kind.of_bytes:
+        return matrix(keys).view(np.uint64)
     rules = spec.numbers
-    if len(given.keys) and int(given.keys.max()) > rules.highest - rules.lowest:
+    if len(keys) and int(keys.max()) > rules.highest - rules.lowest:
         raise DoesNotOpen("an encrypted number is outside its field's bounds")
-    absent = given.codes == 0
     if pyarrow.types.is_decimal(kind):
-        words = _wide(offsets, rules.lowest).take(given.codes, axis=0)
-        return _filled(kind, words, absent)
+        return _wide(keys, rules.lowest)
     # Modulo 2**64: what fits is right.
-    starts = (offsets + np.uint64(_start(kind, rules.lowest) % _WORD)).view(np.int64)
-    points = starts.take(given.codes)
+    keys += np.uint64(_start(kind, rules.lowest) % _WORD)
+    points = keys.view(np.int64)
     if pyarrow.types.is_boolean(kind):
-        return _filled(kind, np.packbits(points != 0, bitorder="little"), absent)
-    return _filled(kind, points.astype(np.int32) if kind.bit_width == 32 else points, absent)
+        return points.astype(np.bool_)
+    return points.astype(np.int32) if kind.bit_width == 32 else points
 
 
 def _start(kind: pyarrow.DataType, lowest: int) -> int:
@@ -163,23 +176,19 @@ def _start(kind: pyarrow.DataType, lowest: int) -> int:
 def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
     """Points as numbers of 128 bits, the lower half first."""
     low, high = np.uint64(lowest % _WORD), np.uint64((lowest >> 64) % _WORD)
+    offsets += low
     words = np.empty((len(offsets), 2), np.uint64)
-    words[:, 0] = offsets + low
-    words[:, 1] = high + (words[:, 0] < low)
+    words[:, 0] = offsets
+    words[:, 1] = high
+    words[:, 1] += offsets < low
     return words
 
 
-def _uuids(given: FieldValues) -> pyarrow.Array:
-    cells = np.zeros((len(given.keys) + 1, UUID_KEY_BYTES), np.uint8)
-    cells[1:] = matrix(given.keys)
-    words = cells.view(np.uint64).take(given.codes, axis=0)
-    storage = _filled(pyarrow.binary(UUID_KEY_BYTES), words, given.codes == 0)
-    return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
-
-
-def _filled(kind: Any, cells: NDArray[Any], absent: NDArray[np.bool_]) -> pyarrow.Array:
+def _filled(kind: Any, cells: NDArray[Any], present: NDArray[np.bool_] | None) -> pyarrow.Array:
     """An array whose values are these bytes. ``pyarrow.array`` would import pandas, where it is
     installed, which takes as long as several columns."""
-    present = np.packbits(~absent, bitorder="little") if absent.any() else None
-    buffers = [None if part is None else pyarrow.py_buffer(part) for part in (present, cells)]
-    return pyarrow.Array.from_buffers(kind, len(absent), buffers)
+    mask = None
+    if present is not None and not present.all():
+        mask = pyarrow.py_buffer(np.packbits(present, bitorder="little"))
+    rows = len(cells) if present is None else len(present)
+    return pyarrow.Array.from_buffers(kind, rows, [mask, pyarrow.py_buffer(cells)])

@@ -19,6 +19,7 @@ from encrypted_records.index.ordinals import Ordinals, ordinals
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.column_windows import (
     FieldValues,
+    RowKeys,
     WindowPlan,
     plan_windows,
     read_field,
@@ -53,11 +54,15 @@ WINDOW_BYTES, WINDOW_ROWS = 96 << 20, 1 << 20
 MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
+#: Of fewer bytes, what is written is joined with what is beside it.
+_SMALL_BYTES = 64 << 10
 #: Up to so many bytes, the different texts of a window are sent once, and not for each batch.
 _FEW_BYTES = 64 << 10
 _MEMBERS = frozenset({"schema", "fields", "where", "filters", "order_by", "limit", "offset"})
 
-Pieces = AsyncGenerator[bytes, None]
+#: A piece of the stream; most are views of what Arrow has in memory.
+Piece = bytes | memoryview
+Pieces = AsyncGenerator[Piece, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +127,8 @@ async def read_columns(
             records = await context.run(
                 find_top(context.space, asked.where, asked.ranks, want, later=later)
             )
-            piece = await aside(_write_records, context, records, asked.fields)
-            return ColumnStream(context.snapshot.version, _whole(piece))
+            written = await aside(_write_records, context, records, asked.fields)
+            return ColumnStream(context.snapshot.version, _each(written))
         condition = await context.condition(asked.where)
         parts = await context.run(match_rows(context.space, condition))
         pieces = _write(context, [part for part in parts if len(part)], asked.fields)
@@ -184,18 +189,20 @@ async def _write(
             if len(windows) > 1:
                 await hold.begin()
             for window in windows:
-                async for piece in _pieces(context, window, specs, plan, stream, hold):
-                    yield piece
-        yield stream.end()
+                async for batch in _batches(context, window, specs, plan, stream, hold):
+                    for piece in batch:
+                        yield piece
+        for piece in stream.end():
+            yield piece
 
 
 def _write_records(
     context: QueryContext, records: Sequence[PlainRecord], fields: Sequence[str]
-) -> bytes:
+) -> list[Piece]:
     """The whole stream of some records."""
     specs = [context.definition.fields[name] for name in fields]
     stream = _ArrowStream(_schema_of(context, specs))
-    parts = []
+    pieces: list[Piece] = []
     if records:
         arrays = {
             spec.name: arrow_values.array_of_values(
@@ -203,12 +210,13 @@ def _write_records(
             )
             for spec in specs
         }
-        parts.append(stream.write(arrays, len(records)))
-    return b"".join([*parts, stream.end()])
+        pieces += stream.write(arrays, len(records))
+    return pieces + stream.end()
 
 
-async def _whole(piece: bytes) -> Pieces:
-    yield piece
+async def _each(pieces: Sequence[Piece]) -> Pieces:
+    for piece in pieces:
+        yield piece
 
 
 def _schema_of(context: QueryContext, specs: Sequence[FieldSpec]) -> pyarrow.Schema:
@@ -219,14 +227,14 @@ def _schema_of(context: QueryContext, specs: Sequence[FieldSpec]) -> pyarrow.Sch
     return pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
 
 
-async def _pieces(
+async def _batches(
     context: QueryContext,
     window: _Window,
     specs: Sequence[FieldSpec],
     plan: WindowPlan,
     stream: _ArrowStream,
     hold: DeferredHold,
-) -> Pieces:
+) -> AsyncGenerator[list[Piece], None]:
     if not specs:
         for first in range(window.first, window.end, WINDOW_ROWS):
             yield await aside(stream.write, {}, min(WINDOW_ROWS, window.end - first))
@@ -238,7 +246,7 @@ async def _pieces(
     for spec in specs:
         reading = read_field(context.space, segment, spec.name, rows, keep=spec.name in plan.kept)
         values = await context.run(reading)
-        if not spec.field_type.is_text:
+        if isinstance(values, RowKeys) or not spec.field_type.is_text:
             arrays[spec.name] = await aside(arrow_values.array_of, spec, values)
         elif values.keys.nbytes <= _FEW_BYTES and not len(values.long):
             arrays[spec.name] = await aside(arrow_values.texts_of, values, {})
@@ -271,7 +279,7 @@ def _write_part(
     texts: Mapping[str, FieldValues],
     first: int,
     end: int,
-) -> bytes:
+) -> list[Piece]:
     return _write_some(stream, arrays, _part(texts, first, end), {}, first, end)
 
 
@@ -282,7 +290,7 @@ def _write_some(
     long: Mapping[str, Mapping[int, str]],
     first: int,
     end: int,
-) -> bytes:
+) -> list[Piece]:
     """The batch of rows ``first`` to before ``end`` of a window's arrays, with their texts."""
     some = {name: array[first:end] for name, array in arrays.items()}
     for name, field in texts.items():
@@ -299,8 +307,8 @@ class _ArrowStream:
         # ends.
         self._writer = pyarrow.ipc.new_stream(self._file, schema)
 
-    def write(self, columns: Mapping[str, pyarrow.Array], rows: int) -> bytes:
-        """A batch of the schema's columns."""
+    def write(self, columns: Mapping[str, pyarrow.Array], rows: int) -> list[Piece]:
+        """A batch of the schema's columns, in nonempty pieces."""
         if columns:
             arrays = [columns[name] for name in self._schema.names]
             batch = pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -311,29 +319,41 @@ class _ArrowStream:
         self._writer.write_batch(batch)
         return self._file.take()
 
-    def end(self) -> bytes:
+    def end(self) -> list[Piece]:
         self._writer.close()
         return self._file.take()
 
 
 class _File:
-    """A file that keeps what is written until it is taken."""
+    """A file that keeps what is written until it is taken: what is large as it is, not copied."""
 
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._pieces: list[Piece] = []
+        self._small: list[bytes] = []
 
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
+    def write(self, data: bytes | pyarrow.Buffer) -> int:
+        size = len(data)
+        if size < _SMALL_BYTES:
+            self._small.append(bytes(data))
+        else:
+            self._join_small()
+            self._pieces.append(memoryview(data))
+        return size
 
     def flush(self) -> None:
         pass
 
-    def take(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
+    def take(self) -> list[Piece]:
+        self._join_small()
+        taken, self._pieces = self._pieces, []
         return taken
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._pieces.append(b"".join(self._small))
+            self._small = []
