@@ -109,6 +109,9 @@ def plan_windows(
     """
     held = work = 0
     sizes: dict[str, int] = {}
+    if isinstance(segment, LoadedSegment):
+        # All at once: a request for each costs more than it brings, and tells whose each is.
+        yield from bring_directories(segment, fields)
     for name in fields:
         spec = space.definition.fields[name]
         share, width = 1.0, key_type(spec.kind).itemsize
@@ -145,7 +148,6 @@ def is_sent_as_text(spec: FieldSpec) -> bool:
 
 def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[tuple[int, int]]:
     """About how many different keys a column has, and how many bytes one takes."""
-    yield from bring_directories(segment, [name])
     directory = segment.directories[name]
     if directory.listed:
         return len(directory.starts), directory.key_bytes
