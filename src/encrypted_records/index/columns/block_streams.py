@@ -96,7 +96,7 @@ class _Head:
     def take_below(self, key: object) -> EntryBlock | None:
         """The entries of the block before those of ``key``; None where there are none."""
         keys = self._block.keys
-        end = int(keys.searchsorted(np.array(key, keys.dtype), "left"))
+        end = int(keys.searchsorted(np.array(key), "left"))  # as wide as it is
         return self._take_to(end) if end > self._taken else None
 
     def take(self, key: object) -> Iterator[EntryBlock]:

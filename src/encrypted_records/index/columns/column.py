@@ -62,7 +62,9 @@ def longest_of(keys: Keys) -> int:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EntryBlock:
-    """Entries in order. ``keys`` are distinct, and empty where the rows are absent.
+    """Entries in order. ``keys`` are distinct, and empty where the rows are absent; texts may be
+    narrower than the type of keys is, and what looks one up among them must not be cut to them
+    (:func:`search`).
 
     The entries of ``keys[i]`` are ``ordinals[starts[i]:starts[i + 1]]``.
     """
@@ -383,3 +385,13 @@ def alike(key: int | bytes) -> KeyRange:
     if isinstance(key, bytes) and values.is_long(key):
         return longer_than_key(key)
     return KeyRange(Edge(key, "left"), Edge(key, "right"))
+
+
+def search(keys: Keys, edge: Edge) -> int:
+    """The number of these sorted keys before ``edge``, which may be of a longer one."""
+    side = edge.side
+    if isinstance(edge.key, bytes) and len(edge.key.rstrip(b"\0")) > keys.dtype.itemsize:
+        # The array cuts it to its own width, and what equals the cut key lies before the whole.
+        side = "right"
+    # Not numpy's function, which takes longer to come here than to search.
+    return int(keys.searchsorted(np.array(edge.key, keys.dtype), side))

@@ -25,6 +25,7 @@ from encrypted_records.index.columns.column import (
     KeyRange,
     Keys,
     measure,
+    search,
 )
 from encrypted_records.index.columns.directory import Directory
 from encrypted_records.index.columns.packing import matrix
@@ -313,7 +314,8 @@ class Separators:
         return page + begins, True
 
     def agree(self, page: int, block: EntryBlock) -> bool:
-        return bool(_hash_pairs(block.keys[:1], block.keys[-1:])[0] == self.checks[page])
+        ends = block.keys[[0, -1]].astype(f"S{self.width}")
+        return bool(_hash_pairs(ends[:1], ends[1:])[0] == self.checks[page])
 
     def _at(self, page: int) -> bytes:
         return self.text[self.cuts[page] : self.cuts[page + 1]]
@@ -327,16 +329,6 @@ def _begin_alike(keys: Keys, others: Keys) -> Mask:
     long = own[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
     same: Mask = long & (own[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
     return same
-
-
-def search(keys: Keys, edge: Edge) -> int:
-    """The number of these sorted keys before ``edge``, which may be of a longer one."""
-    side = edge.side
-    if isinstance(edge.key, bytes) and len(edge.key.rstrip(b"\0")) > keys.dtype.itemsize:
-        # The array cuts it to its own width, and what equals the cut key lies before the whole.
-        side = "right"
-    # Not numpy's function, which takes longer to come here than to search.
-    return int(keys.searchsorted(np.array(edge.key, keys.dtype), side))
 
 
 def _hash_pairs(firsts: Keys, lasts: Keys) -> NDArray[np.int64]:

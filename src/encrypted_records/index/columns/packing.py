@@ -168,15 +168,17 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
         raise DoesNotOpen("a packed page's values have other entries than it has")
     starts -= lengths
     if kind.of_bytes:
-        return ordinals, _texts(raw[keys_at:], runs, key_type(kind)), starts
+        return ordinals, _texts(raw[keys_at:], runs, key_type(kind).itemsize), starts
     if len(raw) != keys_at + 8 * runs:
         raise DoesNotOpen("a packed page's keys have another length")
     steps = _from_planes(raw, runs, np.dtype(np.uint64), keys_at)
     return ordinals, np.cumsum(steps, dtype=np.uint64), starts
 
 
-def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
-    width = stored.itemsize
+def _texts(data: bytes, runs: int, width: int) -> Keys:
+    """Keys of no more bytes than the longest has: to work on the width of all takes several times
+    as long.
+    """
     if len(data) < 2 * runs:
         raise DoesNotOpen("a packed page's keys have another length")
     heads = np.frombuffer(data, np.uint8, 2 * runs)
@@ -188,8 +190,7 @@ def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
         raise DoesNotOpen("a packed page's keys have another length")
     rest = data[2 * runs :]
     if runs <= _FEW_TEXTS:
-        return np.array([*_texts_one_by_one(shared.tolist(), own.tolist(), rest)], stored)
-    # Of as many bytes as the longest has: to work on the width of all takes several times as long.
+        return np.array([*_texts_one_by_one(shared.tolist(), own.tolist(), rest)])
     longest = int(lengths.max())
     own_bytes = np.zeros((runs, longest), np.uint8)
     # Where each text's own bytes begin, less what comes before them in the data.
@@ -208,9 +209,7 @@ def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
         ends = np.append(new[1:], runs)
         ends -= new
         own_bytes[:, offset] = np.repeat(own_bytes[new, offset], ends)
-    texts = np.zeros((runs, width), np.uint8)
-    texts[:, :longest] = own_bytes
-    return texts.view(stored).reshape(-1)
+    return own_bytes.view(f"S{longest}").reshape(-1)
 
 
 def _texts_one_by_one(shared: Sequence[int], own: Sequence[int], rest: bytes) -> Iterator[bytes]:

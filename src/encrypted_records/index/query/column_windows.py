@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
 from encrypted_records.index.columns.by_row import by_row_bytes
-from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, longest_of
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap, has_long
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.log.snapshot import GroupPlaces
@@ -292,14 +292,8 @@ class _PagesByValue(_Pages):
         if len(keys):
             key_of += np.uint32(self._next)
             self._codes[own] = key_of
-            self._pages[page] = (self._trimmed(keys), self._next)
+            self._pages[page] = (keys, self._next)
             self._next += len(keys)
-
-    def _trimmed(self, keys: Keys) -> Keys:
-        """Texts of no more bytes than the longest of them has."""
-        if self._kind is not KeyKind.TEXT:
-            return keys
-        return keys.astype(f"S{longest_of(keys)}")
 
     def finish(self) -> FieldValues:
         table = np.zeros(self._next, np.uint32)
@@ -326,9 +320,10 @@ def _only_used(keys: Keys, codes: Codes) -> FieldValues:
     chosen = np.flatnonzero(used)
     if len(chosen) == len(keys):
         return FieldValues(keys, codes)
-    table = np.zeros(len(keys) + 1, np.uint32)
+    table = np.empty(len(keys) + 1, np.uint32)  # of those that are chosen, and of none
+    table[0] = 0
     table[chosen] = np.arange(1, len(chosen) + 1)
-    return FieldValues(keys[chosen - 1], table.take(codes))
+    return FieldValues(keys.take(chosen - 1), table.take(codes))
 
 
 def read_long_texts(

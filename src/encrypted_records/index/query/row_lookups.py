@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import Edge, EntryBlock, KeyRange, Keys, key_type
+from encrypted_records.index.columns.column import (
+    Edge,
+    EntryBlock,
+    KeyRange,
+    Keys,
+    key_type,
+    search,
+)
 from encrypted_records.index.columns.dictionary import (
     ColumnDictionary,
     Dictionary,
@@ -126,7 +133,7 @@ def entries_between(block: EntryBlock, key_range: KeyRange) -> Ordinals:
 def _by_keys(by_row: ColumnDictionary, ranges: Sequence[KeyRange]) -> ColumnFilter:
     chosen = np.zeros(len(by_row.keys) + 1, np.bool_)
     for key_range in ranges:
-        first, last = (_before(by_row.keys, edge) for edge in key_range)
+        first, last = (search(by_row.keys, edge) for edge in key_range)
         chosen[first + 1 : last + 1] = True
     return ColumnFilter(by_row.codes, chosen, BitMap(), int(by_row.counts[chosen].sum()))
 
@@ -137,12 +144,8 @@ def _count_rows(directory: Outline, chosen: NDArray[np.bool_]) -> int:
 
 
 def _entries_before(block: EntryBlock, edge: Edge) -> int:
-    run = _before(block.keys, edge)
+    run = search(block.keys, edge)
     return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
-
-
-def _before(keys: Keys, edge: Edge) -> int:
-    return int(keys.searchsorted(np.array(edge.key, keys.dtype), edge.side))
 
 
 # --- which keys rows have -----------------------------------------------------------------------

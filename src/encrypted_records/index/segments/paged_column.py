@@ -15,6 +15,7 @@ from encrypted_records.index.columns.column import (
     KeyRange,
     Keys,
     key_type,
+    search,
 )
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import Ordinals
@@ -71,7 +72,7 @@ class PagedColumn:
             return known
         page, _ = self.directory.locate(edge)
         block = self._block(page)
-        run = int(block.keys.searchsorted(np.array(edge.key, block.keys.dtype), edge.side))
+        run = search(block.keys, edge)
         within = int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
         return self.directory.start(page) - self.absent + within
 
