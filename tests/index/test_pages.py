@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns import packing, pages
-from encrypted_records.index.columns.column import Column, EntryBlock, key_type
+from encrypted_records.index.columns import block_streams, packing, pages
+from encrypted_records.index.columns.column import Column, Edge, EntryBlock, key_type, search
 from encrypted_records.index.columns.pages import CAPACITY, PageCut
 from encrypted_records.model.field_types.base import KeyKind
 from tests.reference.paged import raw_frame
@@ -220,3 +220,40 @@ def test_nothing_larger_than_a_page_can_be_is_unpacked() -> None:
     sized = zstandard.ZstdCompressor().compress(bytes(1 << 28))
     refused(sized, KeyKind.POINT, 3, present=True, packed=True)
     refused(b"no frame", KeyKind.POINT, 3, present=True, packed=True)
+
+
+def packed_page(keys: Any, ordinals: Any) -> EntryBlock:
+    column = Column(np.asarray(ordinals, np.uint32), np.asarray(keys, key_type(KeyKind.TEXT)))
+    cuts = list(pages.cut(column, KeyKind.TEXT, packed=True, most=pages.FIRST_GUESS))
+    (block,) = opened(KeyKind.TEXT, column, cuts, packed=True)
+    return block
+
+
+WORDS = st.text("ab", max_size=12).map(str.encode)
+
+
+@given(st.sets(WORDS, min_size=packing._FEW_TEXTS + 1, max_size=3 * packing._FEW_TEXTS))
+def test_many_texts_of_a_page_are_as_they_were(words: set[bytes]) -> None:
+    block = packed_page(sorted(words), range(len(words)))
+    assert block.keys.tolist() == sorted(words)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@given(words=st.sets(WORDS, min_size=1), wanted=st.text("ab", max_size=20).map(str.encode))
+def test_a_text_longer_than_all_of_a_page_has_its_place_there(
+    side: Any, words: set[bytes], wanted: bytes
+) -> None:
+    block = packed_page(sorted(words), range(len(words)))
+    before = [word for word in words if word < wanted or (word == wanted and side == "right")]
+    assert search(block.keys, Edge(wanted, side)) == len(before)
+
+
+@given(st.lists(st.sets(WORDS, min_size=1), min_size=2, max_size=3))
+@example([{b"aaaa"}, {b"a", b"b"}])
+def test_pages_of_texts_of_different_lengths_merge_in_order(inputs: list[set[bytes]]) -> None:
+    streams = [
+        iter([packed_page(sorted(words), range(20_000 * at, 20_000 * at + len(words)))])
+        for at, words in enumerate(inputs)
+    ]
+    merged = block_streams.gather(block_streams.merge(streams), KeyKind.TEXT)
+    assert merged.keys.tolist() == sorted(word for words in inputs for word in words)
