@@ -41,6 +41,9 @@ from encrypted_records.model.field_types.base import KeyKind
 _FEW = 1 / 64
 #: Bytes of a row: in a column by row of few values, and of its number here.
 _ROW_BYTES, _CODE_BYTES = 2, 4
+#: Bytes for a row of a window: its number in the segment, its place, and this place while it is
+#: put there.
+_PLACE_BYTES = 12
 #: Bytes of a value that is not a text, by the type in which it is sent; of other types, at most.
 _VALUE_BYTES = {"bool": 1, "date32[day]": 4, "int64": 8, "time64[us]": 8, "timestamp[us]": 8}
 _LONGEST_VALUE_BYTES = 16
@@ -125,11 +128,11 @@ def plan_windows(
             own = int(width * share)
             held += _CODE_BYTES + own
             # Keys of pages and all together, and numbers before and after keys are put in order.
-            work = max(work, 2 * own + 3 * _CODE_BYTES)
+            work = max(work, 2 * own + 3 * _CODE_BYTES + _PLACE_BYTES)
             continue
         held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
         # Keys by row, and a mask.
-        work = max(work, width + 1)
+        work = max(work, width + 1 + _PLACE_BYTES)
     kept: set[str] = set()
     weight = 0
     for name in sorted(sizes, key=sizes.__getitem__):
@@ -219,10 +222,11 @@ class _Pages:
         self._leading = segment.directories[field].leading
         self._first = int(rows[0]) if len(rows) else 0
         #: the place among the rows of each ordinal from the first row on, else -1; None of all rows
-        self._place: NDArray[np.int64] | None = None
+        self._place: NDArray[np.int32] | None = None
         if len(rows) < segment.covered:
-            self._place = np.full(int(rows[-1]) - self._first + 1 if len(rows) else 0, -1)
-            self._place[rows - self._first] = np.arange(len(rows))
+            span = int(rows[-1]) - self._first + 1 if len(rows) else 0
+            self._place = np.full(span, -1, np.int32)
+            self._place[rows - self._first] = np.arange(len(rows), dtype=np.int32)
 
     def take(self, window: Window) -> None:
         self._space.go_on()
@@ -240,7 +244,7 @@ class _Pages:
             return own, None
         own -= self._first
         near = np.flatnonzero((own >= 0) & (own < len(self._place)))
-        own = self._place[own[near]]
+        own = self._place[own[near]].astype(np.intp)
         return own[own >= 0], near[own >= 0]
 
 
