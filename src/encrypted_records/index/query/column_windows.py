@@ -255,7 +255,7 @@ class _PagesByRow(_Pages):
         self, space: Workspace, segment: LoadedSegment, field: str, rows: Ordinals
     ) -> None:
         super().__init__(space, segment, field, rows)
-        # Zeros, since what lay in memory before must not be sent in the place of an absent value.
+        # Zeros, since what lay in memory before must not be sent instead of an absent value.
         self._keys = np.zeros(len(rows), key_type(self._kind))
         self._present = np.ones(len(rows), np.bool_) if self._leading else None
 
