@@ -8,16 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from bench.neighbour_world import (
-    CSV,
-    MARKS,
-    MIB,
-    NDJSON,
-    Case,
-    World,
-    text_field,
-    wide_fields,
-)
+from bench.neighbour_world import CSV, MARKS, MIB, NDJSON, Case, World, text_field, wide_fields
 from encrypted_records.crypto.format import (
     KEYRING_MAGIC,
     KEYRING_VERSION,

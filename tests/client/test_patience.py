@@ -12,13 +12,7 @@ import pytest
 
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport, came_in
-from encrypted_records.errors import (
-    ApiTimeout,
-    ApiUnreachable,
-    Overloaded,
-    Stopping,
-    Unavailable,
-)
+from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded, Stopping, Unavailable
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

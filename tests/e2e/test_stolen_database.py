@@ -33,14 +33,7 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_text
 from tests.support import jobs
-from tests.support.census_people import (
-    ALONE,
-    KINDS,
-    KNOWN,
-    KNOWN_ALONE,
-    STORED,
-    TYPED,
-)
+from tests.support.census_people import ALONE, KINDS, KNOWN, KNOWN_ALONE, STORED, TYPED
 from tests.support.service import running_service
 from tests.support.store import new_store
 

@@ -20,14 +20,7 @@ from tests.fuzz.mutations import msgpack, raw
 from tests.fuzz.sealed_targets import QUESTIONS
 from tests.fuzz.target import Target
 from tests.reference.paged import raw_frame, unpacked
-from tests.reference.test_paged_segments import (
-    DEFINITION,
-    KEY,
-    VECTOR,
-    header,
-    sealed,
-    segment,
-)
+from tests.reference.test_paged_segments import DEFINITION, KEY, VECTOR, header, sealed, segment
 
 NAMES = list(DEFINITION.fields)
 FORMS = ("plain", "packed")

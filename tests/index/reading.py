@@ -23,10 +23,7 @@ from encrypted_records.index.query.asking import (
     Work,
 )
 from encrypted_records.index.segments.loaded import LoadedSegment
-from encrypted_records.index.segments.reading import (
-    Reading,
-    ReadingLimits,
-)
+from encrypted_records.index.segments.reading import Reading, ReadingLimits
 
 T = TypeVar("T")
 #: A page or two at a time, and no column with its keys.

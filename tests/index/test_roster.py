@@ -5,13 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from encrypted_records.errors import (
-    Conflict,
-    KeysRefused,
-    NotAllowed,
-    RosterBroken,
-    Unsupported,
-)
+from encrypted_records.errors import Conflict, KeysRefused, NotAllowed, RosterBroken, Unsupported
 from encrypted_records.index.roster import roster
 from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster, due_services, sign_entry

@@ -11,12 +11,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.query.candidates import Matches
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
-from encrypted_records.index.segments.loaded import (
-    KeptSegment,
-    LoadedSegment,
-    OpenedSegment,
-    load,
-)
+from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment, OpenedSegment, load
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader

@@ -40,17 +40,7 @@ from tests.support.mutated_files import (
     count_of_mutations,
     mutations,
 )
-from tests.support.workbooks import (
-    DAY,
-    MOMENT,
-    SPAN,
-    TIME,
-    ods,
-    ods_cell,
-    sheet,
-    truth,
-    xlsx,
-)
+from tests.support.workbooks import DAY, MOMENT, SPAN, TIME, ods, ods_cell, sheet, truth, xlsx
 from tests.support.workbooks import number as cell_of
 
 KINDS = {"integer": "number", "string": "text", "date-time": "local"}

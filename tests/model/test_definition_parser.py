@@ -11,10 +11,7 @@ import pytest
 
 from encrypted_records.errors import InvalidDefinition
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
-from encrypted_records.model.definition_parser import (
-    MAX_DEFINITION_BYTES,
-    parse_definition,
-)
+from encrypted_records.model.definition_parser import MAX_DEFINITION_BYTES, parse_definition
 from encrypted_records.model.strict_json import escape_pointer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

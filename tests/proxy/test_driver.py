@@ -10,15 +10,7 @@ from typing import Any, cast
 import pytest
 
 from encrypted_records.errors import NotFound, TooLarge
-from encrypted_records.index.query.asking import (
-    STANDARD,
-    WORK,
-    Asking,
-    Need,
-    Rows,
-    Together,
-    Work,
-)
+from encrypted_records.index.query.asking import STANDARD, WORK, Asking, Need, Rows, Together, Work
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PlainRecord

@@ -10,12 +10,7 @@ import psycopg
 import pytest
 
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import (
-    ManifestDelta,
-    Page,
-    PageRef,
-    Segment,
-)
+from encrypted_records.model.records import ManifestDelta, Page, PageRef, Segment
 from tests.support import postgres
 from tests.support.erasures import MOST_SECONDS, seen_through
 from tests.support.eventually import eventually

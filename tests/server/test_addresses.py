@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.api import (
-    PASSWORD,
-    PUBLIC_URL,
-    Account,
-    Answer,
-    Api,
-    basic,
-    running_api,
-    text_of,
-)
+from tests.server.api import PASSWORD, PUBLIC_URL, Account, Answer, Api, basic, running_api, text_of
 from tests.server.sessions import NEW_PASSWORD, session_of
 from tests.server.test_second_factor import add
 

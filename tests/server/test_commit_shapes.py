@@ -9,14 +9,7 @@ import pytest
 
 from encrypted_records.model import wire
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS, LeastClass, padded_length
-from encrypted_records.model.records import (
-    CommitUpload,
-    Page,
-    RowBatch,
-    RowRef,
-    SealedRow,
-    Segment,
-)
+from encrypted_records.model.records import CommitUpload, Page, RowBatch, RowRef, SealedRow, Segment
 from tests.server.api import Account
 from tests.server.writer import (
     FRAMES,

@@ -16,14 +16,7 @@ import psycopg
 import pytest
 
 from encrypted_records.model import digests, ids, wire
-from encrypted_records.model.records import (
-    Page,
-    PageRef,
-    RowDigests,
-    RowRef,
-    SealedRow,
-    StoredRow,
-)
+from encrypted_records.model.records import Page, PageRef, RowDigests, RowRef, SealedRow, StoredRow
 from tests.server.api import Account, Answer, Api
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, body_of, person, salt_of

@@ -17,15 +17,7 @@ from encrypted_records.server.gateway.admission import RequestPlaces
 from encrypted_records.server.gateway.bodies import DISK_BYTES, MEMORY_BYTES, HeldBody, Room
 from encrypted_records.server.gateway.gateway import Passing, Untaken
 from tests.listening.conftest import PATIENCE, rest_of
-from tests.server.gateways import (
-    FRAMES,
-    THREADS,
-    Start,
-    code,
-    request,
-    starting,
-    status,
-)
+from tests.server.gateways import FRAMES, THREADS, Start, code, request, starting, status
 from tests.support.eventually import eventually
 
 

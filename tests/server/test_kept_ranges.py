@@ -13,11 +13,7 @@ import pytest
 
 from encrypted_records.errors import ObjectLost
 from encrypted_records.server.objects import block_cache
-from encrypted_records.server.objects.block_cache import (
-    MOST_AT_ONCE,
-    TRUSTED_SECONDS,
-    BlockCache,
-)
+from encrypted_records.server.objects.block_cache import MOST_AT_ONCE, TRUSTED_SECONDS, BlockCache
 from encrypted_records.server.objects.stores import Files, Range
 from tests.server.cache_parts import Counted, Known, Slow
 

@@ -20,15 +20,7 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from tests.server.api import Account, Answer, Api
-from tests.server.writer import (
-    FRAMES,
-    Writer,
-    body_of,
-    group_of,
-    pages_of,
-    person,
-    segment_over,
-)
+from tests.server.writer import FRAMES, Writer, body_of, group_of, pages_of, person, segment_over
 from tests.support.eventually import eventually
 
 

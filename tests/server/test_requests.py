@@ -16,15 +16,7 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import AccessRequest, AccessRequestBody, Listing
 from tests.server.api import Account, Api, id_bytes
-from tests.server.rosters import (
-    Person,
-    Ring,
-    admission,
-    found,
-    put_answer,
-    share,
-    standing,
-)
+from tests.server.rosters import Person, Ring, admission, found, put_answer, share, standing
 from tests.server.test_session_store import rows
 from tests.server.writer import FRAMES
 

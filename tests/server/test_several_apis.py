@@ -22,14 +22,7 @@ from psycopg import sql
 from encrypted_records.model.credentials import DEVICE_HEADER
 from encrypted_records.model.ids import from_text
 from tests.proxy.tus.client import RESUMABLE, Client, encoded
-from tests.server.api import (
-    PASSWORD,
-    Api,
-    basic,
-    free_port,
-    start,
-    wait_until_up,
-)
+from tests.server.api import PASSWORD, Api, basic, free_port, start, wait_until_up
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.haproxy import running_haproxy

@@ -16,25 +16,10 @@ import psycopg
 import pytest
 
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import (
-    ATTEMPT_HEADER,
-    Page,
-    PageRef,
-    Receipt,
-    RowBatch,
-    RowRef,
-)
+from encrypted_records.model.records import ATTEMPT_HEADER, Page, PageRef, Receipt, RowBatch, RowRef
 from tests.server.api import Account, Answer, Api
 from tests.server.staged import Job
-from tests.server.writer import (
-    FRAMES,
-    Writer,
-    body_of,
-    group_of,
-    pages_of,
-    person,
-    segment_over,
-)
+from tests.server.writer import FRAMES, Writer, body_of, group_of, pages_of, person, segment_over
 from tests.support.eventually import eventually
 
 

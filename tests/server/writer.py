@@ -13,11 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from encrypted_records.model import digests, ids, wire
-from encrypted_records.model.ciphertext_lengths import (
-    NUMBER_CLASS,
-    LeastClass,
-    least_class,
-)
+from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS, LeastClass, least_class
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.records import (
     PAGE_BYTES,

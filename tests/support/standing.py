@@ -11,13 +11,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.ingest.seal import SealedGroup, seal_columns
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.records import (
-    CommitUpload,
-    Group,
-    KilledRows,
-    PlainRecord,
-    RowRef,
-)
+from encrypted_records.model.records import CommitUpload, Group, KilledRows, PlainRecord, RowRef
 
 Read = Callable[[RowRef], PlainRecord]
 

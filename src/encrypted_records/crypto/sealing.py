@@ -23,13 +23,7 @@ from encrypted_records.crypto.keys import GROUPS_KEPT, IndexKey, MetaKey, Schema
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.model.ciphertext_lengths import SEAL_VERSION, least_class
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value, length_prefixed
-from encrypted_records.model.digests import (
-    DIGEST,
-    HOLE,
-    group_digest,
-    packed_digests,
-    run_digests,
-)
+from encrypted_records.model.digests import DIGEST, HOLE, group_digest, packed_digests, run_digests
 from encrypted_records.model.records import (
     Group,
     GroupSalt,

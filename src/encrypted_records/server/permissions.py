@@ -24,11 +24,7 @@ from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets.models import Dataset, Reach, Schema
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.statements import ModelColumns, Statement
-from encrypted_records.server.organizations.models import (
-    Invitation,
-    Membership,
-    Organization,
-)
+from encrypted_records.server.organizations.models import Invitation, Membership, Organization
 
 M = TypeVar("M", bound=Model)
 

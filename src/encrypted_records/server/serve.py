@@ -315,12 +315,7 @@ def _cannot_start(error: BaseException) -> Startup:
 
 
 def _drop_expired() -> None:
-    from encrypted_records.server.accounts import (  # noqa: PLC0415
-        limits,
-        logins,
-        mail,
-        registration,
-    )
+    from encrypted_records.server.accounts import limits, logins, mail, registration  # noqa: PLC0415
     from encrypted_records.server.erasure import removing  # noqa: PLC0415
     from encrypted_records.server.organizations import audit, members  # noqa: PLC0415
 

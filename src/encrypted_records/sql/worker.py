@@ -30,13 +30,7 @@ from encrypted_records.sql import failures, pushdown
 from encrypted_records.sql.catalogue import Catalogue, SqlColumn, SqlTable
 from encrypted_records.sql.connections import StatementDatabase
 from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.planner import (
-    Parameters,
-    Planner,
-    ScanPlan,
-    SelectStatement,
-    TableScan,
-)
+from encrypted_records.sql.planner import Parameters, Planner, ScanPlan, SelectStatement, TableScan
 from encrypted_records.sql.process import LENGTH_BYTES, ColumnsBroken, TableChanged
 from encrypted_records.sql.source import Stream
 from encrypted_records.sql.translation import translate

@@ -30,19 +30,9 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.sorted_scan import STANDARD as SCAN
 from encrypted_records.index.query.sorted_scan import ScanLimits
-from encrypted_records.index.segments.loaded import (
-    KeptSegment,
-    LoadedSegment,
-    OpenedSegment,
-    load,
-)
+from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment, OpenedSegment, load
 from encrypted_records.index.segments.reading import STANDARD as READING
-from encrypted_records.index.segments.reading import (
-    Reading,
-    ReadingLimits,
-    sum_column,
-    turn_round,
-)
+from encrypted_records.index.segments.reading import Reading, ReadingLimits, sum_column, turn_round
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import RowRef, Segment
 

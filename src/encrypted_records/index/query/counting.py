@@ -18,11 +18,7 @@ from encrypted_records.index.query.candidates import (
 from encrypted_records.index.query.choices import COUNT, CountFigures, Way, choose
 from encrypted_records.index.query.condition import Condition, Every, Node, fold, only_leaf
 from encrypted_records.index.query.leaves import AbsentLeaf, LeafOperator, RangeLeaf, TestLeaf
-from encrypted_records.index.query.matching import (
-    Matching,
-    SegmentMatches,
-    match_rows,
-)
+from encrypted_records.index.query.matching import Matching, SegmentMatches, match_rows
 from encrypted_records.index.query.segment_filters import comes_by_row, open_column
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.predicates import Predicate

@@ -22,12 +22,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import Edge, alike
-from encrypted_records.index.columns.dictionary import (
-    Codes,
-    Dictionary,
-    PageMap,
-    PartialDictionary,
-)
+from encrypted_records.index.columns.dictionary import Codes, Dictionary, PageMap, PartialDictionary
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.column import Keys
-from encrypted_records.index.columns.dictionary import (
-    Codes,
-    ColumnDictionary,
-    Dictionary,
-    has_long,
-)
+from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary, has_long
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.ordinals import Ordinals, mask_of
 from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row, bring_directories

@@ -26,12 +26,7 @@ from encrypted_records.ingest.blocks import (
     record_too_large,
 )
 from encrypted_records.ingest.parse_json import layout_of
-from encrypted_records.ingest.reading.json_rows import (
-    find_objects,
-    flatten,
-    parser_of,
-    rows_of_all,
-)
+from encrypted_records.ingest.reading.json_rows import find_objects, flatten, parser_of, rows_of_all
 from encrypted_records.ingest.reading.recipe import (
     ABSENT,
     MOMENTS,
@@ -51,12 +46,7 @@ from encrypted_records.ingest.reading.text_table import (
     rows_of,
     was_utf8,
 )
-from encrypted_records.ingest.reading.workbook import (
-    MAX_BYTES,
-    is_workbook,
-    moments_of,
-    read_sheet,
-)
+from encrypted_records.ingest.reading.workbook import MAX_BYTES, is_workbook, moments_of, read_sheet
 
 #: Bytes that are read at once.
 BLOCK_BYTES = 128 << 10

@@ -83,9 +83,7 @@ async def read_columns(request: Request) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     require_arrow()
-    from encrypted_records.proxy.search.columns import (  # noqa: PLC0415 - optional, slow to import
-        read_columns as ask,
-    )
+    from encrypted_records.proxy.search.columns import read_columns as ask  # noqa: PLC0415 - optional, slow to import
 
     async with services.turns.take(caller.user):
         asked = ask(services.query_runner, caller, schema, body)

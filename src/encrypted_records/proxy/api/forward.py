@@ -54,13 +54,7 @@ from encrypted_records.model import credentials, ids
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import FORWARDED, SIGNED, Forwarded, has_form, methods_of
-from encrypted_records.model.ids import (
-    ID_BYTES,
-    from_path,
-    no_identifier,
-    reference,
-    slug_in,
-)
+from encrypted_records.model.ids import ID_BYTES, from_path, no_identifier, reference, slug_in
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute, require_writing
 from encrypted_records.proxy.api.parameters import find_slug

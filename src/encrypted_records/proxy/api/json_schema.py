@@ -15,14 +15,8 @@ import msgspec
 
 from encrypted_records.http.openapi import link_to
 from encrypted_records.model import ids
-from encrypted_records.model.aggregations import (
-    MAX_BINS,
-    MAX_PERCENTILES,
-    MEASURES,
-)
-from encrypted_records.model.aggregations import (
-    MAX_LIMIT as MAX_LISTED_VALUES,
-)
+from encrypted_records.model.aggregations import MAX_BINS, MAX_PERCENTILES, MEASURES
+from encrypted_records.model.aggregations import MAX_LIMIT as MAX_LISTED_VALUES
 from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.queries import FOLDING, MAX_IN_VALUES, MAX_LIMIT, MOST_EDITS, OPERATORS
 

@@ -20,13 +20,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    ReadingRefused,
-    UploadedBefore,
-)
+from encrypted_records.errors import BadInput, Conflict, ErsError, ReadingRefused, UploadedBefore
 from encrypted_records.model import record_formats
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, is_read_whole, look

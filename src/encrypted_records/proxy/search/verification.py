@@ -27,14 +27,7 @@ from encrypted_records.model.digests import (
     row_digests,
     run_digests,
 )
-from encrypted_records.model.records import (
-    Group,
-    PageRef,
-    RowDigests,
-    RowRef,
-    SealedRow,
-    Segment,
-)
+from encrypted_records.model.records import Group, PageRef, RowDigests, RowRef, SealedRow, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.states import Schemas
 

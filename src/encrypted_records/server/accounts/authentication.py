@@ -51,11 +51,7 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotAuthenticated
-from encrypted_records.model.credentials import (
-    SERVICE_PREFIX,
-    SERVICE_SCHEME,
-    service_token_of,
-)
+from encrypted_records.model.credentials import SERVICE_PREFIX, SERVICE_SCHEME, service_token_of
 from encrypted_records.server.accounts import api_tokens, logins, passwords
 from encrypted_records.server.accounts.logins import digest, new_secret
 from encrypted_records.server.accounts.models import ApiToken, JobGrant, Login, User

@@ -30,13 +30,7 @@ from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Length
 
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    NotFound,
-    ObjectAltered,
-    ObjectLost,
-)
+from encrypted_records.errors import BadInput, Conflict, NotFound, ObjectAltered, ObjectLost
 from encrypted_records.model import ids, wire
 from encrypted_records.model.digests import DIGEST, HOLE, RUN, pack_fields, row_digest
 from encrypted_records.model.records import (
