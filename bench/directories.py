@@ -25,8 +25,7 @@ from bench.support.table import Row, show
 from encrypted_records.crypto.format import PAGE_DATA
 from encrypted_records.index.columns import directory
 from encrypted_records.index.columns.column import Edge, EntryBlock, Keys, key_type, run_starts
-from encrypted_records.index.columns.directory import Directory
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.directory import Directory, Outline
 from encrypted_records.index.columns.packing import MAX_ENTRIES, Packer
 from encrypted_records.index.columns.pages import CAPACITY, FIRST_GUESS, choose_fullest
 from encrypted_records.index.segments.opened_header import PageRole

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from bench.support.table import Row, show
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns.column import Column, key_type
-from encrypted_records.index.columns.dictionary import ByRow
-from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.columns.dictionary import ByRow, ColumnSums
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.asking import STANDARD, Asking, Keep, KeptColumn, Need, Work

@@ -29,8 +29,7 @@ from encrypted_records.crypto.keys import Keyring, SchemaKeys
 from encrypted_records.index.log import checkpoint, ledger_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.crowds import Crowds
-from encrypted_records.index.segments.merge_policy import worth_merging
+from encrypted_records.index.segments.merge_policy import Crowds, worth_merging
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id

@@ -11,7 +11,7 @@ from encrypted_records.crypto.format import PAGE_DATA, PAGE_DIRECTORY
 from encrypted_records.errors import DoesNotOpen, Unsupported
 from encrypted_records.index.columns import directory, pages
 from encrypted_records.index.columns.column import Edge, KeyRange, stored_key_type
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from encrypted_records.index.columns.column import EntryBlock
-from encrypted_records.index.columns.dictionary import ByRow
-from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.columns.dictionary import ByRow, ColumnSums
 from encrypted_records.index.query.asking import (
     Asking,
     Keep,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from encrypted_records.errors import CheckpointBroken, DoesNotOpen
 from encrypted_records.index.log import checkpoint
 from encrypted_records.index.log.order import Begun
-from encrypted_records.index.segments.crowds import Crowd, Crowds, CrowdSizes
 from encrypted_records.index.segments.merge import merge
+from encrypted_records.index.segments.merge_policy import Crowd, Crowds, CrowdSizes
 from tests import oracle
 from tests.index.strategies import Case, cases
 from tests.index.test_checkpoints import contents, go_on, made, taken

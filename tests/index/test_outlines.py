@@ -21,7 +21,7 @@ from encrypted_records.index.columns.column import (
     key_type,
     run_starts,
 )
-from encrypted_records.index.columns.outline import Outline, Separators
+from encrypted_records.index.columns.directory import Outline, Separators
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.model.field_types.base import KeyKind
 

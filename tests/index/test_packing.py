@@ -17,7 +17,7 @@ from encrypted_records.crypto import sealing
 from encrypted_records.index.columns import words
 from encrypted_records.index.segments import sorted_runs
 from encrypted_records.index.segments.builder import SegmentLimits
-from encrypted_records.index.segments.contents import Contents, ContentsInMemory
+from encrypted_records.index.segments.cuts import Contents, ContentsInMemory
 from encrypted_records.index.segments.sorted_runs import RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
 from encrypted_records.model.definition import columns_of

@@ -14,8 +14,8 @@ from pyroaring import BitMap
 from encrypted_records.crypto.format import PAGE_DIRECTORY
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import directory
+from encrypted_records.index.columns.dictionary import Halves
 from encrypted_records.index.columns.directory import Directory
-from encrypted_records.index.columns.sums import Halves
 from encrypted_records.index.ordinals import bitmap
 from encrypted_records.index.query.aggregate import AggregateLimits, aggregate
 from encrypted_records.index.query.candidates import Candidates

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import directory
-from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
 from encrypted_records.index.columns.column import Column, EntryBlock
-from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.dictionary import (
+    ByRowBuilder,
+    ColumnDictionary,
+    PageMap,
+    by_row_bytes,
+)
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates, Matches

@@ -17,7 +17,7 @@ from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.segments import merge as in_memory
 from encrypted_records.index.segments.builder import SegmentLimits
-from encrypted_records.index.segments.contents import ContentsInMemory
+from encrypted_records.index.segments.cuts import ContentsInMemory
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built

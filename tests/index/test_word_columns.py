@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto.format import UNDECIDED_FROM, WORDS_FROM
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen, InvalidDefinition
-from encrypted_records.index.columns import block_streams, word_limit, words
+from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.index.segments.merge_policy import TIERS
@@ -172,8 +172,8 @@ def test_a_stream_leaves_out_the_words_that_a_limit_leaves_out_in_memory(
             yield whole.part(first, min(first + size, len(whole.ordinals)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_limit, "_PIECE", 3)
-        counts = word_limit.WordCounts(len(rows))
+        patch.setattr(words, "_PIECE", 3)
+        counts = words.WordCounts(len(rows))
         for block in blocks():
             counts.add(block)
         beyond = counts.find_beyond(most)
@@ -181,7 +181,7 @@ def test_a_stream_leaves_out_the_words_that_a_limit_leaves_out_in_memory(
         assert (beyond is None) == (limited is column)
         if beyond is None:
             return
-        left = block_streams.gather(word_limit.leave_out(blocks(), beyond), KeyKind.WORDS)
+        left = block_streams.gather(words.leave_out(blocks(), beyond), KeyKind.WORDS)
     assert left.ordinals.tolist() == limited.ordinals.tolist()
     assert left.keys.tolist() == limited.keys.tolist()
     assert np.count_nonzero(left.keys >= WORDS_FROM) <= most

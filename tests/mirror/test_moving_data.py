@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Locked
-from encrypted_records.index.segments.crowds import CrowdSizes
-from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.mirror.copy import MirrorCopy
 from encrypted_records.mirror.layout import open_store, read_head
 from encrypted_records.mirror.serving import serving_beside

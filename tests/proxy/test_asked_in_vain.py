@@ -18,8 +18,7 @@ import pytest
 
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import SegmentLimits
-from encrypted_records.index.segments.crowds import CrowdSizes
-from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
 from encrypted_records.proxy.process.background import ROW_CHECKS

@@ -14,8 +14,7 @@ import pytest
 
 from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Altered, Conflict
-from encrypted_records.index.segments.crowds import CrowdSizes
-from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.process.background import MERGES

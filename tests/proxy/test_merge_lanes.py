@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.segments.crowds import CrowdSizes
-from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.write.merge_scheduler import (
     MOST_REST,

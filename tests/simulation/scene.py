@@ -13,8 +13,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records.index.segments.crowds import CrowdSizes
-from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from tests.simulation.api import Account, ApiServer, Template
 from tests.simulation.expected import Fault
 from tests.simulation.network import Network

@@ -11,8 +11,7 @@ from typing import Any
 
 from encrypted_records.client.api import Known
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
-from encrypted_records.index.segments.crowds import CrowdSizes
-from encrypted_records.index.segments.merge_policy import Tier
+from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
 from encrypted_records.model.queries import parse_query

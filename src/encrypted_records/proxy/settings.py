@@ -14,8 +14,13 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.client.webhook_sender import WebhookSender
 from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.query.long_strings import MAX_OPENED
-from encrypted_records.index.segments import crowds
-from encrypted_records.index.segments.merge_policy import MOST_DEAD, TIERS, Tier
+from encrypted_records.index.segments.merge_policy import (
+    MOST_DEAD,
+    STANDARD_CROWDS,
+    TIERS,
+    CrowdSizes,
+    Tier,
+)
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
@@ -88,7 +93,7 @@ class Overrides:
     lanes: Callable[[], Lanes] = Lanes
     pages_at_once: int = PAGES_AT_ONCE
     #: which groups are small, and how many of them become one
-    crowds: crowds.CrowdSizes = crowds.STANDARD
+    crowds: CrowdSizes = STANDARD_CROWDS
     #: and how many bytes of its rows come with the commit, and are not staged before
     most_with_commit: int = MOST_WITH_COMMIT
     #: for how long a writer waits until merges have made room

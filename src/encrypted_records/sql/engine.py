@@ -27,8 +27,7 @@ from encrypted_records.errors import InvalidQuery, NotFound, SqlError
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Catalogue, Lists, SqlColumn, SqlTable, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
-from encrypted_records.sql.process import ColumnFeed, Process, TableChanged
-from encrypted_records.sql.run import StatementRun
+from encrypted_records.sql.process import ColumnFeed, Process, StatementRun, TableChanged
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

@@ -2,11 +2,8 @@
 5).
 
 A column lists local ordinals in the order (absent first, then by index key, then by ordinal), and
-the keys of the rows that have one. Operations on many entries use numpy.
-
-The memory that arrays take, in bytes, including the buffers that they keep alive.
-
-Ranges of sorted index keys, for which a column is searched.
+the keys of the rows that have one. Operations on many entries use numpy. A search asks for ranges
+of keys.
 """
 
 from __future__ import annotations

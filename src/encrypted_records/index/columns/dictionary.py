@@ -1,23 +1,264 @@
-"""A column by row instead of by value: its different keys, and a number per row for the one it has.
+"""Columns by row instead of by value: their different keys, and for each row the number of its key.
 
 Sorting and measuring look rows up, and need each different key once. A dictionary takes one to four
 bytes a row beside its keys, and is what a proxy keeps of a column that was opened as a whole. Where
-the keys are too many, it keeps a :class:`PageMap` instead, which has none.
+the keys are too many, it keeps a :class:`PageMap` instead, which has none. Texts of a dictionary
+are tested in chunks of bytes; sums are kept without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap
+from rapidfuzz import process
+from rapidfuzz.distance import Levenshtein
 
+from encrypted_records.crypto import values
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
-from encrypted_records.index.columns.column import OBJECT_BYTES, Column, Keys, measure, run_starts
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import (
+    OBJECT_BYTES,
+    Column,
+    EntryBlock,
+    Keys,
+    key_type,
+    measure,
+    run_starts,
+)
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.index.columns.texts import ColumnTexts
-from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.ordinals import PIECE, Ordinals, ordinals
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.texts import TextTest, folded
+
+#: Keys of a chunk: other threads have a turn behind each.
+CHUNK = 1 << 14
+#: Of more operands, each text is looked up among them.
+_FEW = 4
+
+Mask = NDArray[np.bool_]
+#: Called from time to time by work that takes long; raises if nobody waits for it.
+GoOn = Callable[[], None]
+
+
+def go_on_always() -> None:
+    """A no-op for work that cannot be cancelled."""
+
+
+class ColumnTexts:
+    """Texts of the keys of one segment's column."""
+
+    def __init__(self, keys: Keys) -> None:
+        """
+        Raises:
+            DoesNotOpen: a key holds no text.
+        """
+        self._chunks = [_Chunk(keys[at : at + CHUNK]) for at in range(0, len(keys), CHUNK)]
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return sum(chunk.size for chunk in self._chunks)
+
+    def test(self, test: TextTest, go_on: GoOn = go_on_always) -> tuple[Mask, Mask]:
+        """Masks of the keys whose texts surely pass, and of those that possibly do.
+
+        Args:
+            go_on: is called behind each chunk, and raises to end the work.
+        """
+        certain, possible = [np.zeros(0, np.bool_)], [np.zeros(0, np.bool_)]
+        for chunk in self._chunks:
+            passed = chunk.test(test)
+            certain.append(passed)
+            possible.append(passed | chunk.long)
+            go_on()
+        return np.concatenate(certain), np.concatenate(possible)
+
+
+class _Joined:
+    """Texts between zeros, and where the zeros are."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.zeros = np.flatnonzero(np.frombuffer(data, np.uint8) == 0).astype(np.uint32)
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + self.zeros.nbytes
+
+    def __len__(self) -> int:
+        return len(self.zeros) - 1
+
+    def texts(self) -> list[str]:
+        return self.data.decode().split("\0")[1:-1]
+
+    def find(self, before: str, text: str, behind: str) -> Mask:
+        """The texts in which ``text`` is, with a zero before or behind it to have it begin or
+        end them."""
+        found: list[int] = []
+        data, end = self.data, int(self.zeros[-1])
+        needle = (before + text + behind).encode()
+        if "\0" in text:
+            return np.zeros(len(self), np.bool_)
+        at = data.find(needle)
+        while 0 <= at < end:
+            found.append(at)
+            at = data.find(needle, data.find(b"\0", at + 1))
+        return self._mask(np.searchsorted(self.zeros, found, "right") - 1)
+
+    def match(self, pattern: Any) -> Mask:
+        """The texts in which a pattern for lines matches; none may have a line break."""
+        data = self.data.replace(b"\0", b"\n")
+        found: list[int] = []
+        at = 1
+        while at < len(data) and (match := pattern.search(data, at)) is not None:
+            start = match.start()
+            if start >= len(data):
+                break
+            found.append(start)
+            at = data.find(b"\n", start) + 1
+        return self._mask(np.searchsorted(self.zeros, found, "left") - 1)
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each text."""
+        zeros = self.zeros.astype(np.int64)
+        return zeros[1:] - zeros[:-1] - 1
+
+    def _mask(self, indices: NDArray[np.intp]) -> Mask:
+        mask = np.zeros(len(self), np.bool_)
+        mask[indices] = True
+        return mask
+
+
+class _Chunk:
+    def __init__(self, keys: Keys) -> None:
+        cells = matrix(keys)
+        self.long: Mask = np.any(cells[:, INDEX_KEY_PREFIX:], axis=1)
+        cells = cells[:, :INDEX_KEY_PREFIX]
+        escaped: Mask = np.any(cells == 1, axis=1)
+        # Only these can have a line break in them, too: both are few, as a rule.
+        self._single = {
+            int(at): values.text_of(bytes(keys[at])) for at in np.flatnonzero(escaped & ~self.long)
+        }
+        #: the beginnings of long strings, without those that have an escape
+        self._begun = {
+            int(at): bytes(keys[at])[:INDEX_KEY_PREFIX]
+            for at in np.flatnonzero(self.long & ~escaped)
+        }
+        framed = np.zeros((len(keys), 1 + INDEX_KEY_PREFIX), np.uint8)
+        framed[:, 1:] = np.where((self.long | escaped)[:, None], np.uint8(0), cells)
+        kept = framed != 0
+        kept[:, 0] = True
+        self._plain = _Joined(framed[kept].tobytes() + b"\0")
+        try:
+            self._plain.data.decode()
+        except UnicodeDecodeError:
+            raise DoesNotOpen("an index key contains no text") from None
+        self._empty = np.logical_or(self.long, escaped)
+        self._folded: _Joined | None = None
+
+    @property
+    def size(self) -> int:
+        one_by_one = 100 * (len(self._single) + len(self._begun))
+        other = self._folded is not None and self._folded is not self._plain
+        alike = self._folded.size if self._folded is not None and other else 0
+        return self._plain.size + alike + one_by_one + 2 * len(self._empty)
+
+    def test(self, test: TextTest) -> Mask:
+        """A mask of the texts that surely pass."""
+        passed = self._passed(self._joined(fold=test.fold), test)
+        passed[self._empty] = False
+        for at, text in self._single.items():
+            passed[at] = test.fits(text)
+        if test.how == "contains" and not test.fold:
+            needle = test.texts[0].encode()
+            for at, begun in self._begun.items():
+                passed[at] = needle in begun
+        return passed
+
+    def _joined(self, *, fold: bool) -> _Joined:
+        if not fold:
+            return self._plain
+        if self._folded is None:
+            data = self._plain.data
+            alike = data.lower() if data.isascii() else folded(data.decode()).encode()
+            self._folded = self._plain if alike == data else _Joined(alike)
+        return self._folded
+
+    def _passed(self, texts: _Joined, test: TextTest) -> Mask:
+        first = test.texts[0]
+        match test.how:
+            case "contains" | "ends_with" if not first:
+                return np.ones(len(texts), np.bool_)
+            case "contains":
+                return texts.find("", first, "")
+            case "prefix":
+                return texts.find("\0", first, "")
+            case "ends_with":
+                return texts.find("", first, "\0")
+            case "one_of":
+                return _one_of(texts, test.texts)
+            case "has_words" | "has_phrase":
+                return _with_words(texts, test)
+            case "near":
+                return _near(texts, first, test.within)
+            case _:
+                return _match(texts, test)
+
+
+def _one_of(texts: _Joined, wanted: tuple[str, ...]) -> Mask:
+    if len(wanted) <= _FEW:
+        mask = np.zeros(len(texts), np.bool_)
+        for text in wanted:
+            mask |= texts.find("\0", text, "\0")
+        return mask
+    known = set(wanted)
+    return np.array([text in known for text in texts.texts()], np.bool_)
+
+
+def _with_words(texts: _Joined, test: TextTest) -> Mask:
+    likely = np.ones(len(texts), np.bool_)
+    for word in test.texts:
+        likely &= texts.find("", word, "")
+    if likely.any():
+        every = texts.texts()
+        for at in np.flatnonzero(likely).tolist():
+            likely[at] = test.passes(every[at])
+    return likely
+
+
+def _near(texts: _Joined, wanted: str, within: int) -> Mask:
+    # An edit changes up to four bytes.
+    apart = np.abs(texts.lengths() - len(wanted.encode()))
+    likely = np.flatnonzero(apart <= 4 * within)
+    mask = np.zeros(len(texts), np.bool_)
+    if len(likely):
+        every = texts.texts()
+        choices = [every[at] for at in likely.tolist()]
+        (distances,) = process.cdist(
+            [wanted], choices, scorer=Levenshtein.distance, score_cutoff=within, dtype=np.int32
+        )
+        mask[likely] = distances <= within
+    return mask
+
+
+def _match(texts: _Joined, test: TextTest) -> Mask:
+    pattern = test.by_line()
+    every = texts.texts() if pattern is None or b"\n" in texts.data else []
+    if pattern is None:
+        return np.array([test.passes(text) for text in every], np.bool_)
+    mask = texts.match(pattern)
+    for at, text in enumerate(every):
+        if "\n" in text:
+            mask[at] = test.passes(text)
+    return mask
+
 
 Codes = NDArray[np.int64]
 #: Codes as they are kept, one a row.
@@ -143,3 +384,166 @@ def build_partial_dictionary(
 def has_long(keys: Keys) -> bool:
     """Whether one of these keys is of a string that is longer than an index key."""
     return keys.dtype.kind == "S" and bool(matrix(keys)[:, INDEX_KEY_PREFIX:].any())
+
+
+#: A key's count beside it, and the types of the rows' numbers while these are given.
+_COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.uint32)
+
+
+def by_row_bytes(keys: int, width: int, covered: int) -> int:
+    """The memory in bytes that :class:`ByRowBuilder` takes for ``keys`` keys of its pages, of
+    ``width`` bytes each.
+    """
+    numbers = _NARROW if keys < np.iinfo(_NARROW).max else _WIDE
+    return keys * (width + _COUNT.itemsize) + covered * numbers.itemsize
+
+
+class ByRowBuilder:
+    """Builder for one column; all of its pages must be taken, each once."""
+
+    def __init__(self, kind: KeyKind, directory: Outline, covered: int, most: int) -> None:
+        """
+        Args:
+            covered: how many rows the segment's groups have.
+            most: bytes of a :class:`ColumnDictionary`.
+        """
+        self._kind: KeyKind = kind
+        self._directory = directory
+        self._most = most
+        self._codes: RowCodes = np.zeros(covered, _NARROW)
+        #: by number among the pages of present rows: its keys, their first number, their counts
+        self._pages: dict[int, tuple[Keys, int, Codes]] | None = {}
+        self._next = 1
+        self._bytes = 0
+
+    def take(self, page: int, block: EntryBlock) -> None:
+        """
+        Args:
+            page: its number in the column.
+        """
+        page -= self._directory.leading
+        if page < 0:
+            return  # absent rows have 0 already
+        # numpy stores by others through a buffer, which takes twice as long.
+        rows = block.ordinals.astype(np.intp)
+        if self._pages is None:
+            self._codes[rows] = page + 1
+            return
+        count = len(block.keys)
+        lengths = block.counts.astype(_COUNT)
+        more = block.keys.nbytes + lengths.nbytes
+        numbers = _WIDE if self._next + count > np.iinfo(_NARROW).max else self._codes.dtype
+        if self._bytes + more + len(self._codes) * numbers.itemsize > self._most:
+            # Before numbers become wider, or both would be in memory.
+            self._leave_keys(self._pages)
+            self._codes[rows] = page + 1
+            return
+        self._codes = self._codes.astype(numbers, copy=False)
+        own = np.arange(self._next, self._next + count).astype(numbers)
+        self._codes[rows] = np.repeat(own, lengths)
+        self._pages[page] = (block.keys, self._next, lengths)
+        self._next += count
+        self._bytes += more
+
+    def finish(self) -> ByRow:
+        if self._pages is None:
+            return PageMap(self._codes)
+        every = [self._pages[page] for page in sorted(self._pages) if len(self._pages[page][0])]
+        # Keys of pages in their order are in order; one may end a page and begin the next.
+        again = {
+            at
+            for at, (before, after) in enumerate(pairwise(every), 1)
+            if before[0][-1] == after[0][0]
+        }
+        distinct = sum(len(keys) for keys, _, _ in every) - len(again)
+        table = np.zeros(self._next, code_type(distinct))
+        counts = np.zeros(distinct + 1, np.int64)
+        counts[0] = self._directory.absent
+        parts: list[Keys] = [np.zeros(0, key_type(self._kind))]
+        end = 1
+        for at, (keys, first, lengths) in enumerate(every):
+            same = int(at in again)
+            begin, end = end - same, end - same + len(keys)
+            table[first : first + len(keys)] = np.arange(begin, end)
+            counts[begin:end] += lengths
+            parts.append(keys[same:])
+        self._exchange(table)
+        merged = np.concatenate(parts)
+        return ColumnDictionary(merged, self._codes, counts, has_long(merged))
+
+    def _leave_keys(self, pages: dict[int, tuple[Keys, int, Codes]]) -> None:
+        table = np.zeros(self._next, code_type(self._directory.present_pages))
+        for page, (keys, first, _) in pages.items():
+            table[first : first + len(keys)] = page + 1
+        self._exchange(table)
+        self._pages = None
+
+    def _exchange(self, table: RowCodes) -> None:
+        """Replace the number of each row by the one that ``table`` has for it."""
+        if table.dtype.itemsize == self._codes.dtype.itemsize:
+            changed = self._codes
+        else:
+            changed = np.zeros(len(self._codes), table.dtype)
+        for first in range(0, len(self._codes), PIECE):
+            some = self._codes[first : first + PIECE]
+            changed[first : first + PIECE] = table.take(some)
+        self._codes = changed
+
+
+#: What a roaring set takes for a member at most.
+_MEMBER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A sum of keys: of their upper and of their lower 32 bits, which a schema's rows cannot make
+    overflow 64 bits."""
+
+    upper: int = 0
+    lower: int = 0
+
+    @classmethod
+    def of(cls, keys: Keys, counts: Codes | None = None) -> Halves:
+        """Halves of numbers, weighted by ``counts``; None counts each number once."""
+        upper, lower = split_halves(keys)
+        if counts is not None:
+            many = counts.astype(np.uint64)
+            upper, lower = upper * many, lower * many
+        return cls(int(upper.sum(dtype=np.uint64)), int(lower.sum(dtype=np.uint64)))
+
+    def __add__(self, other: Halves) -> Halves:
+        return Halves(self.upper + other.upper, self.lower + other.lower)
+
+    def __sub__(self, other: Halves) -> Halves:
+        return Halves(self.upper - other.upper, self.lower - other.lower)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ColumnSums:
+    """``halves`` are of all rows that the segment indexes. ``rows`` were looked up besides, and
+    ``present`` are those of them that have a key, ascending, with their ``keys``."""
+
+    halves: Halves
+    rows: BitMap
+    present: Ordinals
+    keys: Keys
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return measure(self.present, self.keys) + len(self.rows) * _MEMBER_BYTES + 4 * OBJECT_BYTES
+
+    def has(self, rows: BitMap) -> bool:
+        """Whether these were looked up."""
+        return rows.issubset(self.rows)
+
+    def keys_of(self, rows: BitMap) -> Keys:
+        """The keys of some rows that were looked up, of those that have one, in any order."""
+        if len(rows) == len(self.rows):
+            return self.keys
+        return self.keys[np.isin(self.present, ordinals(rows), assume_unique=True)]
+
+
+def split_halves(keys: Keys) -> tuple[Keys, Keys]:
+    """The upper and the lower 32 bits of numbers."""
+    return keys >> np.uint64(32), keys & np.uint64(2**32 - 1)

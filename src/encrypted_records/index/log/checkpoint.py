@@ -4,8 +4,6 @@ With a checkpoint, a new reader verifies only the log after it (docs/SPEC.md, se
 only as trustworthy as its signer: the reader checks the signer's present rights, and a reader that
 has verified the whole log compares the checkpoint with it.
 
-The state in a checkpoint, as bytes and back (docs/SPEC.md, section 7.9).
-
 Equal ledgers give equal bytes, so that two ledgers can be compared. A received state is validated
 here, so that the caller can safely continue from it; only the log proves whether the state is true.
 """

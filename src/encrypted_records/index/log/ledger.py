@@ -8,12 +8,9 @@ every later one that knew of it.
 
 A keyring may be rotated: each commit names its key, whose version never decreases (section 7.5).
 
-Whether a commit's changes fit the log before it (docs/SPEC.md, section 7.3).
-
-Rows that died or moved to other groups, and replaced segments, until the caches that contain them
-were informed.
-
-The sealed headers of live segments, which the API returns with the log.
+A ledger also keeps the sealed headers of live segments, which the API returns with the log, and
+lists the rows that died or moved to other groups, and the replaced segments, until the caches that
+contain them were informed.
 """
 
 from __future__ import annotations

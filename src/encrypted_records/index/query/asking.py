@@ -24,8 +24,7 @@ from typing import Any, TypeVar
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary
-from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary, ColumnSums
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.sorted_scan import STANDARD as SCAN

@@ -14,9 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
-from encrypted_records.index.columns.by_row import by_row_bytes
 from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
-from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap, has_long
+from encrypted_records.index.columns.dictionary import (
+    ColumnDictionary,
+    PageMap,
+    by_row_bytes,
+    has_long,
+)
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap

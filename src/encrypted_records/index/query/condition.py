@@ -32,8 +32,8 @@ from encrypted_records.index.query.leaves import (
     WordsLeaf,
 )
 from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.segments.cuts import Zone
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
-from encrypted_records.index.segments.zones import Zone
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import (
     Absent,

@@ -36,9 +36,8 @@ from encrypted_records.index.columns.column import (
     longer_than_key,
     run_starts,
 )
-from encrypted_records.index.columns.dictionary import ColumnDictionary
+from encrypted_records.index.columns.dictionary import ColumnDictionary, ColumnTexts, Mask
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.index.columns.texts import ColumnTexts, Mask
 from encrypted_records.index.ordinals import Ordinals, bitmap, of_masks, ordinals, take_masks
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.paged_column import PagedColumn

@@ -24,7 +24,7 @@ from pyroaring import BitMap
 from encrypted_records.crypto import values
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.column import KeyRange, Keys, alike
-from encrypted_records.index.columns.texts import ColumnTexts, GoOn, Mask, go_on_always
+from encrypted_records.index.columns.dictionary import ColumnTexts, GoOn, Mask, go_on_always
 from encrypted_records.index.columns.words import UNDECIDED
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, mask_of, of_mask
@@ -43,6 +43,7 @@ from encrypted_records.index.query.key_sets import (
 )
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.row_lookups import ColumnFilter, entries_between, filter_column
+from encrypted_records.index.segments.cuts import Zone
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -54,7 +55,6 @@ from encrypted_records.index.segments.reading import (
     read_column,
     read_pages,
 )
-from encrypted_records.index.segments.zones import Zone
 from encrypted_records.model.definition import FieldSpec, words_spec
 from encrypted_records.model.texts import TextTest
 

@@ -23,7 +23,7 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import Edge, alike
 from encrypted_records.index.columns.dictionary import Codes, Dictionary, PageMap, PartialDictionary
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
 from encrypted_records.index.query.asking import WORK, Asking, Work, bring_by_row

@@ -23,8 +23,7 @@ from pyroaring import BitMap
 
 from encrypted_records import runtime
 from encrypted_records.index.columns.column import EntryBlock, Keys
-from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary
-from encrypted_records.index.columns.sums import Halves
+from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Halves
 from encrypted_records.index.query.asking import (
     Asking,
     Need,

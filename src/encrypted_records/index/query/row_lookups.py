@@ -26,14 +26,14 @@ from encrypted_records.index.columns.column import (
 from encrypted_records.index.columns.dictionary import (
     ColumnDictionary,
     Dictionary,
+    Mask,
     PageMap,
     PartialDictionary,
     RowCodes,
     build_partial_dictionary,
     has_long,
 )
-from encrypted_records.index.columns.outline import Outline
-from encrypted_records.index.columns.texts import Mask
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.ordinals import (
     Ordinals,
     bitmap,

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.column import Keys
-from encrypted_records.index.columns.dictionary import Codes
+from encrypted_records.index.columns.dictionary import Codes, Halves, split_halves
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.index.columns.sums import Halves, split_halves
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.model.aggregations import Extreme, Measure, Needs
 

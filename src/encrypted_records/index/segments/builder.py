@@ -3,7 +3,7 @@
 Columns are added one at a time, or as streams, and only their pages are kept: a segment of a
 million rows never has two of its columns in memory. Nothing can be sealed before the last column is
 in, since the segment's uid, from which its keys come, covers everything that they will seal. Until
-then the pages' contents wait in memory, or elsewhere (:mod:`.contents`).
+then the pages' contents wait in memory, or elsewhere (:class:`.cuts.Contents`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.packing import MAX_ENTRIES
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments import cuts
-from encrypted_records.index.segments.contents import Contents, ContentsInMemory
-from encrypted_records.index.segments.cuts import Cut
+from encrypted_records.index.segments.cuts import Contents, ContentsInMemory, Cut
 from encrypted_records.index.segments.headers import (
     PagedHeader,
     encode_numbers,

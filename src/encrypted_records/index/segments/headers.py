@@ -49,7 +49,7 @@ class PagedHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     ``groups`` and ``rows`` are digests (:func:`groups_digest`, :func:`rows_digest`), because a
     large segment has many of both. ``directories`` contains the page numbers of each field's
     directory, ``kinds`` the kind of its column, ``zones`` its least and greatest key
-    (:mod:`.zones`).
+    (:mod:`.cuts`).
     """
 
     format: int

@@ -18,9 +18,9 @@ from encrypted_records.index.columns.column import Column, EntryBlock, Lookup
 from encrypted_records.index.columns.dictionary import (
     ByRow,
     ColumnDictionary,
+    ColumnSums,
     build_column_dictionary,
 )
-from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.segments.headers import rows_digest
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader

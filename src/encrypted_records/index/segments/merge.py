@@ -6,10 +6,8 @@ keep their ordinals, so that a local ordinal is always base + ordinal.
 
 Columns are taken one after another, and of a column only a few pages of each input are open at a
 time: entries come in order, dead rows are left out, and what is merged is cut into pages at once.
-A column of words that would list more than one may is read twice (:mod:`..columns.word_limit`).
+A column of words that would list more than one may is read twice (:mod:`..columns.words`).
 Where all pages are in memory, as of minis, whole columns are put in order: that takes less time.
-
-Where the rows of segments come to lie when one is made of them, and which of them live.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from encrypted_records.crypto.format import UNDECIDED_FROM
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index import ordinals as bitmaps
-from encrypted_records.index.columns import block_streams, word_limit, words
+from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import Column, EntryBlock
@@ -38,7 +36,7 @@ from encrypted_records.index.segments.builder import (
     SegmentLimits,
     Shell,
 )
-from encrypted_records.index.segments.contents import Contents
+from encrypted_records.index.segments.cuts import Contents
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.mini import Built, MiniSegment
@@ -109,7 +107,7 @@ class SegmentMerger:
         if spec.kind is KeyKind.WORDS:
             beyond = self._find_beyond(spec, read)
             if beyond is not None:
-                blocks = word_limit.leave_out(blocks, beyond)
+                blocks = words.leave_out(blocks, beyond)
         elif rebase := Rebase.between(self._compared.fields[name], spec):
             blocks = map(rebase.block, blocks)
         if self._builder.streams:
@@ -151,7 +149,7 @@ class SegmentMerger:
         """
         if self._may_list(spec.name) <= self._most_words:
             return None
-        counts = word_limit.WordCounts(self._covered)
+        counts = words.WordCounts(self._covered)
         for part in self._parts:
             for block in self._stream(part, spec, read):
                 counts.add(block)

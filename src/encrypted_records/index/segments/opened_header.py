@@ -17,6 +17,7 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import OBJECT_BYTES, measure
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.segments.cuts import Zone, decode_zone
 from encrypted_records.index.segments.headers import (
     PagedHeader,
     decode_numbers,
@@ -24,7 +25,6 @@ from encrypted_records.index.segments.headers import (
     named_column,
     open_header,
 )
-from encrypted_records.index.segments.zones import Zone, decode_zone
 from encrypted_records.model.definition import SchemaDefinition, same_column
 from encrypted_records.model.records import Segment, SegmentHeader
 

@@ -23,13 +23,13 @@ from encrypted_records.crypto.keys import CoverKey, IndexKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import directory, pages
 from encrypted_records.index.columns.column import EntryBlock
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.ordinals import Ordinals
+from encrypted_records.index.segments.cuts import Zone, decode_zone, encode_zone
 from encrypted_records.index.segments.headers import PagedHeader
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader, PageRole
-from encrypted_records.index.segments.zones import Zone, decode_zone, encode_zone
 from encrypted_records.model.definition import SchemaDefinition, column_spec
 from encrypted_records.model.records import Segment
 

@@ -17,7 +17,7 @@ from encrypted_records.index.columns.column import (
     key_type,
     search,
 )
-from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.field_types.base import KeyKind
 

@@ -20,12 +20,16 @@ from pyroaring import BitMap
 
 from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
 from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, longest_of
-from encrypted_records.index.columns.dictionary import ByRow
-from encrypted_records.index.columns.outline import Outline
-from encrypted_records.index.columns.sums import ColumnSums, Halves
-from encrypted_records.index.columns.texts import Mask
+from encrypted_records.index.columns.dictionary import (
+    ByRow,
+    ByRowBuilder,
+    ColumnSums,
+    Halves,
+    Mask,
+    by_row_bytes,
+)
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.ordinals import Ordinals, finder
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.loaded import LoadedSegment, scope

@@ -1,8 +1,8 @@
 """A segment of groups whose columns come group by group, in memory that does not grow with them.
 
 The sorted column of one group is a *run*. Runs wait as blocks of entries, in memory or elsewhere
-(:mod:`.contents`). When the last group is in, those of each column are merged as a stream, which is
-cut into pages at once.
+(:class:`.cuts.Contents`). When the last group is in, those of each column are merged as a stream,
+which is cut into pages at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.columns import block_streams, word_limit
+from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
 from encrypted_records.index.columns.words import most_listed
@@ -28,7 +28,7 @@ from encrypted_records.index.segments.builder import (
     SegmentLimits,
     Shell,
 )
-from encrypted_records.index.segments.contents import Contents
+from encrypted_records.index.segments.cuts import Contents
 from encrypted_records.model.definition import SchemaDefinition, column_spec, columns_of
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import Group
@@ -138,7 +138,7 @@ class RunMerger:
             blocks = block_streams.merge([self._stream(run, keys) for run in runs])
             beyond = self._find_beyond(runs) if kind is KeyKind.WORDS else None
             if beyond is not None:
-                blocks = word_limit.leave_out(blocks, beyond)
+                blocks = words.leave_out(blocks, beyond)
             if builder.streams:
                 builder.add_stream(name, blocks)
             else:
@@ -152,7 +152,7 @@ class RunMerger:
         most = most_listed(self._count) if self._most_words is None else self._most_words
         if sum(run.listed for run in runs) <= most:
             return None
-        counts = word_limit.WordCounts(self._count)
+        counts = words.WordCounts(self._count)
         for run in runs:
             for block in self._stream(run, key_type(KeyKind.WORDS)):
                 counts.add(block)

@@ -1,6 +1,5 @@
-"""/api/records/columns/: whole columns as Arrow, for engines that compute with them.
-
-/api/records/export/: every record of a search as NDJSON or CSV, streamed.
+"""Streams of everything that a search finds: /api/records/columns/ as Arrow, for engines that compute
+with columns, and /api/records/export/ as NDJSON or CSV.
 """
 
 from __future__ import annotations

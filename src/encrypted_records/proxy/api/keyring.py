@@ -1,13 +1,8 @@
-"""/api/keyring/: what the caller's keyring is, opening it, backing it up, and bringing it here.
+"""/api/keyring/: the caller's keyring at this proxy: show, unlock, lock, back up, restore, rotate.
 
-Endpoints that give out or change keys ask for a proof in the same request
-(:mod:`..admission`). A phrase is a key, and a passphrase opens one. They are in bodies of
-requests, and a phrase is in the answer to one; no error, log line or other answer holds a word of
-either.
-
-/api/keyring/unlock/, lock/ and passphrase/: what opens the caller's keyring here.
-
-A passphrase opens a keyring. It is in the bodies of requests; no error, log line or answer has it.
+Endpoints that give out or change keys ask for a proof in the same request (:mod:`..admission`). A
+phrase is a key, and a passphrase opens one. Both are in bodies of requests, and a phrase is in the
+answer to one; no error, log line or other answer contains a word of either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Changes of a definition under /api/schemas/<id>/: change/, which can also only say what it would
-take.
-
-Signatures under /api/schemas/<id>/: verify/ and sign/.
+"""Changes of a schema under /api/schemas/<id>/: change/ of its definition, which can also only say
+what it would take, sign/ for its names, and verify/ for all that is stored.
 """
 
 from __future__ import annotations

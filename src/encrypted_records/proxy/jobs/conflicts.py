@@ -4,14 +4,12 @@ Their keys are compared with the columns before anything is sealed, again before
 published, and under the schema's lock for the commit, which is exact. Where an answer is another
 than before, the chunks that it changes are sealed again.
 
-Stored records that have the values of a job's rows, kept up to date with the log.
+The stored records that have values of a job's rows are kept up to date with the log: columns are
+read once, and after that only segments with rows that came later. Positions name stored rows, since
+they outlive merges.
 
-Columns are read once; after that only segments with rows that came later. Positions name stored
-rows, since they outlive merges.
-
-Decisions on a job's rows: stored, left out, or the next version of a record. Pure.
-
-All rows are stored together, so that a value may move from one record to another. Where rows may be
+A decision stores a row, leaves it out, or makes it the next version of a record. All rows are
+stored together, so that a value may move from one record to another. Where rows may be
 left out, those that collide are taken one after another as they come, and what an earlier one took
 or freed counts.
 """

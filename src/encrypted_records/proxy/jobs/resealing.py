@@ -3,10 +3,8 @@
 The source is the log at the version at which the job began: runs of rows by their numbers, which
 stay the same whatever is merged, ended or sealed again meanwhile. Each run becomes a group that is
 staged. Then what came in since is sealed, until little is left; the rest under the schema's lock;
-and one commit brings the new groups and ends all old ones. Rows that died meanwhile it names.
-
-Runs of stored rows that one worker seals again: by the numbers of the rows, and aligned to what
-the API proves together. Pure.
+and one commit brings the new groups, ends all old ones, and names the rows that died meanwhile.
+What a worker seals again at once is aligned to the rows that the API proves together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The caches of pages, opened segments and rows, in memory and on disk, so that none is requested
-
-twice.
+"""Caches of pages, opened segments and rows, in memory and on disk: none is requested twice.
 
 What is cached is immutable, under keys that are never reused, so nothing in memory is ever stale: a
 segment that a later definition shows with other names or grids is another view of it. The API sees
@@ -25,9 +23,8 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.index.columns.column import EntryBlock
-from encrypted_records.index.columns.dictionary import ByRow
-from encrypted_records.index.columns.outline import Outline
-from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.columns.dictionary import ByRow, ColumnSums
+from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.loaded import KeptSegment
 from encrypted_records.model.records import RowRef

@@ -20,8 +20,7 @@ from encrypted_records.client.api import MAX_PAGES
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
 from encrypted_records.fair_queue import FairQueue
-from encrypted_records.index.columns.dictionary import ByRow
-from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.columns.dictionary import ByRow, ColumnSums
 from encrypted_records.index.query.asking import KeptColumn, KeptSums
 from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment
 from encrypted_records.index.segments.mini import Built, KnownMini, MiniSegment

@@ -3,9 +3,7 @@
 The sender's metadata of an upload (its file's name and type) is kept sealed. An upload that has
 ended stays in the store for a while, so that its address can report that.
 
-Notes of senders on uploads: kept sealed, and read again from there.
-
-A note contains the headers Upload-Metadata and Upload-Concat as they were sent (docs/SPEC.md,
+A sealed note contains the headers Upload-Metadata and Upload-Concat as they were sent (docs/SPEC.md,
 section 11, kind 3).
 """
 

@@ -25,7 +25,7 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, ErsError, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot, count_live, spans
-from encrypted_records.index.segments.crowds import STANDARD, Crowd, Crowds, CrowdSizes
+from encrypted_records.index.segments.merge_policy import STANDARD_CROWDS, Crowd, Crowds, CrowdSizes
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import RUN
@@ -230,7 +230,7 @@ class Compactor:
         schemas: Schemas,
         committer: Committer,
         workers: WorkerPool,
-        sizes: CrowdSizes = STANDARD,
+        sizes: CrowdSizes = STANDARD_CROWDS,
         most_with_commit: int = MOST_WITH_COMMIT,
     ) -> None:
         """

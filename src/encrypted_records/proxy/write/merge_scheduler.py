@@ -39,13 +39,13 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge_policy import (
     ANY_ROWS,
     LARGE_ROWS,
     MOST_DEAD,
     ORDINARY_ROWS,
     TIERS,
+    Crowd,
     Tier,
     listing_dead,
     rows_of,

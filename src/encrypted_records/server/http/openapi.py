@@ -1,9 +1,8 @@
-"""Parts of the OpenAPI document that views do not tell: credentials, ids, limits and problems.
+"""The OpenAPI document at /api/openapi.json and, for people, at /api/docs/, with what views do not
+tell: credentials, ids, limits and problems.
 
 Problem documents come from one place (:mod:`.problems`) for all paths, so the document gets them
 from one place, too: :func:`complete`.
-
-GET /api/openapi.json, and GET /api/docs/: the same document for people.
 """
 
 from __future__ import annotations

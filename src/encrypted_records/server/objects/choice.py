@@ -1,9 +1,7 @@
-"""Select the bulk store named by ``ERS_BULK_URL``.
+"""The bulk store that ``ERS_BULK_URL`` names, or a pair of stores while objects move.
 
-A pair of stores, used while objects move from one to the other.
-
-New objects are written to the new store; objects are read from either. So the API can serve while
-objects move, without a table of their locations.
+Of a pair, new objects are written to the new store, and objects are read from either. So the API
+can serve while objects move, without a table of their locations.
 """
 
 from __future__ import annotations

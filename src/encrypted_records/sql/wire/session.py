@@ -19,11 +19,10 @@ from encrypted_records.sql.wire import messages as m
 from encrypted_records.sql.wire import statements as st
 from encrypted_records.sql.wire.answers import QueryRows, StatementAnswers
 from encrypted_records.sql.wire.channel import Channel, ClientGone
-from encrypted_records.sql.wire.copying import CopyWriter
 from encrypted_records.sql.wire.failures import Failure, failure_of
 from encrypted_records.sql.wire.limits import WireLimits
 from encrypted_records.sql.wire.parameters import Description
-from encrypted_records.sql.wire.results import RowEncoder
+from encrypted_records.sql.wire.results import CopyWriter, RowEncoder
 from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, assignment
 from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import decode_parameter
