@@ -1,8 +1,5 @@
-"""The log of a schema at the proxy: its state, accepting another one, and saving what opens.
-
-Making a schema whole again of which the API has lost something.
-
-How an organization's roster stands to what the proxy has seen of it, and accepting another.
+"""Logs of schemas and rosters of organizations, compared with what the proxy has seen of them:
+accept another one, save what opens, and repair a schema of which the API has lost something.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Streams of everything that a search finds: /api/records/columns/ as Arrow, for engines that compute
-with columns, and /api/records/export/ as NDJSON or CSV.
+"""Streams of everything that a search finds: /api/records/columns/ as Arrow, for engines that
+compute with columns, and /api/records/export/ as NDJSON or CSV.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The sender's metadata of an upload (its file's name and type) is kept sealed. An upload that has
 ended stays in the store for a while, so that its address can report that.
 
-A sealed note contains the headers Upload-Metadata and Upload-Concat as they were sent (docs/SPEC.md,
-section 11, kind 3).
+A sealed note contains the headers Upload-Metadata and Upload-Concat as they were sent
+(docs/SPEC.md, section 11, kind 3).
 """
 
 from __future__ import annotations
