@@ -41,8 +41,6 @@ def as_json(standing: LogStanding) -> dict[str, Any]:
     import msgspec  # noqa: PLC0415 - slow to import
 
     members: dict[str, Any] = msgspec.to_builtins(standing)
-    if standing.at is None:
-        del members["at"]
     return members
 
 

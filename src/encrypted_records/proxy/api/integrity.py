@@ -71,11 +71,17 @@ from encrypted_records.proxy.write.repair import SchemaLoss
 endpoint = Endpoints("schemas")
 
 
+#: The pattern is Python's; that of the document is JavaScript's, whose $ is no line's end.
+Digest = Annotated[
+    str, Meta(pattern=r"^[0-9a-f]{64}\Z", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})
+]
+
+
 class LogAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     """The head of a log that lacks commits, which the caller accepts."""
 
     version: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    digest: Digest
     forked: bool = False
     proof: Proof | None = None
 
@@ -317,7 +323,7 @@ class RosterAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     """The head of a roster that lacks entries, which the caller accepts."""
 
     number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    digest: Digest
     forked: bool = False
     proof: Proof | None = None
 

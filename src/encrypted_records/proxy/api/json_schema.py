@@ -93,6 +93,10 @@ def shape(kind: type[msgspec.Struct]) -> Part:
     return link
 
 
+def or_null(part: Part) -> Part:
+    return {"anyOf": [part, {"type": "null"}]}
+
+
 def text_of(least: int, most: int) -> Part:
     """A text of so many characters."""
     return {"type": "string", "minLength": least, "maxLength": most}

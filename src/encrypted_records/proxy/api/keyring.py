@@ -51,11 +51,14 @@ from encrypted_records.proxy.admission import NOBODY, Applicant
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
+    NAMES,
+    TEXT,
     answer_of_kinds,
     array_of,
     json_answer,
     json_body,
     object_of,
+    or_null,
     shape,
 )
 from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
@@ -109,6 +112,10 @@ class Restoration(ProvenRequest):
     older_keys: bool = False
     dry_run: bool = False
 
+
+#: How a backup is restored.
+_HOW = {"replace": FLAG, "older_keys": FLAG, "dry_run": FLAG, "proof": or_null(shape(Proof))}
+SOME_TEXT = TEXT | {"minLength": 1}
 
 endpoint = Endpoints("keyring")
 
@@ -244,7 +251,14 @@ async def write_backup_file(request: Request) -> Response:
     "POST",
     "/api/keyring/backup/confirm/",
     summary="Confirm which versions have a backup.",
-    body=json_body(ShownBackup),
+    body=json_body(
+        {
+            "oneOf": [
+                object_of({"phrase": SOME_TEXT}),
+                object_of({"file": TEXT, "passphrase": SOME_TEXT}),
+            ]
+        }
+    ),
     answers={200: json_answer(KeyringInfo)},
 )
 async def confirm_backup(request: Request) -> Response:
@@ -272,7 +286,14 @@ async def confirm_backup(request: Request) -> Response:
     "POST",
     "/api/keyring/restore/",
     summary="Restore a keyring from a backup, or only test the backup.",
-    body=json_body(Restoration),
+    body=json_body(
+        {
+            "oneOf": [
+                object_of({}, phrases=NAMES, **_HOW),
+                object_of({"file": TEXT, "passphrase": SOME_TEXT}, **_HOW),
+            ]
+        }
+    ),
     answers={200: json_answer(KeyringInfo), 201: json_answer(KeyringInfo)},
 )
 async def restore_keyring(request: Request) -> Response:

@@ -34,7 +34,16 @@ from encrypted_records.index.roster.grants import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import empty_answer, json_answer, json_body
+from encrypted_records.proxy.api.json_schema import (
+    empty_answer,
+    json_answer,
+    json_body,
+    object_of,
+    one_of,
+    or_null,
+    shape,
+    text_of,
+)
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.api.people_json import (
     OwnersAnswers,
@@ -125,6 +134,8 @@ class ServiceRequest(msgspec.Struct, forbid_unknown_fields=True):
     expires: Annotated[int, Meta(ge=1)] | None = None
     proof: Proof | None = None
 
+
+_PROOF = or_null(shape(Proof))
 
 endpoint = Endpoints("people")
 _PEOPLE = "/api/organizations/{id}/people/"
@@ -240,7 +251,14 @@ async def answer_invitation(request: Request) -> Response:
     _PERSON,
     summary="Make a member an owner, or an owner a member without datasets; or sign another"
     " e-mail address of a member.",
-    body=json_body(MemberChange),
+    body=json_body(
+        {
+            "oneOf": [
+                object_of({"role": one_of("owner", "member")}, proof=_PROOF),
+                object_of({"email": text_of(3, form.MAX_NAME)}, proof=_PROOF),
+            ]
+        }
+    ),
     answers={200: json_answer(Settled)},
 )
 async def change_person(request: Request) -> Response:
