@@ -80,7 +80,7 @@ def postgresql_url(postgresql: NewDatabase) -> str:
 def vacuum(connection: psycopg.Connection[Any]) -> None:
     """Do what docs/operations.md tells operators to do when somebody was erased."""
     document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    statements = re.findall(r"-c '(VACUUM FULL \w+)'", document)
+    statements = re.findall(r"-c '(VACUUM FULL \w+|ANALYZE)'", document)
     assert statements
     for statement in (*statements, "CHECKPOINT"):
         connection.execute(statement)
