@@ -100,9 +100,9 @@ def test_answers_are_the_same_before_after_and_across_rotations_and_merges(
         check(store, stored)
         for _ in range(8):
             ingest()
-        # Rows of both versions.
+        # Rows of both versions; the last ingest may have begun it already.
         merged = store.proxy("POST", f"{store.schema}merge/", {})
-        assert merged.status == 200 and merged.json()["merged"] >= 8, merged.body
+        assert merged.status == 200 and merged.json()["segments"] < 8, merged.body
         check(store, stored)
         after = rotate(store)
         last = ingest()
