@@ -1,6 +1,6 @@
-"""Keys of columns as arrays of Arrow, exact: without a value of Python for each row.
+"""Convert column keys to exact Arrow arrays, without a Python value for each row.
 
-This needs pyarrow, which is part of the extra ``sql``.
+Requires pyarrow, which is part of the extra ``sql``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from encrypted_records.model.field_types.base import text_of
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
 from encrypted_records.model.texts import comparable
 
-#: Days from the first of January of the year 1, where grids begin, to that of 1970.
+#: Days from January 1 of the year 1, where grids begin, to January 1, 1970.
 _EPOCH = date(1970, 1, 1).toordinal() - 1
 _WORD = 1 << 64
 _BYTE_OF_ESCAPES = b"\x01"
 
 
 def field_of(spec: FieldSpec) -> pyarrow.Field:
-    """The field of Arrow for a field: texts are dictionaries."""
+    """The Arrow field for a schema's field: texts are dictionaries."""
     kind = _type_of(spec)
     if pyarrow.types.is_string(kind):
         kind = pyarrow.dictionary(pyarrow.int32(), kind)
@@ -56,7 +56,7 @@ def _type_of(spec: FieldSpec) -> pyarrow.DataType:
 
 
 def array_of_values(spec: FieldSpec, given: Sequence[Value]) -> pyarrow.Array:
-    """A field of some records, of whose values None is absent."""
+    """The values of a field in some records; None is an absent value."""
     if spec.field_type.is_text:
         texts = [None if value is None else comparable(str(value)) for value in given]
         return pyarrow.array(texts, pyarrow.string()).dictionary_encode()
@@ -67,10 +67,11 @@ def array_of_values(spec: FieldSpec, given: Sequence[Value]) -> pyarrow.Array:
 
 
 def array_of(spec: FieldSpec, given: FieldValues | RowKeys) -> pyarrow.Array:
-    """A field of some rows, which is not of texts. Keys by row are used up.
+    """The values of a field, which does not hold texts, in some rows. Row-major keys are
+    overwritten.
 
     Raises:
-        DoesNotOpen: a key is of no value of the field.
+        DoesNotOpen: a key stands for no value of the field.
     """
     kind = _type_of(spec)
     if pyarrow.types.is_string(kind):
@@ -94,10 +95,10 @@ def array_of(spec: FieldSpec, given: FieldValues | RowKeys) -> pyarrow.Array:
 
 
 def texts_of(given: FieldValues, long: Mapping[int, str]) -> pyarrow.Array:
-    """A field of texts of some rows.
+    """The values of a text field in some rows.
 
     Args:
-        long: the texts that keys do not hold, by the keys' indexes.
+        long: the texts that are longer than keys hold, by the keys' indexes.
 
     Raises:
         DoesNotOpen: a key holds no text.
@@ -120,7 +121,7 @@ def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
         )
     offsets = np.zeros(len(keys) + 1, np.int32)
     np.cumsum(np.strings.str_len(keys), out=offsets[1:])
-    # Order bytes have no zero, so that what is not zero is the text.
+    # Order bytes contain no zero, so all nonzero bytes are text.
     data = padded.translate(None, b"\0")
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
     texts = pyarrow.Array.from_buffers(pyarrow.string(), len(keys), buffers)
@@ -132,7 +133,7 @@ def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
 
 
 def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
-    """Numbers of more digits than decimals of Arrow have, as they are written."""
+    """Numbers with more digits than Arrow decimals hold, as text."""
     shown = [text_of(values.from_key(spec, key)) for key in keys.tolist()]
     return pyarrow.array(shown, pyarrow.string())
 
@@ -147,8 +148,8 @@ def _dictionary(texts: pyarrow.Array, codes: Codes) -> pyarrow.Array:
 
 
 def _cells(spec: FieldSpec, kind: pyarrow.DataType, keys: Keys) -> NDArray[Any]:
-    """The values of keys, which are used up, as Arrow has them; of booleans, whether each is
-    true."""
+    """The values of keys in Arrow's representation; for booleans, whether each is true. The keys
+    are overwritten."""
     if spec.kind.of_bytes:
         return matrix(keys).view(np.uint64)
     rules = spec.numbers
@@ -156,7 +157,7 @@ def _cells(spec: FieldSpec, kind: pyarrow.DataType, keys: Keys) -> NDArray[Any]:
         raise DoesNotOpen("an encrypted number is outside its field's bounds")
     if pyarrow.types.is_decimal(kind):
         return _wide(keys, rules.lowest)
-    # Modulo 2**64: what fits is right.
+    # Modulo 2**64: a result that fits is right.
     keys += np.uint64(_start(kind, rules.lowest) % _WORD)
     points = keys.view(np.int64)
     if pyarrow.types.is_boolean(kind):
@@ -165,7 +166,7 @@ def _cells(spec: FieldSpec, kind: pyarrow.DataType, keys: Keys) -> NDArray[Any]:
 
 
 def _start(kind: pyarrow.DataType, lowest: int) -> int:
-    """Arrow's number of the point at which a grid begins."""
+    """Arrow's number for the point at which a grid begins."""
     if pyarrow.types.is_date32(kind):
         return lowest - _EPOCH
     if pyarrow.types.is_timestamp(kind):
@@ -174,7 +175,7 @@ def _start(kind: pyarrow.DataType, lowest: int) -> int:
 
 
 def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
-    """Points as numbers of 128 bits, the lower half first."""
+    """Points as 128-bit numbers, lower half first."""
     low, high = np.uint64(lowest % _WORD), np.uint64((lowest >> 64) % _WORD)
     offsets += low
     words = np.empty((len(offsets), 2), np.uint64)
@@ -185,8 +186,8 @@ def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
 
 
 def _filled(kind: Any, cells: NDArray[Any], present: NDArray[np.bool_] | None) -> pyarrow.Array:
-    """An array whose values are these bytes. ``pyarrow.array`` would import pandas, where it is
-    installed, which takes as long as several columns."""
+    """An array made of these bytes. ``pyarrow.array`` would import pandas, if installed, which
+    takes as long as several columns."""
     mask = None
     if present is not None and not present.all():
         mask = pyarrow.py_buffer(np.packbits(present, bitorder="little"))

@@ -1,12 +1,12 @@
-"""Caches of pages, opened segments and rows, in memory and on disk: none is requested twice.
+"""Caches of pages, opened segments and rows, in memory and on disk.
 
-What is cached is immutable, under keys that are never reused, so nothing in memory is ever stale: a
-segment that a later definition shows with other names or grids is another view of it. The API sees
-less, since cached data is not requested again.
+Cached data is immutable, under keys that are never reused, so nothing in memory is ever stale: if a
+later definition shows a segment with other names or grids, that is another view of the segment. The
+API sees less, since cached data is not requested again.
 
-Only sealed bytes are on disk, which the API has as well. A page is authenticated whenever it is
-opened, so a damaged file costs a request and no answer: any error of the file counts as having no
-page, and a page or row that does not open is fetched again.
+The disk holds only sealed bytes, which the API has as well. A page is authenticated whenever it is
+opened, so a damaged file costs a request but never a wrong answer: any error of the file counts as
+a cache miss, and a page or row that does not open is fetched again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from encrypted_records.index.segments.loaded import KeptSegment
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.disk import CacheDatabase
 
-#: What an entry takes beside its value: its key, and its place in the cache.
+#: Bytes of an entry in addition to its value: its key, and its place in the cache.
 ENTRY_BYTES = 360
 
 
@@ -54,17 +54,17 @@ V = TypeVar("V", bound=_Sized)
 
 
 class MemoryPool:
-    """A shared memory budget of caches. Thread-safe. A cache without references takes nothing."""
+    """A memory budget shared by caches. Thread-safe. A cache without references takes nothing."""
 
     def __init__(self, budget: int) -> None:
-        """``budget`` is in bytes of what the caches hold."""
+        """``budget`` is the size of all cached values in bytes."""
         self.budget = budget
         self.lock = threading.RLock()
         self._caches: WeakSet[LruCache[Any, Any]] = WeakSet()
 
     @property
     def held(self) -> int:
-        """Bytes of all caches."""
+        """The bytes of all caches."""
         with self.lock:
             return sum(cache.held for cache in self._caches)
 
@@ -73,8 +73,8 @@ class MemoryPool:
             self._caches.add(cache)
 
     def make_room(self, newest: LruCache[Any, Any]) -> None:
-        """Drop what was not used for longest until all is within the budget; of ``newest`` not its
-        last entry, which is within it by itself. The lock is held."""
+        """Drop the least recently used entries until all caches are within the budget. The last
+        entry of ``newest`` stays: it is within the budget by itself. The lock is held."""
         caches = list(self._caches)
         held = sum(cache.held for cache in caches)
         while held > self.budget:
@@ -83,7 +83,7 @@ class MemoryPool:
 
 
 class LruCache(Generic[K, V]):
-    """Bytes are those that a value's ``size`` says, and what the cache itself needs for it.
+    """The size of an entry is the ``size`` of its value, and the overhead of the cache.
 
     Safe to use from several threads.
     """
@@ -91,7 +91,7 @@ class LruCache(Generic[K, V]):
     def __init__(self, pool: MemoryPool, share: int) -> None:
         """
         Args:
-            share: of the pool, in any unit that all of its caches have.
+            share: of the pool, in any unit that all of its caches use.
         """
         self._pool = pool
         self.share = share
@@ -107,7 +107,7 @@ class LruCache(Generic[K, V]):
     def get(self, key: K, *, again: bool = False) -> V | None:
         """
         Args:
-            again: whether it was looked for just before, so that this is no second miss.
+            again: whether the key was looked up just before, so that this is not a second miss.
         """
         with self._pool.lock:
             entry = self._values.get(key)
@@ -119,8 +119,8 @@ class LruCache(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V) -> None:
-        """Keep ``value``; its size counts as it is now, until it is put again. One that is larger
-        than all that the caches may hold is not kept."""
+        """Cache ``value``. Its size counts as it is now, until it is put again. A value that is
+        larger than the whole budget is not cached."""
         size = value.size + ENTRY_BYTES
         with self._pool.lock:
             self._forget(key)
@@ -139,7 +139,7 @@ class LruCache(Generic[K, V]):
             self.drop([key for key in self._values if is_gone(key)])
 
     def drop_oldest(self) -> int:
-        """The bytes that this gives back."""
+        """Drop the oldest entry; returns the bytes that this frees."""
         before = self.held
         self._forget(next(iter(self._values)))
         return before - self.held
@@ -160,12 +160,12 @@ class LruCache(Generic[K, V]):
             self.held -= entry[1]
 
 
-#: Where room is short, the cache that has most for its share makes some.
+#: When memory is short, the cache that holds most in relation to its share frees some.
 SEGMENT_SHARE, DIRECTORY_SHARE, BLOCK_SHARE, COLUMN_SHARE, ROW_SHARE = 15, 20, 25, 25, 15
 SUM_SHARE = 1
 #: Bytes of a segment's uid, with which its views begin.
 UID = 16
-#: What a row takes beside its bytes.
+#: Bytes of a row in addition to its content.
 _ROW_OVERHEAD = 330
 
 
@@ -175,7 +175,7 @@ class RowBlock:
     :class:`SealedRow`. The ``unchecked`` rows have not been opened yet; ``loaded`` means that all
     rows of the block on disk are included.
 
-    No place of a row is part of a cycle, so Python does not search the dict for any.
+    No value of a row is part of a cycle, so Python's garbage collector does not search the dict.
     """
 
     rows: Mapping[RowRef, bytes]
@@ -191,7 +191,7 @@ class MemoryCache:
     """Safe to use from several threads."""
 
     def __init__(self, pool: MemoryPool) -> None:
-        """``pool`` is the memory that this may take, with others."""
+        """``pool`` is a memory budget that may be shared with other caches."""
         self.pool = pool
         self._segments = LruCache[tuple[bytes, bytes], KeptSegment](pool, SEGMENT_SHARE)
         self._directories = LruCache[tuple[bytes, str], Outline](pool, DIRECTORY_SHARE)
@@ -206,29 +206,29 @@ class MemoryCache:
         return cls(MemoryPool(budget))
 
     def get(self, key_id: bytes, view: bytes) -> KeptSegment | None:
-        """The segment of this view as opened with the schema key ``key_id``."""
+        """This view of a segment, opened with the schema key ``key_id``."""
         return self._segments.get((key_id, view))
 
     def put(self, key_id: bytes, segment: KeptSegment) -> None:
-        """Keep a segment; of a paged one, what its header says."""
+        """Cache a segment; for a paged segment, only its header."""
         self._segments.put((key_id, segment.view), segment)
 
     def directory(self, view: bytes, field: str) -> Outline | None:
-        """The directory of a column of a segment that :meth:`get` gave."""
+        """The directory of a column of a segment that :meth:`get` returned."""
         return self._directories.get((view, field))
 
     def put_directory(self, view: bytes, field: str, directory: Outline) -> None:
         self._directories.put((view, field), directory)
 
     def block(self, view: bytes, number: int) -> EntryBlock | None:
-        """The opened data page of a segment that :meth:`get` gave."""
+        """The opened data page of a segment that :meth:`get` returned."""
         return self._blocks.get((view, number))
 
     def put_block(self, view: bytes, number: int, block: EntryBlock) -> None:
         self._blocks.put((view, number), block)
 
     def column(self, view: bytes, field: str) -> ByRow | None:
-        """The whole column of a segment that :meth:`get` gave."""
+        """The whole column of a segment that :meth:`get` returned."""
         return self._columns.get((view, field))
 
     def put_column(self, view: bytes, field: str, column: ByRow) -> None:
@@ -246,7 +246,7 @@ class MemoryCache:
         self._sums.put((view, field), sums)
 
     def rows(self, schema: bytes, number: int) -> RowBlock | None:
-        """The block of this number of a schema's rows."""
+        """The block with this number of a schema's rows."""
         return self._rows.get((schema, number))
 
     def put_rows(self, schema: bytes, number: int, block: RowBlock) -> None:
@@ -256,14 +256,14 @@ class MemoryCache:
         self._rows.drop((schema, number) for number in numbers)
 
     def drop_rows_between(self, schema: bytes, first: int, end: int) -> None:
-        """Forget the blocks from number ``first`` on, up to ``end``."""
+        """Drop the blocks with numbers ``first`` to before ``end``."""
         if end - first < self._rows.entries:
             self.drop_rows(schema, range(first, end))
         else:
             self._rows.drop_where(lambda key: key[0] == schema and first <= key[1] < end)
 
     def drop(self, uids: Iterable[bytes]) -> None:
-        """Forget segments that no longer exist."""
+        """Drop segments that no longer exist."""
         gone = set(uids)
         self._segments.drop_where(lambda key: _uid(key[1]) in gone)
         self._directories.drop_where(lambda key: _uid(key[0]) in gone)
@@ -273,7 +273,7 @@ class MemoryCache:
 
     @property
     def uses(self) -> dict[str, CacheUsage]:
-        """For all schemas of all users of this proxy."""
+        """The usage of each cache, for all schemas of all users of this proxy."""
         return {
             "segments": self._segments.use,
             "directories": self._directories.use,
@@ -293,17 +293,17 @@ class MemoryCache:
 
 
 def _uid(view: bytes) -> bytes:
-    """The uid of the segment that is open in this view."""
+    """The uid of the segment that a view shows."""
     return view[:UID]
 
 
-#: What nobody has used for so long is dropped: a proxy that nobody asks hears of no end.
+#: Pages unused for this long are dropped: an idle proxy does not learn which segments have ended.
 UNUSED_SECONDS = 30 * 24 * 3600
-#: How many numbers one statement names; SQLite takes at least 999.
+#: Page numbers in one statement; SQLite takes at least 999.
 _AT_ONCE = 900
-#: This share of the budget is freed beyond need, so that not every store has to.
+#: One part in this many of the budget is freed beyond need, so that not every store has to.
 _SPARE_SHARE = 10
-#: So many are read at once when some are dropped.
+#: Pages read at once when some are dropped.
 _DROPPED_AT_ONCE = 200
 
 _TABLES = """
@@ -337,7 +337,7 @@ class DiskCache(CacheDatabase):
     def __init__(self, path: Path, budget: int) -> None:
         """
         Args:
-            budget: in bytes, of what is kept; the file is a little larger.
+            budget: size of the cached pages in bytes; the file is a little larger.
 
         Raises:
             OSError, Startup: as :class:`CacheDatabase`.
@@ -347,7 +347,7 @@ class DiskCache(CacheDatabase):
         self._hits = self._misses = 0
 
     def get(self, segment: bytes, numbers: Iterable[int]) -> dict[int, bytes]:
-        """The cached pages among these."""
+        """The cached pages with these numbers."""
         return self._guard(lambda: self._get(segment, list(numbers)), {})
 
     def _get(self, segment: bytes, numbers: Sequence[int]) -> dict[int, bytes]:
@@ -360,7 +360,7 @@ class DiskCache(CacheDatabase):
                 f"SELECT number, data FROM page {chosen}",  # noqa: S608  question marks only
                 (segment, *some),
             ).fetchall()
-            if found:  # a change of nothing would wait for others' all the same
+            if found:  # an empty change would wait for the changes of others all the same
                 self._database.execute(f"UPDATE page SET used = ? {chosen}", (now, segment, *some))  # noqa: S608
             pages |= found
         self._hits += len(pages)
@@ -383,7 +383,7 @@ class DiskCache(CacheDatabase):
         return held
 
     def put(self, segment: bytes, pages: Mapping[int, bytes]) -> None:
-        """Keep these pages, and drop what has not been used for longest beyond the budget."""
+        """Cache these pages, and drop the least recently used pages beyond the budget."""
         self._guard(lambda: self._put(segment, pages), None)
 
     def _put(self, segment: bytes, pages: Mapping[int, bytes]) -> None:
@@ -409,14 +409,14 @@ class DiskCache(CacheDatabase):
                     break
 
     def drop(self, segments: Iterable[bytes]) -> None:
-        """Forget the pages of segments that no longer exist, or that did not open."""
+        """Drop the pages of segments that no longer exist, or that did not open."""
         gone = [(segment,) for segment in segments]
         self._guard(
             lambda: self._database.executemany("DELETE FROM page WHERE segment = ?", gone), None
         )
 
     def drop_unused(self) -> None:
-        """Forget what was not used for ``UNUSED_SECONDS``, and empty the write-ahead log."""
+        """Drop pages unused for ``UNUSED_SECONDS``, and empty the write-ahead log."""
         since = runtime.wall_ns() - UNUSED_SECONDS * 10**9
         self._guard(
             lambda: self._database.execute("DELETE FROM page WHERE used < ?", (since,)), None
@@ -424,19 +424,19 @@ class DiskCache(CacheDatabase):
         self.empty_log()
 
     def drop_some(self, segment: bytes, numbers: Iterable[int]) -> None:
-        """Forget these pages of a segment."""
+        """Drop these pages of a segment."""
         gone = [(segment, number) for number in numbers]
         statement = "DELETE FROM page WHERE segment = ? AND number = ?"
         self._guard(lambda: self._database.executemany(statement, gone), None)
 
     def drop_between(self, segment: bytes, first: int, end: int) -> None:
-        """Forget the pages of a segment from number ``first`` on, up to ``end``."""
+        """Drop the pages of a segment with numbers ``first`` to before ``end``."""
         statement = "DELETE FROM page WHERE segment = ? AND number >= ? AND number < ?"
         self._guard(lambda: self._database.execute(statement, (segment, first, end)), None)
 
     @property
     def use(self) -> CacheUsage:
-        """Pages held and looked for; the latter since this process began."""
+        """The cached pages, and the lookups since this process began."""
         count, size = self._guard(lambda: (self._count(), self._measure()), (0, 0))
         return CacheUsage(count, size, self._hits, self._misses)
 
@@ -451,10 +451,10 @@ class DiskCache(CacheDatabase):
 
 #: Rows of a block.
 BLOCK = 64
-#: Larger rows are not kept: a few would push out all others.
+#: Larger rows are not cached: a few would evict all others.
 MOST_BYTES = 16 << 10
 
-#: A block on disk: group, ordinal and row of each.
+#: The rows of a block on disk, each as its group, ordinal and bytes.
 _Stored = list[tuple[bytes, int, bytes]]
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Stored)
@@ -467,8 +467,8 @@ class RowCache:
     def __init__(self, memory: MemoryCache, disk: DiskCache) -> None:
         self._memory = memory
         self._disk = disk
-        #: for a block in memory to be read and changed, and for one on disk; the latter is taken
-        #: first, and only where the disk is used
+        #: held to read and change a block in memory, and a block on disk; the second lock is taken
+        #: first, and only if the disk is used
         self._changing = threading.Lock()
         self._writing = threading.Lock()
 
@@ -490,17 +490,17 @@ class RowCache:
         return blocks
 
     def keep(self, schema: bytes, snapshot: Snapshot, rows: Mapping[RowRef, bytes]) -> None:
-        """Keep these rows in memory, not checked yet."""
+        """Cache these rows in memory, unchecked."""
         for number, some in _by_block(snapshot, rows).items():
             self._add(schema, number, some, loaded=False)
 
     def store(
         self, schema: bytes, answers: Iterable[tuple[Snapshot, Mapping[RowRef, bytes]]]
     ) -> None:
-        """Keep the rows of these answers, which open, on disk.
+        """Store on disk the rows of these answers, all of which open.
 
         Args:
-            answers: each with a snapshot that has its rows.
+            answers: each with a snapshot that contains its rows.
         """
         with self._writing:
             parts: dict[int, dict[RowRef, bytes]] = defaultdict(dict)
@@ -516,7 +516,7 @@ class RowCache:
             self._disk.put(schema, packed)
 
     def forget(self, schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> None:
-        """Drop these rows from memory and disk, and leave the others of their blocks."""
+        """Drop these rows from memory and disk, but not the other rows of their blocks."""
         with self._writing:
             parts = _by_block(snapshot, dict.fromkeys(rows, b""))
             changed = {}
@@ -585,7 +585,7 @@ def _pack(rows: Mapping[RowRef, bytes]) -> bytes:
 
 
 def _unpack(data: bytes) -> dict[RowRef, bytes]:
-    """The rows of a block on disk; none of a damaged one."""
+    """The rows of a block on disk; empty if the block is damaged."""
     try:
         return {RowRef(group, ordinal): row for group, ordinal, row in _decoder.decode(data)}
     except msgspec.DecodeError:

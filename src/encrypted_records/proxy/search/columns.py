@@ -1,9 +1,9 @@
-"""Columns of the records that a condition selects as a stream of Arrow, a window at a time.
+"""Columns of the records that a condition selects as an Arrow stream, a window at a time.
 
-Every row is of one version of the log. Rows come segment by segment, in the order in which each
-stores them. No record is opened, but for texts that are longer than an index key holds, and where
-the condition leaves a record open. The first records of an order are found and opened as those of a
-search are.
+All rows are of one version of the log. They come segment by segment, in the order in which each
+segment stores them. Records are opened only for texts that are longer than an index key holds, and
+where the index does not decide whether a record matches. If the query has an order, its first
+records are found and opened like those of a search.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from encrypted_records.proxy.search.export import named_if_gone, put_first
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.upstream import DeferredHold, VersionHold
 
-#: Bytes of the values of one window, about, and the same where a window of so many rows takes more.
+#: Approximate bytes of the values of one window, and the maximum number of its rows.
 WINDOW_BYTES, WINDOW_ROWS = 96 << 20, 1 << 20
 MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
-#: Of fewer bytes, what is written is joined with what is beside it.
+#: Writes of fewer bytes are joined with adjacent writes.
 _SMALL_BYTES = 64 << 10
-#: Up to so many bytes, the different texts of a window are sent once, and not for each batch.
+#: Up to this many bytes, the distinct texts of a window are sent once, not with each batch.
 _FEW_BYTES = 64 << 10
 _MEMBERS = frozenset({"schema", "fields", "where", "filters", "order_by", "limit", "offset"})
 
-#: A piece of the stream; most are views of what Arrow has in memory.
+#: A piece of the stream; most pieces are views of Arrow's memory.
 Piece = bytes | memoryview
 Pieces = AsyncGenerator[Piece, None]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStream:
-    """``pieces`` is the stream, which may be read once; the caller closes it. ``version`` is that
-    of the log."""
+    """``pieces`` is the stream, which may be read once; the caller closes it. ``version`` is the
+    version of the log."""
 
     version: int
     pieces: Pieces
@@ -76,7 +76,7 @@ class ColumnStream:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """``limit`` None is all records that match; else ``offset`` more than it are sent."""
+    """If ``limit`` is None, all matching records are sent; else ``limit`` plus ``offset``."""
 
     fields: tuple[str, ...]
     where: Predicate
@@ -116,7 +116,7 @@ async def read_columns(
     errors.
 
     Raises:
-        InvalidQuery: it cannot be asked.
+        InvalidQuery: the request is not valid.
         ErsError: as :meth:`QueryRunner.ask`.
     """
 
@@ -146,7 +146,7 @@ async def read_columns(
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The rows of one segment from the ``first`` to before the ``end`` of those that match."""
+    """The matches ``first`` to before ``end`` in one segment."""
 
     part: Candidates
     first: int
@@ -155,13 +155,13 @@ class _Window:
     def rows(self) -> Ordinals:
         every = self.part.matches.possible
         if self.end - self.first < len(every):
-            # A slice of a bitmap looks at each of its members.
+            # A slice of a bitmap would visit each of its members.
             every = every & BitMap(range(every[self.first], every[self.end - 1] + 1))
         return ordinals(every)
 
 
 def _windows(part: Candidates, row_bytes: int) -> Iterator[_Window]:
-    """Windows of about the same size: for each of them, columns that are not kept are read once."""
+    """Windows of about the same size; columns that are not cached are read once for each window."""
     most = max(WINDOW_ROWS, WINDOW_BYTES // row_bytes)
     # A window of hundreds of fields has fewer rows.
     most = max(1, min(most, MOST_WINDOW_BYTES // row_bytes))
@@ -175,7 +175,7 @@ async def _write(
 ) -> Pieces:
     """The stream in nonempty pieces: its schema in the first, its end in the last.
 
-    The version is held where anything is still to be read after the first piece.
+    The version is held if anything remains to be read after the first piece.
     """
     specs = [context.definition.fields[name] for name in fields]
     stream = _ArrowStream(_schema_of(context, specs))
@@ -254,7 +254,7 @@ async def _batches(
             texts[spec.name] = values
         del values
     has_long = any(len(field.long) for field in texts.values())
-    # Records are opened for texts that are long, so many rows at a time.
+    # Records are opened for long texts, so many rows at a time.
     most = min(BATCH_ROWS, context.fetcher.window(context.state)) if has_long else BATCH_ROWS
     if has_long and len(rows) > most:
         await hold.begin()
@@ -299,12 +299,12 @@ def _write_some(
 
 
 class _ArrowStream:
-    """A stream of Arrow, taken piece by piece."""
+    """An Arrow stream, taken piece by piece."""
 
     def __init__(self, schema: pyarrow.Schema) -> None:
         self._schema, self._file = schema, _File()
-        # It is closed at the end of a whole stream alone: a thread may still write when another
-        # ends.
+        # Closed only at the end of a whole stream: if the stream ends early, a thread may still
+        # write.
         self._writer = pyarrow.ipc.new_stream(self._file, schema)
 
     def write(self, columns: Mapping[str, pyarrow.Array], rows: int) -> list[Piece]:
@@ -313,7 +313,7 @@ class _ArrowStream:
             arrays = [columns[name] for name in self._schema.names]
             batch = pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
         else:
-            # Without a column, the number of rows is all there is.
+            # If there is no column, the batch has nothing but its number of rows.
             none = pyarrow.Array.from_buffers(pyarrow.struct([]), rows, [None])
             batch = pyarrow.RecordBatch.from_struct_array(none)
         self._writer.write_batch(batch)
@@ -325,7 +325,7 @@ class _ArrowStream:
 
 
 class _File:
-    """A file that keeps what is written until it is taken: what is large as it is, not copied."""
+    """A file that keeps written data until it is taken; large writes are not copied."""
 
     closed = False
 

@@ -1,12 +1,12 @@
 """Optimistic read: run a query on the last verified state, and have the API confirm that state.
 
 The first call of a query to the API confirms the state (docs/http-api.md, `since`). A query that
-needs nothing else asks for the log: only the API decides whether the caller may read the schema. If
+needs nothing else requests the log: only the API decides whether the caller may read the schema. If
 the log has a newer version, the answer so far is dropped and the query runs again on the new state,
 which was current while the query ran.
 
-:func:`drive` fetches what the generators in ``index.query`` name, and resumes them. A generator
-does no I/O, and knows no clock and no thread; the driver decides nothing.
+:func:`drive` fetches the needs that the generators in ``index.query`` yield, and resumes them. A
+generator does no I/O, and uses no clock and no thread; the driver decides nothing.
 """
 
 from __future__ import annotations
@@ -82,9 +82,8 @@ async def drive(
     asking: Asking[T],
     stop: Callable[[], None] = lambda: None,
 ) -> T:
-    """Run ``asking`` and return its answer. It reserves memory for the segment of its last heavy
-    need, and for one segment at a time, until it needs several segments together or others, or
-    rows.
+    """Run ``asking`` and return its answer. It reserves memory for one segment at a time: the
+    segment of its last heavy need, until it needs another segment, several together, or rows.
 
     Errors of fetches are raised inside ``asking``, where it yielded. It is closed when this
     function ends or, if a thread still runs it then, when that thread leaves it.
@@ -128,12 +127,12 @@ async def drive(
                         worked_on = step.segment
                         await turn.enter_async_context(fetcher.turn(upstream, step.segment))
                     found = await _fetch(fetcher, upstream, step)
-                except Exception as failed:  # the work says what it means
+                except Exception as failed:  # the generator decides what the error means
                     error = failed
     finally:
         try:
             asking.close()
-        except ValueError:  # a thread is in it; to ask first could be answered too soon
+        except ValueError:  # a thread runs the generator; a check beforehand could be outdated
             stop()
 
 
@@ -174,7 +173,7 @@ async def _fetch(
 
 
 def _lacking(need: Need) -> set[int]:
-    """The numbers of the pages that are not here yet."""
+    """The numbers of the pages that are still missing."""
     segment = need.segment
     pages = segment.directories.without_own(need.pages - segment.blocks.keys())
     return pages | segment.missing_directories(need.directories)
@@ -182,7 +181,7 @@ def _lacking(need: Need) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSchema:
-    """A schema by the names that were signed; of one that is not ``signed``, by the API's."""
+    """A schema with its signed names; if it is not ``signed``, with the API's names."""
 
     id: bytes
     slug: str
@@ -293,20 +292,21 @@ def _id_of(text: str) -> bytes:
 
 _ATTEMPTS = 3
 
-#: Pages of 16 KiB that one question may need of the index: a gibibyte, of which a part is in memory
-#: at once. A full segment takes a page or two of each comparison; a whole column of a hundred
-#: million records has some 25,000. Of pages that it reads a window at a time, it may need
-#: ``PASSING`` times as many: a column of a hundred million different texts has some 130,000.
+#: Pages of 16 KiB of the index that one question may need: a gibibyte, of which only a part is in
+#: memory at once. A comparison takes a page or two of a full segment; a whole column of a hundred
+#: million records has some 25,000 pages. Of streamed pages, which are read a window at a time, a
+#: question may need ``PASSING`` times as many: a column of a hundred million distinct texts has
+#: some 130,000 pages.
 MOST_PAGES = 1 << 16
 
 SIZES = Sizes()
-#: What the work of questions on large segments may hold together, beside the caches: one segment of
+#: Bytes that queries on large segments may hold together, in addition to the caches: one segment of
 #: the largest tier takes some 120 MiB.
 QUESTION_BYTES = 160 << 20
-#: The index keys of so many values take some milliseconds to compute.
+#: Computing the index keys of this many values takes some milliseconds.
 MANY_VALUES = 100
 
-#: The same bytes in every process: sets in order, and of values of another schema that there are.
+#: The same bytes in every process: sets are sorted, values of unknown types are their type's name.
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: type(value).__name__)
 
 
@@ -333,9 +333,9 @@ class QueryContext:
 
     upstream: Upstream
     fetcher: Fetcher
-    #: for what is asked of other schemas; None of what never asks any
+    #: runs the query's semi-joins in other schemas; None if the query has none
     runner: QueryRunner | None = None
-    #: what the question's semi-joins found, once it was read
+    #: the results of the query's semi-joins, once the query has been parsed
     joined: list[JoinedSchema] = field(default_factory=list)
 
     @property
@@ -360,14 +360,14 @@ class QueryContext:
         return self.upstream.stats
 
     async def condition(self, where: Predicate) -> Condition:
-        """The predicate with its key ranges under the present keys."""
+        """The predicate with its key ranges under the current keys."""
         run: Run = aside if values_of(where) > MANY_VALUES else here
         self.upstream.question = await run(_name_of, where)
         return await run(Condition.of, where, self.tails, self.definition, self.space.texts())
 
     @cached_property
     def space(self) -> Workspace:
-        """The snapshot, definition and limits that the question is asked with."""
+        """The snapshot, definition and limits of the query."""
         return Workspace(
             self.snapshot,
             self.definition,
@@ -395,7 +395,7 @@ class QueryContext:
         return await self.run(match_rows(self.space, await self.condition(where)))
 
     async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:
-        """The rows, opened, in the order asked for.
+        """The rows, opened, in the order of ``wanted``.
 
         Args:
             alone: as :meth:`RowFetcher.open_rows`.
@@ -414,7 +414,7 @@ class QueryContext:
         return await self.fetcher.prove_rows(self.upstream, wanted, alone=alone)
 
     async def sealed_rows(self, wanted: Sequence[RowRef]) -> list[SealedRow]:
-        """The rows as the API has them, in the order asked for.
+        """The rows as the API has them, in the order of ``wanted``.
 
         Raises:
             Moved, DoesNotOpen, LogBroken: as :meth:`RowFetcher.open_rows`.
@@ -423,14 +423,14 @@ class QueryContext:
 
     async def confirm(self) -> None:
         """Confirm like :meth:`Upstream.confirm`; the query then counts at least one request."""
-        # A proxy with empty caches would ask here as well, where nothing else was needed.
+        # A proxy with empty caches would make this request as well.
         self.stats.requests = max(1, self.stats.requests)
         await self.upstream.confirm()
 
 
 def _name_of(where: Predicate) -> bytes:
     """32 bytes that name a condition, however it was written (docs/SPEC.md, section 17). Conditions
-    that share a name are drawn others for alike, and answered each for itself."""
+    with the same name draw the same cover, but each is answered separately."""
     return hashlib.sha256(_encoder.encode([type(where).__name__, where])).digest()
 
 
@@ -448,10 +448,10 @@ class QueryRunner:
     ) -> None:
         """
         Args:
-            own_origins: of absolute URLs that name schemas here.
+            own_origins: origins of absolute URLs that name schemas of this service.
             most_pages: pages of the index that a question may need.
             most_opened: records that it may open to decide texts that the index does not hold.
-            sizes: from which on a question is answered segment by segment.
+            sizes: from which sizes on a question is answered segment by segment.
         """
         self._most_pages = most_pages
         self._most_opened = most_opened
@@ -462,15 +462,15 @@ class QueryRunner:
         self._confirmations = Confirmations(api)
         self._schemas = schemas
         self._fetcher = fetcher
-        #: told whose questions are of which schema
+        #: called with the caller and the state of the schema of each query
         self.notice: Callable[[Holder, SchemaState], None] = lambda _caller, _state: None
 
     async def require_moved(self, context: QueryContext) -> SchemaState:
-        """The present state, where the log has moved on since the context's snapshot: so rows that
-        it holds may have ended, and be gone.
+        """The current state, if the log has moved on since the context's snapshot. Then rows of
+        the snapshot may have ended, and be gone.
 
         Raises:
-            LogBroken: it has not, so that the API lacks what it must have.
+            LogBroken: the log has not moved on, so the API lacks data that it must have.
         """
         upstream = context.upstream
         state = await self._schemas.refresh(upstream.caller, upstream.state.id)
@@ -497,7 +497,7 @@ class QueryRunner:
 
         Raises:
             InvalidQuery: the query is not valid under the present definition.
-            TooLarge: ``question_too_large``; it needs more pages of the index than any may.
+            TooLarge: ``question_too_large``; it needs more pages of the index than a query may.
             NotFound: there is no such schema, or not for this caller.
             KeyMissing, LogBroken: as :meth:`Schemas.refresh`.
         """
@@ -521,7 +521,7 @@ class QueryRunner:
             except Moved as moved:
                 await self._schemas.follow(caller, state, moved)
             except InvalidQuery:
-                # The definition may have changed since: only the present one may refuse.
+                # The definition may have changed since: only the current definition may refuse.
                 if context.upstream.confirmed:
                     raise
                 state = await self._schemas.refresh(caller, schema)
@@ -531,7 +531,7 @@ class QueryRunner:
                 if error.reason == "row_altered":
                     # The altered rows were dropped before this was raised: a retry works.
                     raise
-                # A column is opened when it is needed, so a cached page may be the altered one. It
+                # A column is opened when it is needed, so a cached page may be the altered page. It
                 # must not stay once the API returns the right page.
                 self._fetcher.forget(context.snapshot.segments)
                 if dropped_cache:
@@ -546,7 +546,7 @@ class QueryRunner:
             except NotFound as error:
                 if error.reason != "segment_gone":
                     raise
-                # Merged away and cleaned up since the snapshot was taken: look again.
+                # The segment was merged away and cleaned up after the snapshot: look again.
                 lacks_header = not context.snapshot.has_headers
                 look = self._schemas.read_again if lacks_header else self._schemas.refresh
                 state = await look(caller, schema)

@@ -1,14 +1,14 @@
 """Cover rows and pages of a request, so that it reveals less about the needed ones.
 
-An API that watches learns much from exact rows: how many records match, from their distances; which
-field was searched, from their lengths; and what the rows between them are not. So rows are
-requested in aligned runs, and as many runs as a power of two; the extra runs lie between the needed
-ones, or next to them. ``python -m bench.observer`` measures what that is worth
+An API that watches learns much from exact rows: how many records match, from the distances between
+them; which field was searched, from their lengths; and which rows do not match, from the gaps. So
+rows are requested in aligned runs, and the number of runs is a power of two; the extra runs lie
+between the needed runs, or next to them. ``python -m bench.observer`` measures the effect
 (docs/decisions/watching.md).
 
 Extra runs and pages are drawn by the question under the schema's key, so that other proxies of a
-team, and this one after a restart, draw the same: what two requests have in common would be what is
-needed. For the same reason a retry repeats the whole first request.
+team, and this proxy after a restart, draw the same: otherwise the intersection of two requests
+would be the needed runs. For the same reason a retry repeats the whole first request.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.secrecy import shuffled
 from encrypted_records.proxy.search.caches import DiskCache
 
-#: A number from 0 to 2**64 - 1 for what the parts name, the same in every proxy
+#: A pseudorandom number from 0 to 2**64 - 1 for the named parts, the same in every proxy
 #: (:meth:`.CoverKey.draw`).
 Draw = Callable[..., int]
 
-#: Rows of a run: the first size with which the request is not too large. Of rows that are needed
-#: because of their rank in an order, runs are larger: page by page, the order would be told.
+#: Rows of a run: the first size with which the request is not too large. Rows that are needed
+#: because of their rank in an order have larger runs: page by page, they would reveal the order.
 SIZES = (16, 4)
 RANKED_SIZES = (64, 16, 4)
-#: At least so many runs are requested, even if only one is needed.
+#: The minimum number of requested runs, even if only one is needed.
 LEAST = 4
-#: Rows that a request may grow to. Where more are needed, exactly those are requested.
+#: Maximum rows of a request with cover. If more rows are needed, exactly those are requested.
 MOST = 512
-#: Rows of one request that are needed because of their rank, and what it may grow to.
+#: Rows of one request that are needed because of their rank, and the request's maximum with cover.
 RANKED_AT_ONCE = 64
 MOST_RANKED = RANKED_AT_ONCE * RANKED_SIZES[0]
-#: So many rows are always hidden in runs of the smallest size.
+#: Up to this many needed rows always fit into runs of the smallest size.
 MOST_HIDDEN = MOST // SIZES[-1]
 
 
-#: Rows of a run, and its number or that of a draw.
+#: The rows of a run, and the number of the run or of a draw.
 _PLACE = struct.Struct(">IQ")
 
 
 @dataclass(frozen=True, slots=True)
 class RowCover:
-    """Runs of ``size`` rows each, by number: the ``needed`` ones, and ``others`` in the order in
-    which to take those that are not here yet, until there are ``total``."""
+    """Runs of ``size`` rows each, by number: the ``needed`` runs, and ``others`` in the order in
+    which to take those with missing rows, until there are ``total``."""
 
     size: int
     needed: frozenset[int]
@@ -68,10 +68,10 @@ def choose_cover(
     """Choose the cover for these rows.
 
     Args:
-        rows: their numbers, in the order of storing; one at least.
+        rows: the numbers of the rows, in the order of storing; at least one.
         stored: how many rows there are.
         draw: chooses extra runs.
-        most: rows in all; fewer where rows are wide.
+        most: maximum rows in all; smaller if rows are wide.
         sizes: rows of a run, the largest first; ``SIZES`` if None.
     """
     numbers = list(rows)
@@ -85,8 +85,8 @@ def choose_cover(
 
 
 def _others(needed: frozenset[int], total: int, end: int, size: int, draw: Draw) -> list[int]:
-    """Extra runs: some that are drawn from between the needed ones, then those after, then those
-    before. More than fit, since some may be here already."""
+    """Extra runs: some drawn from between the needed runs, then the runs after them, then the runs
+    before. There are more than fit, because some may be cached already."""
     room = total - len(needed)
     if not room:
         return []
@@ -104,13 +104,13 @@ def _others(needed: frozenset[int], total: int, end: int, size: int, draw: Draw)
     return [*inside, *after, *before]
 
 
-#: At least so many pages are looked at, or so many times as many as are needed, and that so many
-#: times, before all are.
+#: Pages are drawn in rounds, at least ``_LEAST`` at a time or ``_SPARE`` times as many as are
+#: needed. After ``_ROUNDS`` rounds, all pages are looked at.
 _LEAST, _SPARE, _ROUNDS = 16, 2, 6
 
 
 class PageCover:
-    """Looks on disk, and is called from threads."""
+    """Reads the disk cache; called from threads."""
 
     def __init__(self, stored: DiskCache) -> None:
         self._stored = stored
@@ -118,7 +118,7 @@ class PageCover:
     def select_lacking(
         self, segments: Sequence[Segment], refs: Collection[PageRef]
     ) -> set[PageRef]:
-        """The pages among these that are of the segments, and not on disk."""
+        """The pages among these that belong to the segments and are not on disk."""
         lacking = set()
         for segment in segments:
             if numbers := {ref.number for ref in refs if ref.segment == segment.uid}:
@@ -134,10 +134,10 @@ class PageCover:
         coming: Collection[PageRef] = (),
     ) -> list[PageRef]:
         """These pages and cover pages of the segments, up to a power of two; fewer if no more are
-        missing here. The order is random.
+        missing from the caches. The order is random.
 
         Args:
-            refs: one at least, of these segments.
+            refs: at least one page, all of these segments.
             draw: as for :func:`.choose_cover`.
             coming: pages that are being fetched.
         """
@@ -173,7 +173,7 @@ class PageCover:
             drawn.update([ref for ref in new if ref in lacking][:room])
             if len(drawn) == count:
                 return drawn
-        # Nearly all are here. Of many segments there may be millions of pages: one after the other.
+        # Nearly all pages are cached. Many segments may have millions: take one after the other.
         for segment in sorted(
             in_order, key=lambda drawn_segment: draw(b"segment", drawn_segment.uid)
         ):
@@ -189,7 +189,7 @@ class PageCover:
 
 
 def _page_at(segments: Sequence[Segment], at: int) -> PageRef:
-    """The page with this number of all pages of these segments, which have more."""
+    """The page at this position among all pages of these segments."""
     for segment in segments:
         if at < segment.pages:
             break
@@ -199,10 +199,10 @@ def _page_at(segments: Sequence[Segment], at: int) -> PageRef:
 
 K = TypeVar("K", bound=Hashable)
 
-#: Requests that are remembered, the newest ones.
+#: Number of failed requests that are remembered, the newest first.
 MOST_REQUESTS = 256
-#: Who needs little does not ask for all of a large request: for so many, or so many times as many
-#: as are needed.
+#: A small request does not repeat a large failed request: it grows to at most this many items, or
+#: this many times its needed items.
 LEAST_ROOM, TIMES = 1024, 4
 
 
@@ -212,15 +212,15 @@ class Unanswered(Generic[K]):
     def __init__(self, most: int) -> None:
         """
         Args:
-            most: what all requests that are remembered name together.
+            most: maximum number of items in all remembered requests.
         """
         self._most = most
-        #: all that each of them named
+        #: the items of each remembered request
         self._requests: deque[frozenset[K]] = deque(maxlen=MOST_REQUESTS)
 
     def beside(self, needed: Collection[K]) -> set[K]:
-        """All items of unanswered requests that contained some of these; only of the newest
-        requests if that would be very much.
+        """All items of failed requests that contained some of these; only of the newest requests if
+        they would be too many.
         """
         found: set[K] = set()
         room = max(LEAST_ROOM, TIMES * len(needed))
@@ -231,21 +231,21 @@ class Unanswered(Generic[K]):
 
     @contextmanager
     def request(self, name: Callable[[], Collection[K]]) -> Iterator[None]:
-        """Remember a request unless the block, which has it answered, ends well.
+        """Remember a request unless the block, which has it answered, succeeds.
 
         Args:
-            name: says what is asked for; called where it matters.
+            name: returns the items of the request; called only if they are needed.
         """
         try:
             yield
-        except BaseException:  # a client that goes away is no answer either
+        except BaseException:  # also if a client goes away, the request is not answered
             self.add(name())
             raise
         if self._requests:
             self._take_out(frozenset(name()))
 
     def add(self, asked: Collection[K]) -> None:
-        """Remember a request, in place of those that it repeats."""
+        """Remember a request; it replaces the requests that it contains."""
         new = frozenset(asked)
         self._take_out(new)
         self._requests.append(new)
@@ -253,6 +253,6 @@ class Unanswered(Generic[K]):
             self._requests.popleft()
 
     def _take_out(self, asked: frozenset[K]) -> None:
-        """Forget the requests that this one holds."""
+        """Forget the requests that this request contains."""
         for held in [request for request in self._requests if request <= asked]:
             self._requests.remove(held)

@@ -1,10 +1,10 @@
 """All records of a search, one window at a time: only one window is opened in memory.
 
 The API sees which rows match, in the order of storing, whatever the order of the export: windows of
-a sorted export would tell it the order, and so the values that are sorted by. A sorted export
-fetches all of its rows first, keeps them sealed, above some megabytes in a file without a name, and
-reads them from there in its own order (docs/decisions/watching.md). The rows of a
-window are requested together, in random order.
+a sorted export would reveal the order, and so the sorted values. A sorted export fetches all of its
+rows first and keeps them sealed: in memory, or above some megabytes in an anonymous file. It then
+reads them in its order (docs/decisions/watching.md). The rows of a window are requested together,
+in random order.
 
 The whole export is of one version of the log, which is held while it lasts (:mod:`.upstream`): rows
 stay readable when they are replaced or deleted, so later changes do not affect it.
@@ -48,7 +48,7 @@ from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 from encrypted_records.proxy.search.upstream import RowsGone, VersionHold, holding
 from encrypted_records.proxy.spool import Spool
 
-#: Sealed rows of a sorted export that stay in memory; where there are more, all go to disk.
+#: Sealed rows of a sorted export are kept in memory up to this size; larger exports go to disk.
 IN_MEMORY_BYTES = 8 << 20
 
 Batches = AsyncGenerator[Sequence[PlainRecord], None]
@@ -58,7 +58,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Export:
     """``batches`` may be read once; it raises the errors of fetching and opening. The caller
-    closes it. Those of a sorted export are empty until all of its rows are fetched."""
+    closes it. The batches of a sorted export are empty until all of its rows are fetched."""
 
     definition: SchemaDefinition
     fields: tuple[str, ...] | None
@@ -68,17 +68,17 @@ class Export:
 async def export(
     runner: QueryRunner, spool: Spool, caller: Holder, schema: bytes, body: Mapping[str, Any]
 ) -> Export:
-    """Every record that a search selects, in its order.
+    """All records that a search selects, in its order.
 
     The first window is fetched before this returns, so that most errors occur while an HTTP status
     can still report them.
 
     Args:
-        spool: where rows of a sorted export lie that are too many for memory.
+        spool: stores the rows of a sorted export that are too many for memory.
 
     Raises:
         InvalidQuery: the search is not valid.
-        OutOfSpace, Unavailable: the disk does not take the rows of a sorted export.
+        OutOfSpace, Unavailable: the disk cannot store the rows of a sorted export.
         ErsError: as :meth:`QueryRunner.ask`.
     """
 
@@ -114,7 +114,7 @@ def _select(space: Workspace, query: Query, condition: Condition) -> Asking[_Ran
 
 
 async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """``first``, if there is one, and ``batches``, which are closed with this."""
+    """``first``, if there is one, and ``batches``, which are closed with this generator."""
     if first is not None:
         yield first
     async with aclosing(batches):
@@ -125,7 +125,7 @@ async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncG
 async def named_if_gone(
     runner: QueryRunner, context: QueryContext, batches: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:
-    """The batches; a row that is gone is not the log's fault where the log has moved on.
+    """The batches. A row that is gone because the log has moved on is a conflict.
 
     Raises:
         Conflict: ``export_gone``.
@@ -149,7 +149,7 @@ async def named_if_gone(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """``count`` rows that may match, in the order in which they were stored."""
+    """The ``count`` rows that may match, in the order in which they were stored."""
 
     count: int
     candidates: Iterator[Candidate]
@@ -176,7 +176,7 @@ def _in_batches(rows: Found) -> Iterator[list[PlainRecord]]:
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """``count`` rows that may match, by rank: their positions, and whether each surely does."""
+    """The ``count`` rows that may match, by rank: their positions, and whether each surely does."""
 
     count: int
     positions: Positions
@@ -190,7 +190,7 @@ class _Ranking:
 async def _in_order(
     context: QueryContext, query: Query, ranking: _Ranking, spool: Spool, *, alone: bool
 ) -> Batches:
-    """The records of ``ranking`` that match, once all of its rows are here."""
+    """The records of ``ranking`` that match, once all of its rows are fetched."""
     every = len(ranking.positions)
     with closing(_SealedByRank(every, spool)) as kept:
         stored, start = np.argsort(ranking.positions), 0
@@ -218,7 +218,7 @@ async def _in_order(
 
 
 class _SealedByRank:
-    """Sealed rows, added in any order: in memory, or in a file of ``spool`` where they are many."""
+    """Sealed rows, added in any order: in memory, or in a file of ``spool`` if they are many."""
 
     def __init__(self, count: int, spool: Spool) -> None:
         self._spool = spool
@@ -231,7 +231,7 @@ class _SealedByRank:
     def add(self, ranks: NDArray[np.intp], rows: Sequence[bytes]) -> None:
         """
         Raises:
-            OutOfSpace, Unavailable: the disk does not take them.
+            OutOfSpace, Unavailable: the disk cannot store them.
         """
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         if self._file is None and len(self._memory) + int(sizes.sum()) > IN_MEMORY_BYTES:
@@ -248,7 +248,7 @@ class _SealedByRank:
         self._sizes[ranks] = sizes
 
     def read(self, first: int, end: int) -> list[bytes]:
-        """The rows of these ranks.
+        """The rows with these ranks.
 
         Raises:
             Unavailable: the disk fails.

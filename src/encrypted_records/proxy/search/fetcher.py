@@ -1,12 +1,12 @@
-"""Fetch sealed segments and their pages from the API, and rows with them, and open them.
+"""Fetch sealed segments, their pages and rows from the API, and open them.
 
-Pages of large segments come from memory, from disk, and the rest from the API. Missing pages of all
-segments are fetched together, and extra pages up to a power of two, in random order
-(:mod:`.cover`): the API sees only roughly how many are needed, and not which. The extra pages are
-kept, since a query may need them later. More than ``AT_ONCE`` go in several requests, one after
-another.
+Pages of large segments come from memory, then from disk, then from the API. Missing pages of all
+segments are fetched together, with cover pages up to a power of two, in random order
+(:mod:`.cover`): the API sees only roughly how many pages are needed, and not which. Cover pages are
+cached, because a query may need them later. More than ``AT_ONCE`` pages go in several requests, one
+after another.
 
-A page that another question is fetching is not asked for again.
+A page that another query is fetching is not requested again (single flight).
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from encrypted_records.proxy.search.upstream import Upstream
 
 #: Pages of one request.
 AT_ONCE = 500
-#: A question waits for another's fetch of so many pages, or of so many times as many as it needs:
-#: who needs one is not to wait for a thousand.
+#: A query waits for another's fetch of at most this many pages, or this many times as many as it
+#: needs: a query that needs one page must not wait for a thousand.
 FEW, TIMES = 64, 4
 
-#: Pages that were requested in vain and are remembered.
+#: Maximum number of pages in failed requests that are remembered.
 _MOST_UNANSWERED = 1 << 17
 
-#: A segment, and the numbers of pages that it lacks.
+#: A segment, and the numbers of its missing pages.
 LackingPages = tuple[LoadedSegment, set[int]]
 _Wanted = list[LackingPages]
-#: By segment and number.
+#: Sealed pages, by segment and number.
 _Sealed = dict[bytes, dict[int, bytes]]
 
 
@@ -72,7 +72,7 @@ class PageFetcher:
         self._unanswered: Unanswered[PageRef] = Unanswered(_MOST_UNANSWERED)
 
     def with_memory(self, cache: MemoryCache) -> PageFetcher:
-        """The same, with another memory."""
+        """The same fetcher with another memory cache."""
         fetcher = PageFetcher(cache, self._stored)
         fetcher._fetches, fetcher._unanswered = self._fetches, self._unanswered
         return fetcher
@@ -80,18 +80,18 @@ class PageFetcher:
     async def fill(
         self, upstream: Upstream, wanted: Sequence[LackingPages], *, passing: bool = False
     ) -> None:
-        """Load pages into segments, each once. Cover pages do not count in the statistics.
+        """Load each page into its segment. Cover pages do not count in the statistics.
 
         Args:
             passing: whether data pages are streamed: they are used once and not kept in memory.
 
         Raises:
             Moved: as for :meth:`Upstream.fetch_pages`.
-            DoesNotOpen: the API returned a page that was altered, or another one.
+            DoesNotOpen: the API returned a page that was altered, or another page.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
             TooLarge: as for :meth:`Upstream.need_pages`.
         """
-        # It takes microseconds, less than a thread takes to start.
+        # This takes microseconds, less than a thread takes to start.
         if not (unread := self._from_memory(wanted)):
             return
         pages = sum(len(numbers) for _, numbers in unread)
@@ -100,7 +100,7 @@ class PageFetcher:
         await self._bring(upstream, unread, passing)
 
     async def _bring(self, upstream: Upstream, unread: _Wanted, passing: bool) -> None:
-        """Put these pages, which memory does not have, into their segments."""
+        """Load pages that memory does not have into their segments."""
         alone = False
         while unread and (wanted := await runtime.in_thread(self._from_disk, unread, passing)):
             refs = _refs(wanted)
@@ -109,7 +109,7 @@ class PageFetcher:
                 await self._fetch_own(upstream, own, passing)
             if not theirs:
                 return
-            # Waited for once, each fetches what it still lacks: that failed, or did not stay.
+            # Wait only once; then fetch the pages that failed or were evicted.
             alone = not await wait_for(theirs.values())
             unread = self._from_memory(_only(wanted, theirs.keys()))
 
@@ -132,13 +132,13 @@ class PageFetcher:
     async def _choose(
         self, upstream: Upstream, segments: Sequence[Segment], needed: Collection[PageRef]
     ) -> list[PageRef]:
-        """The pages to request: the needed pages, the pages of unanswered requests that contained
-        some of these, except those on disk, and cover pages.
+        """The pages to request: the needed pages, the pages of failed requests that contained some
+        of them, except those on disk, and cover pages.
         """
         refs = set(needed)
         if again := self._unanswered.beside(needed) - refs:
             refs |= await runtime.in_thread(self._cover.select_lacking, segments, again)
-        if len(refs).bit_count() == 1:  # without a thread, for which all may wait
+        if len(refs).bit_count() == 1:  # without a thread, which may be long to wait for
             return shuffled(refs)
         draw = upstream.draws(ref.segment + ref.number.to_bytes(4, "big") for ref in needed)
         coming = self._fetches.all()
@@ -150,10 +150,10 @@ class PageFetcher:
         segments: Sequence[Segment],
         wanted: Sequence[PageRef],
     ) -> list[bytes]:
-        """Pages of ``segments``, in the order asked for, from disk or the API; none is opened.
+        """Pages of ``segments``, in the order of ``wanted``, from disk or the API, unopened.
 
-        None is kept: who asks is about to replace these segments, and they would take the place of
-        what questions need.
+        They are not cached: the caller is about to replace these segments, and their pages would
+        evict pages that queries need.
 
         Raises:
             DoesNotOpen: the API returned another page.
@@ -187,7 +187,7 @@ class PageFetcher:
         return pages_of, left
 
     def drop(self, uids: Sequence[bytes]) -> None:
-        """Forget segments that no longer exist."""
+        """Drop segments that no longer exist."""
         self._cache.drop(uids)
         self._stored.drop(uids)
 
@@ -230,7 +230,7 @@ class PageFetcher:
                     try:
                         self._put(segment, number, sealed, passing)
                     except DoesNotOpen:
-                        # The file is damaged; the page of the API may open.
+                        # The file is damaged; the API's page may open.
                         left.add(number)
             if left:
                 wanted.append((segment, left))
@@ -269,8 +269,8 @@ def _only(wanted: _Wanted, refs: Collection[PageRef]) -> _Wanted:
 async def _fetch_in_parts(
     upstream: Upstream, refs: Sequence[PageRef]
 ) -> AsyncGenerator[_Sealed, None]:
-    """The pages, at most ``AT_ONCE`` at a time, so that few are held sealed; the next part comes
-    while the one before is opened."""
+    """The pages, at most ``AT_ONCE`` at a time, so that few are held sealed; the next part is
+    fetched while the previous part is opened."""
     coming: asyncio.Task[_Sealed] | None = None
     try:
         for at in range(0, len(refs), AT_ONCE):
@@ -294,7 +294,7 @@ async def _fetch(upstream: Upstream, refs: Sequence[PageRef]) -> _Sealed:
     return sealed
 
 
-#: What a row takes of a column by row, mostly.
+#: Usual bytes of a row in a row-major column.
 ROW_BYTES = 2
 
 
@@ -304,17 +304,17 @@ class Fetcher:
     ) -> None:
         """
         Args:
-            turns: at the memory that questions take beside the caches.
+            turns: slots for the memory that queries take in addition to the caches.
         """
         self._cache = cache
         self._turns = turns
         self._pager = pager
         self._rows = rows
-        #: of segments that are being opened, by key and view
+        #: single flight of segments that are being opened, by key and view
         self._opening: Fetches[tuple[bytes, bytes]] = Fetches()
         #: whether it began with an empty memory
         self.is_cold = False
-        #: has minis that need not be fetched again; they count in the statistics all the same
+        #: has minis that need not be fetched again; they still count in the statistics
         self._shared = cache
 
     def cold(self) -> Fetcher:
@@ -327,14 +327,14 @@ class Fetcher:
         return fetcher
 
     async def open(self, upstream: Upstream, wanted: Sequence[Segment]) -> list[KeptSegment]:
-        """The segments in the order asked for.
+        """The segments in the order of ``wanted``.
 
-        Minis are fetched whole, all that are not cached in one request; of larger ones the header
-        is opened, and :meth:`fill` fetches pages.
+        Minis are fetched whole, all uncached minis in one request. Of larger segments the header is
+        opened, and :meth:`fill` fetches pages.
 
         Raises:
             DoesNotOpen: a page was altered or belongs elsewhere.
-            Altered: a mini is not the one that its commit names.
+            Altered: a mini is not the mini that its commit names.
             Moved: as :meth:`Upstream.fetch_pages`.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
             TooLarge: as :meth:`Upstream.need_pages`.
@@ -365,8 +365,8 @@ class Fetcher:
     async def _open(
         self, upstream: Upstream, unopened: Sequence[Segment]
     ) -> dict[bytes, KeptSegment]:
-        """Segments that memory does not have, by uid. What another question opens is opened once
-        for both."""
+        """Segments that memory does not have, by uid. A segment that another query is opening is
+        not opened twice (single flight)."""
         keys = upstream.state.ledger.keys
         opened: dict[bytes, KeptSegment] = {}
         names = {
@@ -384,7 +384,7 @@ class Fetcher:
                         self._cache.put(keys.of(new.segment.key_version).id, new)
             if not theirs:
                 break
-            # Waited for once, each opens what it still lacks.
+            # Wait only once; then open the segments that are still missing.
             alone = not await wait_for(theirs.values())
             names = {name: names[name] for name in theirs}
             found = {name: self._cache.get(*name) for name in names}
@@ -397,8 +397,8 @@ class Fetcher:
     async def _forget_ended(
         self, upstream: Upstream, segments: Sequence[KeptSegment | LoadedSegment]
     ) -> None:
-        """Keep nothing of segments that were replaced while a question of before used them: the
-        log drops what is kept when it tells of that, and this comes after what was put since."""
+        """Drop cached data of segments that were replaced while an earlier query used them. The log
+        dropped the cached data when it reported the change; this drops data cached since."""
         has = upstream.state.ledger.has_segment
         if gone := [segment.segment.uid for segment in segments if not has(segment.segment.uid)]:
             await runtime.in_thread(self._pager.drop, gone)
@@ -406,10 +406,10 @@ class Fetcher:
     async def fill(
         self, upstream: Upstream, wanted: Sequence[LackingPages], *, passing: bool = False
     ) -> None:
-        """Put pages into segments that were loaded from what :meth:`open` gave.
+        """Load pages into segments that were loaded from results of :meth:`open`.
 
         Args:
-            wanted: the numbers of the pages that each lacks.
+            wanted: segments, with the numbers of their missing pages.
             passing: as for :meth:`PageFetcher.fill`.
 
         Raises:
@@ -420,8 +420,8 @@ class Fetcher:
 
     @asynccontextmanager
     async def turn(self, upstream: Upstream, segment: LoadedSegment) -> AsyncIterator[None]:
-        """The memory that work on one segment takes, where that is much: a question has it for one
-        segment after the other, and for no two at once."""
+        """Reserve memory for work on one segment, if it is large. A query reserves memory for one
+        segment after the other, never for two at once."""
         sizes = upstream.sizes
         if segment.covered <= sizes.alone_rows:
             yield
@@ -430,10 +430,10 @@ class Fetcher:
             yield
 
     def keep_built(self, state: SchemaState, built: Built) -> None:
-        """Keep a mini that was built here, and is stored: no question fetches it then."""
+        """Cache a mini that was built here and is stored, so that no query fetches it."""
         history, segment = state.ledger.history, built.segment
         definition = state.definition if history is None else history.compared
-        # Under another one it is opened with other names or grids.
+        # Under another definition it is opened with other names or grids.
         if built.columns is not None and definition.digest == segment.definition:
             key_id = state.ledger.keys.of(segment.key_version).id
             self._cache.put(key_id, KnownMini(definition, built))
@@ -441,7 +441,7 @@ class Fetcher:
     async def keep(
         self, upstream: Upstream, segment: LoadedSegment, field: str, made: ByRow | ColumnSums
     ) -> None:
-        """Keep what was made of a column, and count it as large as it has become."""
+        """Cache the data made of a column; its size counts as it is now."""
         if isinstance(made, ColumnSums):
             self._cache.put_sums(segment.view, field, made)
         else:
@@ -449,7 +449,7 @@ class Fetcher:
         await self._forget_ended(upstream, [segment])
 
     def kept(self, wanted: KeptColumn | KeptSums) -> ByRow | ColumnSums | None:
-        """A column by row, or its sums, where they are kept."""
+        """A cached row-major column, or the cached sums of a column."""
         view = wanted.segment.view
         if isinstance(wanted, KeptSums):
             return self._cache.sums(view, wanted.field, again=wanted.again)
@@ -461,7 +461,7 @@ class Fetcher:
 
     def keeps_columns(self, rows: int, fields: int) -> bool:
         """Whether row-major columns of ``rows`` rows and ``fields`` fields leave half of the memory
-        to others. Columns that are not kept are made for one query only.
+        free. Columns that are not cached are made for one query only.
         """
         return rows * fields * ROW_BYTES <= self._cache.pool.budget // 2
 
@@ -470,7 +470,7 @@ class Fetcher:
         return self._rows.window(state.id)
 
     def forget(self, segments: Sequence[Segment]) -> None:
-        """Fetch these again when they are needed next."""
+        """Drop these segments from the caches."""
         self._cache.drop(segment.uid for segment in segments)
 
     async def rows(
@@ -507,7 +507,7 @@ def _open_paged(
 ) -> OpenedHeader:
     """
     Raises:
-        Altered: the header does not open, so that it is not the one that was stored.
+        Altered: the header does not open, so it is not the header that was stored.
     """
     try:
         return OpenedHeader(key, definition, segment, header, made)
@@ -518,7 +518,7 @@ def _open_paged(
 
 
 async def _fetch_and_open(upstream: Upstream, unopened: Sequence[Segment]) -> list[KeptSegment]:
-    """The segments, of which minis are fetched in one request."""
+    """The segments; minis are fetched in one request."""
     refs = [PageRef(segment.uid, 0) for segment in unopened if segment.form == "mini"]
     pages = await upstream.fetch_pages(refs) if refs else []
     return await runtime.in_thread(_open_all, upstream, unopened, pages)

@@ -1,8 +1,8 @@
-"""Read a question; what it asks of other schemas is asked first, each in its own schema.
+"""Parse a query; its semi-joins are answered first, each in its schema.
 
-Each of these is a question of its own, by the same caller: the API decides whether they may read
-that schema, and confirms the state that was used. What is found is a set of values. A small one is
-compared as the values of any comparison are; with a large one, a whole column is.
+Each semi-join is a query by the same caller: the API decides whether the caller may read that
+schema, and confirms the state that was used. The result is a set of values. A small set is compared
+like the values of any comparison; for a large set, a whole column is compared.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Read = Callable[[Mapping[str, Any], SchemaDefinition, Joins], T]
 
 
 async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryContext) -> T:
-    """A query's body, parsed by ``read`` under the context's definition, its semi-joins answered.
+    """Parse a query's body with ``read`` under the context's definition, its semi-joins answered.
 
     Raises:
-        InvalidQuery: the query cannot be asked, or what it asks of another schema cannot be.
+        InvalidQuery: the query, or one of its semi-joins, is not valid.
         ErsError: as :meth:`QueryRunner.ask` for other schemas.
     """
     joins = Joins()
@@ -78,10 +78,11 @@ class _Scope:
         return _Scope(self.stored, self.depth + 1, self.done)
 
     def pin(self, stored: int, pointer: str) -> int:
-        """How many rows of the schema that is asked now count, which has ``stored``.
+        """The number of rows that count in the schema of the current semi-join, which has
+        ``stored``.
 
         Raises:
-            InvalidQuery: ``too_many`` schemas are asked.
+            InvalidQuery: the query has ``too_many`` semi-joins.
         """
         if len(self.done) >= MAX_JOINS:
             raise refuse_join(
@@ -100,7 +101,7 @@ class _Found:
 async def _answer_all(
     context: QueryContext, joins: Joins, scope: _Scope
 ) -> tuple[JoinedSchema, ...]:
-    """Answer all semi-joins of one condition; what they and those nested in them found."""
+    """Answer all semi-joins of a condition; returns their results and those nested in them."""
     done = scope.done
     for join in joins.asked:
         if scope.depth > MAX_JOIN_DEPTH:
@@ -130,13 +131,13 @@ async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
                 context.upstream.caller, schema, question, cold=context.fetcher.is_cold
             )
         except (NotFound, NotAllowed):
-            # The whole question is refused: never as if the other schema had nothing.
+            # The whole query is refused: an empty result for the other schema would be wrong.
             detail = "there is no such schema, or none that you can read"
             raise refuse_join("unknown_schema", detail, at) from None
 
 
 async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes:
-    """The schema of a path, an id, or a name or slug in the dataset of the one that is asked."""
+    """The schema of a path, an id, or a name or slug in the dataset of the queried schema."""
     assert context.runner is not None
     try:
         return from_reference(
@@ -151,7 +152,7 @@ async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes
 def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> bytes:
     """The schema among those of a dataset that has this slug, or else this name.
 
-    What was signed under a name goes before what the API calls so.
+    Signed names take precedence over the API's names.
 
     Raises:
         InvalidQuery: ``unknown_schema`` or ``ambiguous_schema``.
@@ -171,7 +172,7 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
 
 
 async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
-    """Answer a semi-join in the schema that it asks."""
+    """Answer a semi-join in its schema."""
     at = f"{join.pointer}/of"
     spec = _compared_field(join, other.definition, at)
     joins = Joins()
@@ -192,10 +193,11 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
 
 
 def _compared_field(join: Join, definition: SchemaDefinition, at: str) -> FieldSpec:
-    """The field of the schema that is asked whose values are compared.
+    """The field of the joined schema whose values are compared.
 
     Raises:
-        InvalidQuery: there is none, or no value of it can be one of the asking field.
+        InvalidQuery: there is no such field, or none of its values can equal one of the outer
+            field.
     """
     spec = Conditions(definition).spec(join.name, f"{at}/field")
     if not are_alike(join.own, spec):

@@ -1,7 +1,7 @@
-"""Look up one record in its present state: decrypted, and checked against the log.
+"""Look up one record in its current state: decrypted, and checked against the log.
 
-It is read from the API by its id, so the API learns which record is of interest. A record that was
-opened here recently is read by its row, as in a search, and reveals no more than a search.
+A record is read from the API by its id, so the API learns which record is of interest. A record
+that was opened here recently is read by its row, as in a search, and reveals no more than a search.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 
-#: A record may be changed while it is read; each time it is read again.
+#: A record may change while it is read; it is then read again, up to this many times.
 _ATTEMPTS = 10
-#: Fields that take long to open.
+#: More fields than these are opened in a thread.
 LONG_FIELDS = 1000
-#: A row, and the digest of the definition that held when it was compared with the log.
+#: A row, and the digest of the current definition when the row was compared with the log.
 _Seen = tuple[RowRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A schema as one look at records has it: its state goes on meanwhile, and this does not."""
+    """A fixed view of a schema during a lookup: its state changes meanwhile, the view does not."""
 
     state: SchemaState
     snapshot: Snapshot
@@ -53,12 +53,12 @@ class _View:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecord:
-    """A live record and its row; ``sealed`` as the API showed it, where it was asked."""
+    """A live record and its row; ``sealed`` is the API's copy, if the API was asked for it."""
 
     state: SchemaState
     record: PlainRecord
     row: RowRef
-    #: that its names and values are of
+    #: the definition of its names and values
     definition: SchemaDefinition
     sealed: SealedRow | None = None
 
@@ -66,7 +66,7 @@ class CurrentRecord:
 async def look_up_recent(
     runner: QueryRunner, schemas: Schemas, rows: RowFetcher, caller: Holder, record_id: bytes
 ) -> CurrentRecord | None:
-    """A record that was opened here a short time ago, unless it was changed or deleted since.
+    """A record that was opened here recently, unless it was changed or deleted since.
 
     Raises:
         ErsError: as :meth:`QueryRunner.ask`.
@@ -87,22 +87,22 @@ async def look_up_recent(
     try:
         return await runner.ask(caller, schema, question)
     except NotFound:
-        return None  # to read it by its id gives the same error
+        return None  # reading the record by its id raises the same error
 
 
 async def look_up(
     api: Api, schemas: Schemas, caller: Holder, ids: Sequence[bytes]
 ) -> list[CurrentRecord]:
-    """The records, in the order asked for.
+    """The records, in the order of ``ids``.
 
     Raises:
-        NotFound: the API has not all of them, or not for this caller.
-        DoesNotOpen: one was altered, or is another than it claims to be.
-        LogBroken: the API hands out a row that the log does not hold.
+        NotFound: the API lacks some of them, or the caller may not read them.
+        DoesNotOpen: a record was altered, or is not the record that it claims to be.
+        LogBroken: the API returned a row that the log does not contain.
     """
     doubts = _Doubts()
     for _ in range(_ATTEMPTS):
-        # That there is none of an id is the API's word: the index has no ids (docs/LEAKAGE.md).
+        # For a missing id there is only the API's word: the index has no ids (docs/LEAKAGE.md).
         sealed = await api.sealed_records(ids, caller.auth)
         _require_asked(ids, sealed)
         states: dict[bytes, SchemaState] = {}
@@ -110,7 +110,7 @@ async def look_up(
             schema = _schema_of(record)
             if schema not in states:
                 states[schema] = await schemas.refresh(caller, schema)
-        # One of each for all that follows: commits come in while records are opened.
+        # One view of each schema is used throughout: commits come in while records are opened.
         views = {uid: _View(state, state.ledger.snapshot()) for uid, state in states.items()}
         if doubts.of_groups(views, sealed):
             continue
@@ -121,23 +121,23 @@ async def look_up(
 
 
 class _Doubts:
-    """Records that the log does not have as the API shows them. A commit between two answers of
-    the API explains each once; not a second time."""
+    """Records that differ between the API and the log. A commit between two answers of the API
+    explains a difference once, but not a second time."""
 
     def __init__(self) -> None:
         self._ended: set[RowRef] = set()
         self._unlike: set[_Seen] = set()
 
     def of_groups(self, views: Mapping[bytes, _View], sealed: Sequence[SealedRecord]) -> bool:
-        """Whether to ask again, since groups may have ended, or their fields been renamed."""
+        """Whether to ask again, because groups may have ended or their fields been renamed."""
         moved = {_seen(views, record) for record in sealed if not _fits_log(views, record)}
         if not moved or moved & self._unlike:
-            return False  # to open a record says what is wrong with it
+            return False  # opening a record reports what is wrong with it
         self._unlike |= moved
         return True
 
     def of_rows(self, views: Mapping[bytes, _View], records: Sequence[CurrentRecord]) -> bool:
-        """Whether to ask again, since rows have ended: a record has a newer one by now, or none.
+        """Whether to ask again, because rows have ended: a record was replaced or deleted.
 
         Raises:
             LogBroken: the API returned such a row before.
@@ -168,10 +168,10 @@ async def read_sealed(
     caller: Holder,
     ids: Sequence[bytes],
 ) -> list[SealedRecord]:
-    """The records as the API has them, in the order asked for.
+    """The records as the API has them, in the order of ``ids``.
 
-    Those that were opened here a short time ago are read by their rows, as a search would; the API
-    is asked for the others by their ids, and learns which.
+    Records that were opened here recently are read by their rows, as a search would; the API is
+    asked for the others by their ids, and learns which.
 
     Raises:
         NotFound: the API has not all of them, or not for this caller.
@@ -193,7 +193,7 @@ async def read_sealed(
 
 
 async def _read_rows(context: QueryContext, refs: Sequence[RowRef]) -> dict[bytes, SealedRecord]:
-    """By id, those of the rows that are still live."""
+    """By id, the rows that are still live."""
     snapshot = context.snapshot
     live = [ref for ref in refs if snapshot.is_live(ref.group, ref.ordinal)]
     schema = reference("schemas", context.state.id)
@@ -220,7 +220,7 @@ def _is_live(view: _View, row: RowRef) -> bool:
 
 
 def _fits_log(views: Mapping[bytes, _View], sealed: SealedRecord) -> bool:
-    """Whether the log has the group that the record is said to be of, with fields so named."""
+    """Whether the log has the record's stated group, with the same field names."""
     snapshot = views[_schema_of(sealed)].snapshot
     known = snapshot.groups.get(_row_of(sealed).group)
     return known is not None and has_fields(snapshot.definition, known.group, sealed.fields)
@@ -234,7 +234,7 @@ def _seen(views: Mapping[bytes, _View], sealed: SealedRecord) -> _Seen:
 def _row_of(sealed: SealedRecord) -> RowRef:
     """
     Raises:
-        InvalidRecords: it is no sealed record.
+        InvalidRecords: it is not a sealed record.
     """
     try:
         return RowRef(bytes.fromhex(sealed.group), sealed.ordinal)
@@ -268,8 +268,8 @@ def _open(view: _View, sealed: SealedRecord) -> CurrentRecord:
 async def require_unaltered(
     api: Api, schemas: Schemas, caller: Holder, current: CurrentRecord
 ) -> None:
-    """Check that a record's row is the one that its group's commit names, before anything of it is
-    sealed again: who has the key could have altered it where it lies.
+    """Check that a record's row is the row that its group's commit names, before its content is
+    sealed again: a holder of the key could have altered the stored row.
 
     Raises:
         Altered: it is not, or the API does not prove that it is.
@@ -288,7 +288,7 @@ async def require_unaltered(
     except NotFound as error:
         if error.reason != "row_gone":
             raise
-        # Believed only if the log itself says by now that the row has ended.
+        # Believed only if the log itself says that the row has ended.
         newer = await schemas.refresh(caller, state.id)
         if newer.ledger.snapshot().is_live(ref.group, ref.ordinal):
             raise LogBroken("the API lacks a row that its log contains") from None
@@ -311,8 +311,8 @@ def _open_row(
 ) -> tuple[PlainRecord, SealedRow]:
     """
     Raises:
-        InvalidRecords: it is no sealed record.
-        KeyMissing: it is sealed with another key than one of the schema's.
+        InvalidRecords: it is not a sealed record.
+        KeyMissing: it is sealed with a key that is not one of the schema's keys.
         DoesNotOpen: altered, incomplete, or put together from several.
     """
     uid = _row_of(sealed).group

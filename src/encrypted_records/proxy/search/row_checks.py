@@ -1,12 +1,13 @@
-"""Sealed rows are opened; those that came beside needed ones are authenticated and kept on disk.
+"""Cover rows are authenticated in arrival order and stored on disk.
 
-An API that altered an extra row could otherwise learn from later events whether it was needed.
-Queries are answered before that, so this is work that others leave behind: it is done a little at a
-time, in between, of one answer after the other, in the order in which the rows came. A query that
-brings more while much waits is answered once enough of what came before it is done.
+An API that altered a cover row could otherwise learn from later events whether it was needed.
+Queries are answered before that, so this is background work: it is done in small steps, one answer
+after another, in the order in which the rows came. If many rows wait, a query that brings more is
+answered only once enough of the earlier rows are done.
 
-The disk takes one thing at a time. So what is checked meanwhile is stored together, in one thread:
-had each answer one of its own, all threads would wait for the disk, and queries for a thread.
+The disk takes one write at a time. So rows that were checked meanwhile are stored together, in one
+thread: with a thread for each answer, all threads would wait for the disk, and queries for a
+thread.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from encrypted_records.proxy.search.cover import Unanswered
 log = logging.getLogger(__name__)
 
 
-#: Up to so many fields, and bytes, rows are opened here: a thread would take longer to start. More
-#: than the other two take long.
+#: Up to this many fields and bytes, rows are opened on the event loop: a thread would take longer
+#: to start. Opening more than the last two numbers takes long.
 FEW_FIELDS, FEW_BYTES = 512, 256 << 10
 MANY_FIELDS, MANY_BYTES = 20_000, 4 << 20
-#: To authenticate a field takes a third of the time that it takes to open it.
+#: Authenticating a field takes a third of the time of opening it.
 FEW_AUTHENTICATED = 4 * FEW_FIELDS
 
 _decoder = msgspec.msgpack.Decoder(SealedRow)
 
-#: Each as the MessagePack of its SealedRow.
+#: Rows, each as the MessagePack of its SealedRow.
 Sealed = Mapping[RowRef, bytes]
 Records = dict[RowRef, PlainRecord]
 _Openers = dict[bytes, RowOpener]
@@ -61,7 +62,7 @@ async def open_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> R
 
 
 async def authenticate(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> None:
-    """Prove that these are the rows that were sealed; no value of them is read.
+    """Verify that these are the rows that were sealed; no value is decrypted.
 
     Raises:
         DoesNotOpen: a row was altered or belongs elsewhere.
@@ -105,7 +106,7 @@ def open_row(state: SchemaState, snapshot: Snapshot, ref: RowRef, row: bytes) ->
 def decode_row(row: bytes) -> SealedRow:
     """
     Raises:
-        DoesNotOpen: it is no row.
+        DoesNotOpen: it is not a row.
     """
     try:
         return _decoder.decode(row)
@@ -127,7 +128,7 @@ def _authenticate_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) ->
 
 
 def _openers(state: SchemaState, snapshot: Snapshot, rows: Iterable[RowRef]) -> _Openers:
-    """By group."""
+    """The openers of these rows' groups."""
     return {uid: _opener(state, snapshot, uid) for uid in {ref.group for ref in rows}}
 
 
@@ -137,32 +138,32 @@ def _opener(state: SchemaState, snapshot: Snapshot, uid: bytes) -> RowOpener:
     return opener_of(key, snapshot.definition, group, snapshot.made_under(group))
 
 
-#: Bytes of extra rows that wait, before queries wait for them.
+#: Bytes of unchecked cover rows above which queries wait for checks.
 MOST_BYTES = 8 << 20
 #: Bytes of rows that are stored at once: queries that look for others on disk wait for them.
 STORED_AT_ONCE = 256 << 10
-#: Fields of one step: so many for each answer that waits, up to so many answers.
+#: Fields of one step for each waiting answer, and the maximum number of answers that count.
 _CELLS_AT_ONCE, _MOST_TIMES = 160, 12
 
 
-#: A schema and the number of a row: it stays as it is where groups become another one.
+#: A schema and the number of a row. The number does not change when groups are compacted.
 RowNumber = tuple[bytes, int]
 
 
 class _Standing(NamedTuple):
-    """A log, and a version of it: as long as it stays there, no row dies."""
+    """A log, and a version of it: while the log stays there, no row dies."""
 
     ledger: Ledger
     version: int
 
     def is_of(self, state: SchemaState) -> bool:
-        """Whether the state has this very log, as it stood. Another one that is equal is another:
-        to compare what is in them would take long, and tell nothing."""
+        """Whether the state has this very log object at this version. An equal log is not enough:
+        comparing the content would take long, and gain nothing."""
         return state.ledger is self.ledger and state.ledger.version == self.version
 
 
 class _Checked(NamedTuple):
-    """Rows of one answer, and where the log stood when all of them were live."""
+    """Rows of one answer, and the log's version when all of them were live."""
 
     state: SchemaState
     snapshot: Snapshot
@@ -180,24 +181,24 @@ class RowChecks:
     ) -> None:
         """
         Args:
-            unanswered: told of answers of which nothing is kept.
-            most_bytes: of rows that wait, before queries wait for them.
+            unanswered: remembers the requests whose answers are not cached.
+            most_bytes: of unchecked rows above which queries wait.
         """
         self._kept = kept
         self._unanswered = unanswered
         self._background = background
         self._most = most_bytes
         self._turn = asyncio.Lock()
-        #: of all schemas together: there is one disk
+        #: shared by all schemas, because there is one disk
         self._stores = Gathering[None, _Checked, None](self._store_some)
-        #: how many answers wait, or are in their turn
+        #: number of answers that wait or are being checked
         self._waiting = 0
         self._under_way: set[asyncio.Task[None]] = set()
-        #: bytes of all that ever came, and of what of it is done
+        #: bytes of all rows that ever came, and of those that are done
         self._came = self._done = 0
-        #: queries that wait until so many bytes are done, the first one first
+        #: queries that wait until this many bytes are done, in order of arrival
         self._held: deque[tuple[int, asyncio.Future[None]]] = deque()
-        #: schemas of which a row was altered, until an error has said so
+        #: schemas with an altered row that no error has reported yet
         self._altered: set[bytes] = set()
 
     def __len__(self) -> int:
@@ -205,11 +206,11 @@ class RowChecks:
         return len(self._under_way)
 
     async def close(self) -> None:
-        """Finish what has begun."""
+        """Finish all started checks."""
         await self._background.wait(self._under_way)
 
     async def settle(self) -> None:
-        """Wait until what has come by now is checked and stored, or dropped."""
+        """Wait until all rows added so far are checked and stored, or dropped."""
         await self._background.wait(self._under_way)
 
     def raise_altered(self, schema: bytes) -> None:
@@ -229,8 +230,8 @@ class RowChecks:
         bytes wait.
 
         Args:
-            rows: of which each is live, as :func:`select_live` has just said.
-            needed: those of the rows that were opened.
+            rows: all of them live according to :func:`select_live`, called just before.
+            needed: the rows among them that were opened.
         """
         extra = {ref: row for ref, row in rows.items() if ref not in needed}
         size = sum(map(len, extra.values()))
@@ -259,7 +260,7 @@ class RowChecks:
             log.warning("the API altered a row that was requested together with others")
             self._altered.add(state.id)
             self._unanswered.add(numbers_of(state.id, snapshot, answer.rows))
-            # Only these: of an earlier answer nothing must be asked for again.
+            # Only these rows: rows of an earlier answer must not be requested again.
             await runtime.in_thread(self._kept.forget, state.id, snapshot, answer.rows)
         finally:
             self._done += sum(map(len, extra.values()))
@@ -286,9 +287,9 @@ class RowChecks:
                 enough.set_result(None)
 
     async def _store_some(self, line: WaitingLine[_Checked, None]) -> None:
-        """Store the rows of answers that wait for it, as many as are stored at once."""
-        # An error of one answer's rows means that no row of the others is cached either. No query
-        # hears of it: all were answered before, and the next one asks the API again.
+        """Store the rows of waiting answers, as many as are stored at once."""
+        # An error for one answer's rows means that no row of the others is cached either. No query
+        # sees the error: all were answered before, and the next query asks the API again.
         taken = line.take(_count_stored_at_once)
         by_schema: dict[bytes, list[_Checked]] = {}
         for waiting in taken:
@@ -316,7 +317,7 @@ def _count_stored_at_once(answers: Sequence[_Checked]) -> int:
 
 
 def _living(answer: _Checked) -> _Checked:
-    """The rows of an answer that are live by now: all of them while the log stands as it did."""
+    """The rows of an answer that are still live: all of them if the log has not moved."""
     if answer.lived.is_of(answer.state):
         return answer
     rows, lived = select_live(answer.state, answer.rows), _standing(answer.state)
@@ -340,7 +341,7 @@ def select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:
 
 
 def altered() -> DoesNotOpen:
-    """A row that came beside others was; one error for each who is told."""
+    """A cover row was altered; a new error for each query that it is reported to."""
     return DoesNotOpen(
         "the API altered a row that was requested together with others",
         code="row_altered",

@@ -1,8 +1,7 @@
-"""Fetch sealed rows from the API together with other rows, keep them, and open them.
+"""Fetch sealed rows from the API together with cover rows, cache them, and open them.
 
-Rows that are kept are not requested again, so a repeated query tells the API nothing. The extra
-rows that are fetched beside the needed ones are checked as well, after the query is answered
-(:mod:`.row_checks`). Only rows that were go to disk.
+Cached rows are not requested again, so a repeated query tells the API nothing. Cover rows are
+checked as well, after the query is answered (:mod:`.row_checks`). Only checked rows go to disk.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ from encrypted_records.proxy.search.row_checks import (
 )
 from encrypted_records.proxy.search.upstream import RowsGone, Upstream
 
-#: Rows that count, and schemas.
+#: Maximum number of recent rows that determine a width, and of schemas with a known width.
 _ROWS = 4096
 _SCHEMAS = 1000
 
 
 class RowWidths:
     def __init__(self) -> None:
-        #: rows and bytes
+        #: rows and bytes, by schema
         self._seen: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
 
     def __contains__(self, schema: bytes) -> bool:
@@ -83,30 +82,30 @@ class RowWidths:
         return int(size * count / max(1.0, seen))
 
 
-#: More rows than these are not kept, and are fetched without extra rows.
+#: A request for more rows is neither cached nor given cover rows.
 MOST_OPENED = 4096
-#: Rows opened together for an export, and their bytes: fewer where rows are wide.
+#: Rows opened together for an export, and their bytes; fewer if rows are wide.
 LEAST_WINDOW = 500
 _WINDOW_BYTES = 4 << 20
-#: How large a request may become by extra rows; and how many rows are requested first, while the
+#: Maximum size of a request with cover rows; also how many rows are requested first, while the
 #: width of a schema's rows is not known.
 BESIDE_BYTES = 1 << 20
 RANKED_BYTES = 8 << 20
 FIRST_ROWS = 32
-#: Requests for rows under way at once, of all questions. Fewer than there are connections
-#: (:data:`encrypted_records.client.transport.CONNECTIONS`): each waits for a connection in one line
-#: with what all questions wait for, as to have a state confirmed.
+#: Concurrent requests for rows, of all queries. Fewer than the connections
+#: (:data:`encrypted_records.client.transport.CONNECTIONS`): requests of all kinds wait for a
+#: connection in one queue, also those that confirm a state.
 AT_ONCE = 24
 #: The expected size of one answer of the API.
 ANSWER_BYTES = 32 << 20
-#: Rows that were requested in vain and are remembered.
+#: Maximum number of rows in failed requests that are remembered.
 _MOST_UNANSWERED = 1 << 16
-#: Records whose rows are remembered.
+#: Number of records whose rows are remembered.
 _MOST_RECENT = 50_000
 
 _encoder = msgspec.msgpack.Encoder()
 T = TypeVar("T")
-#: Makes of sealed rows what is needed of them, and proves them.
+#: Verifies sealed rows and converts them to the needed form.
 Work = Callable[[SchemaState, Snapshot, Sealed], Awaitable[dict[RowRef, T]]]
 
 
@@ -129,7 +128,7 @@ class RowFetcher:
     def __init__(self, kept: RowCache, background: Background) -> None:
         self._kept = kept
         self._widths = RowWidths()
-        #: of blocks, by schema and number
+        #: single flight of blocks, by schema and number
         self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
@@ -145,18 +144,18 @@ class RowFetcher:
         alone: bool = False,
         ranked: bool = False,
     ) -> list[PlainRecord]:
-        """The rows, opened, in the order asked for.
+        """The rows, opened, in the order of ``wanted``.
 
         Args:
-            alone: fetch no extra rows, and keep none.
+            alone: fetch no cover rows, and cache nothing.
             ranked: they are needed because of their rank in an order, after others were. They are
-                requested in the order of storing, some at a time, with many more extra rows.
+                requested in the order of storing, some at a time, with many more cover rows.
 
         Raises:
-            DoesNotOpen: a row was altered or belongs elsewhere; ``row_altered`` where it was an
-                extra row of an earlier request.
-            LogBroken: the API lacks a row, or returned another than it was asked for.
-            NotFound: ``row_gone``; the API lacks one that is dead.
+            DoesNotOpen: a row was altered or belongs elsewhere; ``row_altered`` if it was a cover
+                row of an earlier request.
+            LogBroken: the API lacks a row, or returned another than was requested.
+            NotFound: ``row_gone``; the API lacks a dead row.
             Moved: as :meth:`Upstream.fetch_rows`.
         """
         parts = [list(wanted)]
@@ -222,7 +221,7 @@ class RowFetcher:
         return found
 
     async def fetch_sealed(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
-        """The rows as the API has them, of which each opens, in the order asked for.
+        """The rows as the API has them, in the order of ``wanted``; each of them opens.
 
         Raises:
             DoesNotOpen, LogBroken, Moved: as :meth:`open_rows`.
@@ -245,7 +244,7 @@ class RowFetcher:
         return min(MOST_OPENED, max(LEAST_WINDOW, fitting))
 
     def row_of(self, record_id: bytes) -> tuple[bytes, RowRef] | None:
-        """Schema and row of a record that was opened here not long ago."""
+        """Schema and row of a record that was opened here recently."""
         return self._recent.get(record_id)
 
     @property
@@ -262,7 +261,7 @@ class RowFetcher:
     async def _load_kept(
         self, state: SchemaState, snapshot: Snapshot, wanted: Sequence[RowRef], work: Work[T]
     ) -> dict[RowRef, T]:
-        """The wanted rows that are in memory or on disk, as ``work`` makes them."""
+        """The wanted rows that are in memory or on disk, converted by ``work``."""
         block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
         blocks = self._kept.in_memory(state.id, set(block_of.values()))
         numbers = {
@@ -286,7 +285,7 @@ class RowFetcher:
         self, state: SchemaState, snapshot: Snapshot, sealed: Sealed, unchecked: Collection[RowRef]
     ) -> Sealed:
         """The rows that open. The others were damaged on our disk, or come from an API that altered
-        extra rows.
+        cover rows.
 
         Raises:
             DoesNotOpen: ``row_altered``.
@@ -299,8 +298,8 @@ class RowFetcher:
                 broken.append(ref)
         await runtime.in_thread(self._kept.forget, state.id, snapshot, broken)
         if any(ref in unchecked for ref in broken):
-            # The answer that they came with is remembered then, and forgotten as a whole: who asks
-            # again before that would have others beside them.
+            # Afterwards the request that brought them is remembered, and its rows are dropped as a
+            # whole: a repeated request before that would have other cover rows.
             await self._checks.settle()
             raise altered()
         return {ref: row for ref, row in sealed.items() if ref not in broken}
@@ -310,15 +309,15 @@ class RowFetcher:
     async def _choose(
         self, upstream: Upstream, missing: Sequence[RowRef], room: _Room
     ) -> list[RowRef]:
-        """The rows to request: the missing rows, cover rows, and the rows of unanswered requests
-        that contained some of these, unless those are wide.
+        """The rows to request: the missing rows, cover rows, and the rows of failed requests that
+        contained some of these, unless rows are wide.
         """
         state, snapshot = upstream.state, upstream.snapshot
         needed = numbers_of(state.id, snapshot, missing)
         draw = upstream.draws(number.to_bytes(8, "big") for _, number in needed)
         again = [number for _, number in self._unanswered.beside(needed) - needed]
         if len(again) > self._widths.rows_in(state.id, 2 * room.size):
-            again = []  # they have turned out to be wide, and such are asked for exactly
+            again = []  # the rows have turned out to be wide, and wide rows are requested exactly
         extra = await runtime.in_thread(
             self._choose_extra, state.id, snapshot, missing, draw, room, again
         )
@@ -333,10 +332,10 @@ class RowFetcher:
         room: _Room,
         again: Sequence[int],
     ) -> list[RowRef]:
-        """The rows in the runs of the missing ones, and in further runs.
+        """The rows in the runs of the missing rows, and in cover runs.
 
         Args:
-            again: numbers of rows that are to be requested, too, unless they are here or dead.
+            again: numbers of rows that are requested, too, unless they are cached or dead.
         """
         numbers = {snapshot.number(ref) for ref in missing}
         most = min(room.rows, self._widths.rows_in(schema, room.size))
@@ -348,13 +347,13 @@ class RowFetcher:
                 for ref in snapshot.live_between(number, number + 1)
                 if ref not in blocks[number // BLOCK].rows
             }
-            most += 2 * len(again)  # so that they take no room of others
+            most += 2 * len(again)  # so that they do not displace other rows
         cover = choose_cover(numbers, snapshot.stored, draw, most, room.sizes)
         size = cover.size
         held: dict[int, RowBlock] = {}
 
         def list_lacking(runs: Collection[int]) -> Iterator[list[RowRef]]:
-            """For each run the rows that are not here, if there are any."""
+            """The missing rows of each run that has any."""
             blocks = {run * size // BLOCK for run in runs} - held.keys()
             held.update(self._kept.blocks(schema, blocks))
             for run in runs:
@@ -364,7 +363,7 @@ class RowFetcher:
                     yield some
 
         chosen_rows = list(list_lacking(cover.needed))
-        # A few at a time: to look for them on disk takes a while.
+        # A few at a time, because looking for them on disk takes a while.
         at_once = max(8, 2 * (cover.total - len(cover.needed)))
         for start in range(0, len(cover.others), at_once):
             if len(chosen_rows) >= cover.total:
@@ -384,8 +383,8 @@ class RowFetcher:
         wider than expected.
 
         Args:
-            since: when they were needed, by the event loop's clock; this is their place among those
-                of the user.
+            since: when they were needed, by the event loop's clock; requests of a user are served
+                in this order.
         """
         schema = upstream.state.id
         sealed: dict[RowRef, bytes] = {}
@@ -413,7 +412,7 @@ class RowFetcher:
                 raise
             raise RowsGone from None
         sealed: dict[RowRef, bytes] = {}
-        # For extra rows as well: how an answer is treated must not depend on what was needed.
+        # For cover rows as well: how an answer is treated must not depend on what was needed.
         for ref, row in zip(order, stored, strict=True):
             if (row.group, row.ordinal) != (ref.group, ref.ordinal):
                 raise LogBroken("the API returned a row that was not requested")
@@ -428,7 +427,7 @@ def _now() -> float:
 
 async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> bool:
     """Wait like :func:`wait_for`, and confirm the state at the same time: a confirmation afterwards
-    would wait a second time, behind all later requests.
+    would wait a second time, after all later requests.
 
     Raises:
         Moved: as for :meth:`Upstream.confirm`.
@@ -438,7 +437,7 @@ async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> boo
         await upstream.confirm()
         return await waiting
     finally:
-        waiting.cancel()  # where there is nothing to wait for any more
+        waiting.cancel()  # if there is nothing left to wait for
 
 
 def _blocks(

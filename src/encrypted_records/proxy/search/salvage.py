@@ -1,14 +1,14 @@
-"""All records of a schema that open, even where its log is broken.
+"""All records of a schema that open, even if its log is broken.
 
-A row opens only under a key of its own group and with its own ordinal, so a row that opens was
-stored as this version of this record by a holder of the key. As far as the log is authentic, it
-also proves which rows are live. After that there is only the API's word. The API can show an old
-version as the newest, or a deleted record, or a row that was never published, and it can leave rows
-out; so each record says whether the log proves it, and the report counts what was missed.
+A row opens only under a key of its group and with its ordinal, so a row that opens was stored as
+this version of this record by a holder of the key. As far as the log is authentic, it also proves
+which rows are live. After that there is only the API's word. The API can show an old version as the
+newest, or a deleted record, or a row that was never published, and it can leave rows out; so each
+record says whether the log proves it, and the report counts missing rows.
 
-Where the log is broken, all rows are read twice: the newest version of each record must be known
+If the log is broken, all rows are read twice: the newest version of each record must be known
 before the first record is returned. Until then a temporary database has the record ids, groups and
-ordinals of the rows that the log does not prove, and nothing that was opened.
+ordinals of the rows that the log does not prove, but no decrypted content.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
 
-#: Rows requested at once: as many as have about these bytes, between the two numbers.
+#: Rows requested at once: as many as fit the requested bytes, between these limits.
 FEWEST, MOST = 20, 1000
 ANSWER_BYTES = 16 << 20
 #: Pages of 4 KiB that the temporary database may have: 4 TiB, so that only the disk limits it.
 MOST_TEMPORARY_PAGES = 1 << 30
-#: What an API may say that it has; a schema cannot be indexed with a tenth of it.
+#: Maximum number of rows that an API may claim; a tenth of it cannot be indexed in a schema.
 _MOST_ROWS = 1 << 32
 _TEMPORARY = "check the disk that holds temporary files"
 _NOT_KEPT = "the list of record ids for salvaging cannot be stored"
 _FULL = "the disk that holds temporary files is full"
-#: Of a group that the log does not name.
+#: The digest for a group that the log does not name.
 _NO_DIGEST = bytes(32)
-#: The newest version of each record that opens and is not proven. An ordinal of -1 says that it has
-#: been returned.
+#: The newest version of each record that opens and is not proven. An ordinal of -1 means that it
+#: has been returned.
 _NEWEST = """
 CREATE TABLE newest (
     record BLOB PRIMARY KEY, version INTEGER NOT NULL, uid BLOB NOT NULL, ordinal INTEGER NOT NULL
@@ -65,7 +65,7 @@ _NOTHING = (0, None, None)
 
 @dataclass(frozen=True, slots=True)
 class SavedRecord:
-    """A record, and whether the log proves that this version of it is the present one."""
+    """A record, and whether the log proves that this version of it is current."""
 
     record: PlainRecord
     proven: bool
@@ -76,29 +76,29 @@ class SalvageCounts:
     """Counts of the outcomes for rows that the API has, including dead ones."""
 
     rows: int = 0
-    #: returned, and those of them that the log proves
+    #: returned records, and how many of them the log proves
     records: int = 0
     proven: int = 0
-    #: by the log, their records were changed or deleted
+    #: the log says that their records were changed or deleted
     ended: int = 0
     #: a newer version of the record was returned
     older: int = 0
-    #: the API says that they have ended, which the log does not prove, and they were not asked for
+    #: ended according to the API, without proof in the log, and not requested by the caller
     left_out: int = 0
     unopened: int = 0
     without_key: int = 0
-    #: stored meanwhile, or of a group that a sound log does not have
+    #: stored during the salvage, or of a group that an intact log does not have
     beyond: int = 0
-    #: returned without some field of the definition, which they may have had
+    #: returned without a field of the definition that they may have had
     incomplete: int = 0
-    #: live by the log; the API did not hand them out, or they did not open
+    #: live by the log; the API did not return them, or they did not open
     missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """``batches`` may be read once; an empty one says that more may come. ``counts`` are complete
-    when it has ended."""
+    """``batches`` may be read once; an empty batch says that more may come. ``counts`` are complete
+    when ``batches`` has ended."""
 
     definition: SchemaDefinition
     sound: SoundPart
@@ -129,14 +129,14 @@ class Salvager:
     async def salvage(
         self, caller: Callable[[], Awaitable[Holder]], schema: bytes, *, ended: bool = True
     ) -> Salvage:
-        """All records of a schema that open, the newest version of each that does.
+        """All records of a schema that open, each in its newest version that opens.
 
         The first rows are fetched before this returns, so that most errors occur while an HTTP
         status can still report them.
 
         Args:
             caller: the owner of the records; awaited for each request, as a salvage takes long.
-            ended: also rows of which the API says that they ended, where the log does not prove it.
+            ended: also return rows that ended according to the API, without proof in the log.
 
         Raises:
             ErsError: as :meth:`Schemas.sound_part`.
@@ -186,7 +186,7 @@ class _SalvageRun:
         self._live_rows = 0
 
     async def batches(self) -> AsyncIterator[Sequence[SavedRecord]]:
-        # Without a name it is a file only where it does not fit into memory, and goes when closed.
+        # SQLite makes an unnamed file only if memory is short, and removes it when it is closed.
         with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as newest:
             with _disk_errors():
                 newest.execute(f"PRAGMA max_page_count = {self.temporary_pages:d}")
@@ -201,7 +201,7 @@ class _SalvageRun:
         self.counts.missing = self._snapshot.count - self._live_rows
 
     async def _rows(self) -> AsyncIterator[list[UnfilteredRecord]]:
-        """The rows that the API returns; each row that the log has once."""
+        """The rows that the API returns; a row that the log has is returned only once."""
         offset, limit, count = 0, MOST // 10, 1
         while offset < count:
             page, size = await self._page(offset, limit)
@@ -223,7 +223,7 @@ class _SalvageRun:
         return page, size
 
     def _is_new(self, row: UnfilteredRecord) -> bool:
-        """Whether a row that the log has came for the first time. Of the others each record is
+        """Whether a row that the log has came for the first time. Of all other rows, each record is
         returned once, however often it comes."""
         uid = _uid(row)
         if uid not in self._snapshot.groups:
@@ -248,11 +248,11 @@ class _SalvageRun:
             newest.executemany(_OFFER, offers)
 
     def _group(self, row: UnfilteredRecord) -> Group | None:
-        """The row's group, where the log has it."""
+        """The row's group, if the log has it."""
         state = self._snapshot.groups.get(_uid(row))
         return None if state is None else state.group
 
-    # --- what is returned ------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------
 
     def _save(
         self, newest: sqlite3.Connection, rows: Sequence[UnfilteredRecord]
@@ -274,7 +274,7 @@ class _SalvageRun:
         record = self._open_or_count(row, counts)
         if record is None:
             return None
-        # The log has the row as live: dead ones were counted above.
+        # The log has the row as live: dead rows were counted above.
         self._live_rows += group is not None
         if row.dead and not self.ended:
             counts.left_out += 1
@@ -294,7 +294,7 @@ class _SalvageRun:
         return SavedRecord(record, group is not None)
 
     def _open_or_count(self, row: UnfilteredRecord, counts: SalvageCounts) -> PlainRecord | None:
-        """The record, if it opens; else it is counted."""
+        """The record if it opens; otherwise the failure is counted."""
         try:
             return self._open(row)
         except KeyMissing:

@@ -1,7 +1,7 @@
-"""Answers to questions: a page of records, an aggregate, a plan, and why nothing was found.
+"""Answers to queries: a page of records, an aggregate, a plan, and reasons for an empty result.
 
-Each plans, asks (:mod:`encrypted_records.index.query`), and uses one snapshot of the log. A dataset
-is searched schema by schema with one condition.
+Each answer plans a query, runs it (:mod:`encrypted_records.index.query`), and uses one snapshot of
+the log. A dataset is searched schema by schema with one condition.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SearchService:
     async def page(
         self, caller: Holder, schema: bytes, *, offset: int, limit: int
     ) -> tuple[int, SearchPage]:
-        """The number of records, and those from ``offset`` on."""
+        """The number of records, and the records from ``offset`` on."""
 
         async def question(context: QueryContext) -> tuple[int, SearchPage]:
             snapshot = context.snapshot
@@ -125,8 +125,8 @@ async def answer(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """``start`` is where the page begins, None for the first; rows beyond the first ``stored``,
-    which came since, do not count."""
+    """``start`` is where the page begins, None for the first page. Only the first ``stored`` rows
+    count; later rows were added since the first page."""
 
     context: QueryContext
     query: Query
@@ -138,9 +138,9 @@ class _Asked:
     def of(context: QueryContext, query: Query) -> _Asked:
         """
         Raises:
-            InvalidQuery: the cursor is not one of ours.
+            InvalidQuery: the cursor was not made by this service.
         """
-        # Of the schema as a whole: it stays when keys are rotated.
+        # The key of the whole schema: it stays when keys are rotated.
         question = context.tails.uids.of_question(query.question)
         start = None
         if query.cursor is not None:
@@ -152,7 +152,7 @@ class _Asked:
     def page(self, count: int | None, rows: Found) -> SearchPage:
         """
         Args:
-            rows: up to one more than the page has, which says that there is another page.
+            rows: up to one more than the page has; the extra row says that there is another page.
         """
         context, query = self.context, self.query
         cursor = None
@@ -179,7 +179,7 @@ class Aggregates:
         """The measures, at a version that was current during the call.
 
         Raises:
-            InvalidQuery: it cannot be asked, or would take too many records or groups.
+            InvalidQuery: it is not valid, or would take too many records or groups.
             Closed: the API's data is not consistent.
             ErsError: as :meth:`QueryRunner.ask`.
         """
@@ -208,8 +208,8 @@ _OF_AGGREGATES = frozenset({"measures", "group_by"})
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``columns`` are the fields whose columns were used, and ``scanned`` those of them whose texts
-    were tested one by one. It holds no value."""
+    """``columns`` are the fields whose columns were used, and ``scanned`` the fields among them
+    whose texts were tested individually. The explanation contains no value."""
 
     kind: Literal["search", "aggregate"]
     columns: tuple[str, ...]
@@ -252,16 +252,16 @@ async def explain(
         columns = tuple(sorted(fields_of(query.where) | sorted_by))
         return Explanation("search", columns, _scanned(context, query.where), context)
 
-    # Users may share this proxy: what one asked before must not show in the statistics of another.
+    # Users may share this proxy: statistics must not show a user what another user searched.
     return await runner.ask(caller, schema, question, cold=True)
 
 
 def _scanned(context: QueryContext, where: Predicate) -> tuple[str, ...]:
-    """With the fields whose index of words left too many records open."""
+    """Scanned fields, including fields whose word index left too many records undecided."""
     return tuple(sorted({*tested_fields(where, context.definition), *context.stats.scanned}))
 
 
-#: Comparisons that are looked at.
+#: Maximum number of comparisons that are explained.
 MOST = 32
 
 
@@ -269,9 +269,9 @@ MOST = 32
 class Reason:
     """A single comparison of the condition.
 
-    ``folded`` and ``trimmed`` are the numbers of records that it would find in any spelling, and
-    without blanks around its texts; None if that was not or cannot be determined. ``never``
-    explains why no record can match.
+    ``folded`` and ``trimmed`` are the numbers of records that the comparison would find in any
+    spelling, and without blanks around its texts; None if that was not or cannot be determined.
+    ``never`` explains why no record can match.
     """
 
     pointer: str
@@ -285,7 +285,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """``records`` is how many there are, ``count`` how many the whole condition finds."""
+    """``records`` is the number of stored records, ``count`` the number of matching records."""
 
     records: int
     count: int
@@ -297,7 +297,7 @@ async def explain_nothing(
 ) -> Reasons:
     """
     Raises:
-        InvalidQuery: the condition cannot be asked, or takes too many long strings.
+        InvalidQuery: the condition is not valid, or takes too many long strings.
         ErsError: as :meth:`QueryRunner.ask`.
     """
 
@@ -316,7 +316,7 @@ def _read(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -
 
 
 def _comparisons(body: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The first comparisons of a condition that was read, each with its place."""
+    """The first comparisons of a parsed condition, each with its JSON pointer."""
     found: list[tuple[str, dict[str, Any]]] = []
     if body.get("where") is not None:
         found += _leaves(body["where"], "/where")
@@ -357,7 +357,7 @@ def reason_about(
     numbers of matches.
 
     Args:
-        where: the comparison, with what it asks of other schemas answered.
+        where: the comparison, with its semi-joins answered.
     """
     never = _never(where, definition)
     count = 0 if never else (yield where)
@@ -377,7 +377,7 @@ def reason_about(
 def _changed(
     asked: dict[str, Any], definition: SchemaDefinition, **members: Any
 ) -> Predicate | None:
-    """The comparison with some other members; None where it cannot be asked so, such as a pattern
+    """The comparison with some members replaced; None if the result is not valid, such as a pattern
     that ended in an escaped blank."""
     try:
         return Conditions(definition).comparison({**asked, **members}, "/where")
@@ -392,7 +392,7 @@ def _trimmed(value: Any) -> Any:
 
 
 def _never(where: Predicate, definition: SchemaDefinition) -> str | None:
-    """Why no value at all can fit a range; None where some can."""
+    """Why no value at all can be in a range; None if some value can."""
     match where:
         case Not():
             return None
@@ -411,16 +411,16 @@ async def _count(context: QueryContext, where: Predicate) -> int:
     return await context.run(count_all(context.space, await context.condition(where)))
 
 
-#: Schemas that one request asks.
+#: Maximum number of schemas in one request.
 MOST_SCHEMAS = 50
-#: Records shown of each schema.
+#: Maximum and default number of records shown of each schema.
 MOST_SHOWN, SHOWN = 100, 10
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaAnswer:
-    """The answer of one schema: ``page`` has its count and first records; or it lacks fields of the
-    condition; or the search failed.
+    """The answer of one schema: either its ``page`` with the count and first records, or the fields
+    of the condition that it lacks, or the error of its search.
     """
 
     id: bytes
@@ -433,7 +433,7 @@ class SchemaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DatasetAnswer:
-    """``after`` is the last schema that was asked, where there are more."""
+    """``after`` is the last schema that was searched, if there are more."""
 
     schemas: tuple[SchemaAnswer, ...]
     next_cursor: str | None
@@ -444,13 +444,13 @@ async def search_dataset(
 ) -> DatasetAnswer:
     """
     Args:
-        body: ``where`` and ``filters`` as of a search; ``limit``, of each schema; and ``cursor``,
-            the ``next_cursor`` of the page before.
+        body: ``where`` and ``filters`` as in a search; ``limit``, of each schema; and ``cursor``,
+            the ``next_cursor`` of the previous page.
 
     Raises:
-        NotFound: there is no such dataset, or not for this caller.
-        InvalidQuery: no schema that has its fields takes the condition.
-        ErsError: as :meth:`QueryRunner.ask`, where it is not of one schema.
+        NotFound: the dataset does not exist, or the caller may not read it.
+        InvalidQuery: the condition is not valid in any schema that has its fields.
+        ErsError: as :meth:`QueryRunner.ask`, if the error does not concern a single schema.
     """
     refuse_unknown(body, {"where", "filters", "limit", "cursor"})
     limit = whole_number(body.get("limit", SHOWN), "/limit", 0, MOST_SHOWN)
@@ -497,7 +497,7 @@ async def _ask(
         try:
             return await runner.ask(caller, schema, question)
         except NotFound:
-            # Left out of the answer only if nobody has signed it, or its name was freed.
+            # Omitted from the answer only if the schema is unsigned, or its name was freed.
             await runner.datasets.require_gone(caller, shown)
             return None
     except (InvalidQuery, Closed) as error:
@@ -507,7 +507,7 @@ async def _ask(
 
 
 def _names(query: Mapping[str, Any]) -> Iterator[str]:
-    """The fields that a condition names, as far as it is one."""
+    """The fields that a condition names, even if the condition is not valid."""
     parts = [query.get("where")]
     while parts:
         part = parts.pop()

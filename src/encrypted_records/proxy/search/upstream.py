@@ -1,9 +1,9 @@
-"""All calls of one query to the API, and whether its state is confirmed as the present one.
+"""All calls of one query to the API, and whether its state is confirmed as current.
 
-Nothing else asks the API for pages or rows, so the call that confirms the state is noted here. A
-query may answer from a state that the API confirms after the query began: then nothing that was
-acknowledged before it is missing. One question to the API confirms it for every query that began
-before the question was sent. During a long read, the API holds the data of one version of a log.
+Nothing else requests pages or rows from the API, so the call that confirms the state is noted here.
+A query may answer from a state that the API confirms after the query began: then no write that was
+acknowledged before is missing. One request to the API confirms the state for every query that began
+before the request was sent. During a long read, the API holds the data of one version of a log.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 class QueryStats(Counted):
     """Rows, pages and requests of one query.
 
-    ``pages`` are the index pages that were needed, from cache or API.
+    ``pages`` are the needed index pages, from cache or API.
 
     ``requests`` is how many requests a proxy with empty caches would make for those pages and rows;
-    ``asked`` how many this one made. ``seconds`` are by stage, wall-clock: queries that run at the
-    same time count the same seconds.
+    ``asked`` how many this proxy made. ``seconds`` are by stage, wall-clock: queries that run at
+    the same time count the same seconds.
     """
 
     pages: int = 0
@@ -53,7 +53,7 @@ class QueryStats(Counted):
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: QueryStats) -> None:
-        """Count in what another schema was asked for; its stages are one of this query's."""
+        """Add the statistics of a semi-join, except its stages: they ran in one of this query's."""
         self.pages += other.pages
         self.rows += other.rows
         self.requests += other.requests
@@ -69,7 +69,7 @@ class QueryStats(Counted):
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
 
-#: Schema, version and the credentials that are to see the schema: of others nothing is shared.
+#: Schema, version and the credentials of the caller: confirmations of other callers do not count.
 _Key = tuple[bytes, int, str]
 
 
@@ -87,12 +87,12 @@ class Confirmations:
         together = line.take()
         if not together:
             return
-        # An error is right for all: they asked the same question under the same credentials.
+        # An error holds for all of them: they made the same request with the same credentials.
         try:
             deltas = await self._api.manifest(*together[0].item)
         except Unavailable as error:
-            # An API that is away is away for those who came meanwhile: they need not try for as
-            # long again.
+            # The API is also unavailable for queries that came meanwhile: they need not retry for
+            # as long again.
             for waiting in [*together, *line.take()]:
                 waiting.refuse(error)
         else:
@@ -100,7 +100,7 @@ class Confirmations:
                 waiting.settle(deltas)
 
 
-#: So many times as many pages may be read a window at a time as may stay.
+#: Streamed pages that a query may read, as a multiple of the pages that it may retain.
 PASSING = 8
 
 
@@ -115,11 +115,11 @@ class RowsGone(LogBroken):
 class Upstream:
     """Access of one caller to one schema: a query uses the same snapshot and definition throughout.
 
-    ``definition`` serves to compare keys and to read conditions: it is the present definition, with
-    grids that cover those of all stored records.
+    ``definition`` serves to compare keys and to parse conditions: it is the current definition,
+    with grids that cover those of all stored records.
 
     ``confirmed`` tells whether the API has confirmed, since the query began, that the snapshot is
-    the present state. The objects of a confirmed state are immutable, so the API is asked only
+    current. The objects of a confirmed state are immutable, so the API is asked only
     once.
     """
 
@@ -127,28 +127,28 @@ class Upstream:
     caller: Holder
     state: SchemaState
     confirmed: bool
-    #: needed unless the state is confirmed already
+    #: required unless the state is confirmed already
     confirmations: Confirmations | None = None
     stats: QueryStats = field(default_factory=QueryStats)
-    #: pages of the index that the query may need; any number where it is nobody's question
+    #: maximum index pages that the query may need; None for internal reads, without a limit
     most_pages: int | None = None
     #: records that the query may open to decide texts that the index does not hold as a whole
     most_opened: int = MAX_OPENED
     sizes: Sizes = field(default_factory=Sizes)
-    #: names the condition; empty where nobody asked one
+    #: names the condition; empty if there is none
     question: bytes = b""
     snapshot: Snapshot = field(init=False)
     definition: SchemaDefinition = field(init=False)
-    #: digest of the definition that holds
+    #: digest of the current definition
     _present: bytes = field(init=False)
-    #: pages that were read a window at a time
+    #: number of streamed pages: they are read a window at a time and not retained
     _passing: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.use(self.state.ledger.snapshot())
 
     def use(self, snapshot: Snapshot) -> None:
-        """Work on this snapshot, and under its definitions."""
+        """Use this snapshot and its definitions."""
         self.snapshot = snapshot
         history = snapshot.history
         self.definition = self.state.definition if history is None else history.compared
@@ -171,13 +171,13 @@ class Upstream:
         return segment.uid + self.definition.digest
 
     def need_pages(self, count: int, *, passing: bool = False) -> None:
-        """Count pages of the index that the query needs, and that memory does not have.
+        """Count index pages that the query needs and that memory does not have.
 
         Args:
-            passing: whether they are read a window at a time, and none stays.
+            passing: whether they are streamed: read a window at a time and not retained.
 
         Raises:
-            TooLarge: ``question_too_large``; with those before they are more than it may need.
+            TooLarge: ``question_too_large``; the query needs more pages in total than it may.
         """
         self.stats.pages += count
         self._passing += count if passing else 0
@@ -192,10 +192,10 @@ class Upstream:
             )
 
     async def fetch_pages(self, refs: Sequence[PageRef]) -> list[Page]:
-        """Sealed pages, not checked yet, in the order asked for.
+        """Sealed pages, not checked yet, in the order of ``refs``.
 
         Raises:
-            Moved: the present state is another than the snapshot.
+            Moved: the current state is not the snapshot.
             NotFound: a segment is gone from the API: merged and cleaned up meanwhile.
         """
         pages = await self.api.pages(self.state.id, refs, self.caller.auth, known=self._known)
@@ -203,10 +203,10 @@ class Upstream:
         return pages
 
     async def fetch_rows(self, refs: Sequence[RowRef]) -> list[StoredRow]:
-        """Sealed rows, not checked yet, in the order asked for.
+        """Sealed rows, not checked yet, in the order of ``refs``.
 
         Raises:
-            Moved: the present state is another than the snapshot.
+            Moved: the current state is not the snapshot.
             NotFound: the API lacks a row.
         """
         rows = await self.api.rows(self.state.id, refs, self.caller.auth, known=self._known)
@@ -217,7 +217,7 @@ class Upstream:
         """Have the API confirm the snapshot, unless it has done so already.
 
         Raises:
-            Moved: it is not the present state.
+            Moved: it is not the current state.
         """
         known = self._known
         if known is None:
@@ -234,21 +234,21 @@ class Upstream:
         return None if self.confirmed else Known(self.snapshot.version, self._present)
 
     def _count(self) -> None:
-        """Count an answer: the API answers only where the state is the present one."""
+        """Count an answer: the API answers only if the state is current."""
         self.confirmed = True
         self.stats.asked += 1
 
 
 T = TypeVar("T")
 
-#: Seconds between two renewals; a hold counts for five minutes.
+#: Seconds between two renewals; a hold expires after five minutes.
 RENEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class VersionHold:
-    """A hold on one version of a schema's log, as read by ``caller``; ``reason`` is
-    one that the API knows.
+    """A read lease on one version of a schema's log, as read by ``caller``; ``reason`` is a code
+    that the API knows.
     """
 
     api: Api
@@ -260,13 +260,13 @@ class VersionHold:
 
     @classmethod
     def of_export(cls, upstream: Upstream) -> VersionHold:
-        """The snapshot that an export reads."""
+        """A hold on the snapshot that an export reads."""
         version = upstream.snapshot.version
         return cls(upstream.api, upstream.caller, upstream.state.id, version, "export")
 
     async def begin(self) -> None:
-        """Hold it, or go on holding it. Where that fails, what is read may be erased meanwhile,
-        which then has a name of its own."""
+        """Begin or extend the hold. If that fails, data may be erased while it is read, which has
+        its specific error."""
         erasures = ErasureApi(self.api.transport)
         try:
             await erasures.hold(self.schema, self.uid, self.version, self.reason, self.caller.auth)
@@ -275,17 +275,17 @@ class VersionHold:
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
-        """Renew it, once it has begun, as long as the block runs; it ends with that."""
+        """Renew the hold, once it has begun, while the block runs; it ends with the block."""
         renewal = asyncio.create_task(self._renew())  # noqa: TID251 # ends with its request
         try:
             yield
         finally:
             renewal.cancel()
-            # Also where the request was cancelled, because its client went away.
+            # Shielded: a client that disconnects cancels the request.
             await asyncio.shield(self.end())
 
     async def end(self) -> None:
-        """Hold it no longer; where that fails, it ends by itself."""
+        """End the hold; if that fails, it expires."""
         with suppress(ErsError):
             erasures = ErasureApi(self.api.transport)
             await erasures.release(self.schema, self.uid, self.caller.auth)
@@ -297,7 +297,7 @@ class VersionHold:
 
 
 class DeferredHold:
-    """A hold that begins only when data is going to be read later; it ends with the block."""
+    """A hold that begins only if data remains to be read; it ends with the block."""
 
     def __init__(self, hold: VersionHold) -> None:
         self._hold, self._renewal = hold, AsyncExitStack()
@@ -310,7 +310,7 @@ class DeferredHold:
         await self._renewal.aclose()
 
     async def begin(self) -> None:
-        """Hold it until the block ends, if it is not held yet."""
+        """Hold the version until the block ends, if it is not held yet."""
         if not self._begun:
             self._begun = True
             await self._hold.begin()
@@ -318,7 +318,8 @@ class DeferredHold:
 
 
 async def holding(hold: VersionHold, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The items, while the hold is renewed; it ends with them, and they are closed with this."""
+    """The items, while the hold is renewed; it ends with them, and they are closed with this
+    generator."""
     async with hold.renewed(), aclosing(items):
         async for item in items:
             yield item

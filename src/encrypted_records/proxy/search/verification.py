@@ -1,8 +1,8 @@
-"""Hold all that is stored of a schema against what its log says of it.
+"""Compare all stored data of a schema with what its log says of it.
 
-Who has the schema's key can seal other bytes in place of stored ones, where the API helps, and they
-open. Each group's commit names a digest of its rows, and each segment's one of its pages
-(docs/SPEC.md, section 7.2.1). Everything is fetched from the API, and nothing of it is kept.
+With the API's help, a holder of the schema's key can replace stored bytes by others that open. Each
+group's commit names a digest of its rows, and each segment's commit a digest of its pages
+(docs/SPEC.md, section 7.2.1). Everything is fetched from the API, and nothing of it is cached.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from encrypted_records.proxy.schemas.states import Schemas
 
 #: Rows and pages in one request.
 ROWS_AT_ONCE, PAGES_AT_ONCE = 1000, 200
-#: Places that are named; the others are counted.
+#: Maximum number of altered places that are named; the others are only counted.
 MAX_NAMED = 1000
 
 
@@ -65,14 +65,14 @@ class LogVerifier:
     async def verify(
         self, caller: Callable[[], Awaitable[Holder]], schema: bytes
     ) -> AsyncIterator[VerificationCounts]:
-        """Compare every live row and page of a schema; the same object again after each step.
+        """Compare every live row and page of a schema; yields the same object after each step.
 
         Args:
-            caller: awaited for each request, as this takes long.
+            caller: awaited for each request, because a verification takes long.
 
         Raises:
-            ErsError: as :meth:`Schemas.refresh`; ``row_gone`` or ``segment_gone`` where the log
-                still has what the API says is gone.
+            ErsError: as :meth:`Schemas.refresh`; ``row_gone`` or ``segment_gone`` if the log still
+                contains data that the API says is gone.
         """
         state = await self._schemas.verified(await caller(), schema)
         snapshot = state.ledger.snapshot()
@@ -113,7 +113,7 @@ class LogVerifier:
                     await self._compare(who, schema, group, wanted, first, done)
                     break
                 except NotFound as error:
-                    # Rows that ended meanwhile are gone; those that live are missing.
+                    # Rows that ended meanwhile are gone; rows that are still live are missing.
                     state = await self._schemas.refresh(await caller(), schema)
                     now = state.ledger.snapshot()
                     left = [ref for ref in wanted if now.is_live(ref.group, ref.ordinal)]
@@ -147,8 +147,8 @@ class LogVerifier:
         first: RowDigests,
         done: VerificationCounts,
     ) -> None:
-        """Compare the rows of whole runs; where a run has rows that are gone, or does not agree,
-        the API has to show what proves each of its rows."""
+        """Compare the rows of whole runs; if rows of a run are gone, or the run does not match its
+        digest, the API has to prove each row of the run."""
         by_run: dict[int, list[RowRef]] = defaultdict(list)
         for ref in batch:
             by_run[ref.ordinal // RUN].append(ref)
@@ -210,7 +210,7 @@ class LogVerifier:
         schema: bytes,
         ended: Callable[[Snapshot], bool],
     ) -> bool:
-        """Whether the log says by now that something has ended, which the API said is gone."""
+        """Whether the log now says that data has ended which the API said is gone."""
         state = await self._schemas.refresh(await caller(), schema)
         return ended(state.ledger.snapshot())
 
@@ -234,7 +234,7 @@ def _is_proven(
     sealed: dict[int, SealedRow],
     first: RowDigests,
 ) -> bool:
-    """Whether all rows of a run are here, and are those that the run's digest is of."""
+    """Whether all rows of a run are here and match the run's digest."""
     places = range(number * RUN, min(number * RUN + RUN, group.count))
     if len(refs) < len(places) or any(at not in sealed for at in places):
         return False
@@ -245,7 +245,7 @@ def _is_proven(
 def _faults(
     group: Group, refs: Sequence[RowRef], sealed: dict[int, SealedRow], told: RowDigests
 ) -> list[str]:
-    """Places of a run at which something is not as it was stored."""
+    """Places of a run that are not as they were stored."""
     found: list[str] = []
     for ref in refs:
         row = sealed.get(ref.ordinal)
