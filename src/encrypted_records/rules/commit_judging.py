@@ -176,7 +176,7 @@ class EndedGroup(NamedTuple):
     classes: Mapping[int, LeastClass]
 
 
-class Piece(NamedTuple):
+class MovedRows(NamedTuple):
     """Rows that keep their place in the log while their group changes.
 
     Rows ``first`` to below ``end`` of the ended group number ``old`` are those of the added group
@@ -194,7 +194,7 @@ class Piece(NamedTuple):
         return self.to + self.end - self.first
 
 
-def pieces_of(ended: Sequence[EndedGroup], added: Sequence[Group]) -> list[Piece]:
+def pieces_of(ended: Sequence[EndedGroup], added: Sequence[Group]) -> list[MovedRows]:
     """The pieces of ended groups of which the added ones consist, in order.
 
     Both have the same number of rows.
@@ -204,7 +204,7 @@ def pieces_of(ended: Sequence[EndedGroup], added: Sequence[Group]) -> list[Piece
     pieces = []
     for first, end in pairwise(sorted({*olds, *news})):
         old, new = bisect_right(olds, first) - 1, bisect_right(news, first) - 1
-        pieces.append(Piece(old, first - olds[old], end - olds[old], new, first - news[new]))
+        pieces.append(MovedRows(old, first - olds[old], end - olds[old], new, first - news[new]))
     return pieces
 
 

@@ -79,7 +79,7 @@ class InvitationRequest(msgspec.Struct, forbid_unknown_fields=True):
     proof: Proof | None = None
 
 
-class InvitationWords(msgspec.Struct, forbid_unknown_fields=True):
+class GivenWords(msgspec.Struct, forbid_unknown_fields=True):
     """The twelve words of an invitation."""
 
     words: Annotated[str, Meta(min_length=1)]
@@ -231,7 +231,7 @@ async def invite_person(request: Request) -> Response:
     "POST",
     "/api/invitations/{id}/words/",
     summary="Answer an invitation with its twelve words.",
-    body=json_body(InvitationWords),
+    body=json_body(GivenWords),
     answers={200: json_answer(Joined)},
 )
 async def answer_invitation(request: Request) -> Response:
@@ -240,7 +240,7 @@ async def answer_invitation(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked = await read_struct(request, InvitationWords)
+    asked = await read_struct(request, GivenWords)
     given = await services.sharing.inviting.accept(holder, id_in_path(request), asked.words)
     organization = reference("organizations", given.organization)
     return answer(Joined(organization, given.inviter, given.members))

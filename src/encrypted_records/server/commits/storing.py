@@ -24,7 +24,7 @@ from encrypted_records.errors import Conflict
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, CommitBody, Group, KilledRows
 from encrypted_records.rules import commit_judging
-from encrypted_records.rules.commit_judging import EndedGroup, Piece, Size, judge_cover
+from encrypted_records.rules.commit_judging import EndedGroup, MovedRows, Size, judge_cover
 from encrypted_records.server import sql
 from encrypted_records.server.commits import checks
 from encrypted_records.server.commits.checks import CheckedCommit, require, require_none
@@ -129,7 +129,7 @@ class ReplacingGroups:
         """Numbers of the groups that end."""
         return {group.pk for group in self._old}
 
-    def _uid(self, piece: Piece) -> bytes:
+    def _uid(self, piece: MovedRows) -> bytes:
         """Of the new group that the piece is in."""
         return self._body.groups[piece.new].uid
 
@@ -177,7 +177,7 @@ class ReplacingGroups:
         with_dead = [numbers[kills.group] for kills in self._body.killed]
         RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
 
-    def _compare(self, pieces: Sequence[Piece], numbers: Mapping[bytes, int]) -> None:
+    def _compare(self, pieces: Sequence[MovedRows], numbers: Mapping[bytes, int]) -> None:
         """Compare the rows of as many pieces as are read at once."""
         ranges = [(self._old[piece.old].pk, piece.first, piece.end) for piece in pieces]
         places = [(numbers[self._uid(piece)], piece.to, piece.to_end) for piece in pieces]
@@ -185,7 +185,7 @@ class ReplacingGroups:
         for piece, old, new in zip(pieces, ranges, places, strict=True):
             self._compare_one(piece, found[old], found[new])
 
-    def _compare_one(self, piece: Piece, old: Sequence[_Row], new: Sequence[_Row]) -> None:
+    def _compare_one(self, piece: MovedRows, old: Sequence[_Row], new: Sequence[_Row]) -> None:
         uid = self._uid(piece)
         dead, holes = self._dead_rows[uid], self._holes.get(uid, set())
         shift = piece.to - piece.first
@@ -202,9 +202,9 @@ class ReplacingGroups:
         )
 
 
-def _together(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _together(pieces: Sequence[MovedRows]) -> Iterator[list[MovedRows]]:
     """The pieces, cut so that none is too long, as many at a time as are read at once."""
-    some: list[Piece] = []
+    some: list[MovedRows] = []
     count = 0
     for piece in pieces:
         for first in range(piece.first, piece.end, _IDS_AT_ONCE):
