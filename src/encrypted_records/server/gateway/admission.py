@@ -23,17 +23,17 @@ from encrypted_records.errors import Overloaded
 
 T = TypeVar("T")
 
-#: Under this name a request's environment has the id of the user who sent it, once it is known.
+#: Key in a request's environment for the id of the user who sent it, once that is known.
 SENDER = "ers.sender"
-#: Requests that wait for a thread at once, and for how many seconds each.
+#: The most requests that wait for a thread at once, and the seconds that each may wait.
 WAITING, WAIT_SECONDS = 512, 10.0
-#: When those who are turned away should come back.
+#: Seconds after which a refused client should retry.
 RETRY_SECONDS = 2
 _LOOK_SECONDS = 0.5
 
 
 class _Asked(Generic[T]):
-    """Something to be done, and where its outcome goes."""
+    """A unit of work, and the future of its outcome."""
 
     def __init__(self, work: Callable[[Callable[[T], None]], T], sender: bytes) -> None:
         self._work = work
@@ -55,7 +55,7 @@ class _Asked(Generic[T]):
         self._later(self._succeed, outcome)
 
     def _later(self, what: Callable[..., None], argument: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody wants to know
+        with suppress(RuntimeError):  # the loop is closed, so nothing awaits the outcome
             self._loop.call_soon_threadsafe(what, argument)
 
     def _succeed(self, outcome: T) -> None:
@@ -68,7 +68,7 @@ class _Asked(Generic[T]):
 
 
 class RequestPlaces:
-    """Threads for requests, and lines before them: of one sender first come, first served."""
+    """Threads for requests, with a queue per sender: each queue is first in, first out."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class RequestPlaces:
         self._most = waiting
         self.wait_seconds = wait_seconds
         self.most_of_one = most_of_one or threads
-        #: whose turn it is comes first; there is no empty line
+        #: the first sender has the next turn; no queue is empty
         self._lines: OrderedDict[bytes, deque[_Asked[Any]]] = OrderedDict()
         self._under_way: Counter[bytes] = Counter()
         self._waiting = 0
         self._changing = threading.Lock()
-        #: by which idle threads are called; the one that had work last is the last
+        #: the queues that wake idle threads; the thread that worked last is last
         self._idle: list[SimpleQueue[None]] = []
         self._looking: asyncio.TimerHandle | None = None
         for number in range(threads):
@@ -115,7 +115,8 @@ class RequestPlaces:
             line.append(asked)
             self._lines.setdefault(sender, line)
             self._waiting += 1
-            # Its connection to the database, and all it needs, is nearest to the processor.
+            # The thread that worked last: its database connection and data are still in the CPU's
+            # cache.
             called = self._idle.pop() if self._idle else None
         if ousted is not None:
             ousted.fail(overloaded())
@@ -126,15 +127,16 @@ class RequestPlaces:
         return await asked.outcome
 
     def _is_full(self, own: int) -> bool:
-        """Whether a sender with ``own`` requests in its queue is refused another one."""
+        """Whether a sender with ``own`` queued requests may not queue another."""
         if self._waiting < self._most:
             return False
         senders = len(self._lines) + (own == 0)
         return own + 1 > self._most / senders
 
     def _oust(self) -> _Asked[Any]:
-        """The last one of the longest line, taken out of it. There are twice as many as may wait:
-        a few senders, who came one after the other, would otherwise keep all others out."""
+        """Remove and return the last request of the longest queue. Up to
+        twice the limit may wait: otherwise a few senders in succession would keep all others out.
+        """
         longest = max(self._lines.values(), key=len)
         self._waiting -= 1
         return longest.pop()
@@ -145,8 +147,8 @@ class RequestPlaces:
             with self._changing:
                 asked = self._take()
                 if asked is None:
-                    # What is left in a line, since its sender had as many threads as one may have,
-                    # is for the thread that then is free.
+                    # Requests left in a queue belong to senders that use all threads they may have.
+                    # The thread that such a sender frees next takes them.
                     self._idle.append(call)
             if asked is None:
                 call.get()
@@ -158,7 +160,7 @@ class RequestPlaces:
                 del asked
 
     def _take(self) -> _Asked[Any] | None:
-        """The next request, of the first sender that may have one more thread."""
+        """The next request, of the first sender that may use another thread."""
         for sender, line in self._lines.items():
             if self._under_way[sender] < self.most_of_one:
                 asked = line.popleft()
@@ -181,7 +183,7 @@ class RequestPlaces:
         self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Turn away those who have waited too long."""
+        """Refuse the requests that have waited too long."""
         self._looking = None
         late: list[_Asked[Any]] = []
         began = time.monotonic() - self.wait_seconds

@@ -21,9 +21,9 @@ from encrypted_records.errors import Overloaded
 from encrypted_records.fair_queue import FairQueue
 
 MAX_BODY_BYTES = 2 << 20
-#: Paths of sealed rows, pages and grants take more.
+#: Paths of sealed rows, pages and grants have a higher limit.
 MAX_FRAMES_BYTES = 64 << 20
-#: Where nobody needs credentials, less will do.
+#: Paths that need no credentials have a lower limit.
 MAX_OPEN_BYTES = 64 << 10
 _OF_FRAMES = re.compile(
     r"/api/(commits|schemas/[^/]+/(staging|checkpoints)|jobs/[^/]+/publish|organizations/[^/]+/roster)/"
@@ -56,10 +56,10 @@ def is_to_be_read(environ: Mapping[str, Any]) -> bool:
     return sound and int(length) > 0
 
 
-#: So much of each is kept without being counted. Connections are counted.
+#: Bytes of each body that are not counted against the budget. Connections are counted.
 SMALL_BYTES = 64 << 10
 MEMORY_BYTES = 64 << 20
-#: A larger body waits for its turn to be taken apart. Bodies take turns at so many bytes.
+#: A larger body waits for its turn before it is parsed. Turns are limited by their total bytes.
 LARGE_BYTES = 1 << 20
 TURN_BYTES = 96 << 20
 DISK_BYTES = 4 << 30
@@ -93,8 +93,8 @@ class Room:
 
     Args:
         folder: where the files are.
-        turns: bytes of the large bodies that threads have at once. What a thread makes of one takes
-            about twice its bytes beside it.
+        turns: total bytes of the large bodies that threads may parse at once. Parsing a body takes
+            about twice its bytes in addition.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class HeldBody:
         self._memory = io.BytesIO()
         self._file: IO[bytes] | None = None
         self.size = 0
-        self._counted = 0  # of the budget of memory
-        self._in_file = 0  # of that of disk
+        self._counted = 0  # of the memory budget
+        self._in_file = 0  # of the disk budget
 
     @property
     def is_in_file(self) -> bool:
-        """Whether reading and writing may wait for a disk."""
+        """Whether reads and writes may wait for a disk."""
         return self._file is not None
 
     def write(self, data: bytes) -> None:
@@ -170,23 +170,24 @@ class HeldBody:
         self._in_file += count
 
     def _forget_memory(self) -> None:
-        # The request that was made of it refers to this, and may stay for longer.
+        # A request parsed from the body refers to this buffer, and may outlive the body.
         self._memory.truncate(0)
         self._memory = io.BytesIO()
         self._room.memory.give_back(self._counted)
         self._counted = 0
 
     def rewind(self) -> IO[bytes]:
-        """All of it, to be read from its beginning."""
+        """The whole body, positioned at its beginning."""
         body = self._memory if self._file is None else self._file
         if self._file is None:
-            # Cut to its length, so that who reads all of it gets these very bytes, and no copy.
+            # Cut to its length, so that reading the whole body returns these very bytes without a
+            # copy.
             self._memory.getvalue()
         body.seek(0)
         return body
 
     def close(self) -> None:
-        """Drop it. Doing so twice is harmless."""
+        """Discard the body. Closing it twice is harmless."""
         self._forget_memory()
         self._room.disk.give_back(self._in_file)
         self._in_file = 0

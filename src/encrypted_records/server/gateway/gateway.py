@@ -48,26 +48,29 @@ from encrypted_records.server.gateway import bodies
 from encrypted_records.server.gateway.admission import SENDER, RequestPlaces, overloaded
 from encrypted_records.server.gateway.bodies import LARGE_BYTES, SMALL_BYTES, HeldBody, Room
 
-#: How long credentials are taken permanently, and how many are remembered.
+#: How long credentials stay known, in seconds, and how many are remembered.
 KNOWN_SECONDS = 60.0
 MOST_KNOWN = 10_000
-#: Of them, credentials of one sender: who makes up cookies beside a token ousts nobody else's.
+#: The most remembered credentials of one sender: a sender who invents cookies beside a valid token
+#: evicts no credentials of others.
 MOST_OF_ONE = 100
-#: An answer of which so much is there begins before the rest is made.
+#: An answer starts to be sent once this many bytes are there, before the rest is made.
 EARLY_BYTES = 1 << 20
 _CREDENTIALS = frozenset({b"authorization", b"cookie"})
 _log = logging.getLogger("encrypted_records.request")
 
 
 class _BodyWanted(BaseException):
-    """The view asked for a body that is not here yet. No handler on the way may take it for its."""
+    """The view needs a body that has not been received. A BaseException, so that no handler on the
+    way catches it.
+    """
 
 
 class _Gone(Exception):
     """The sender of the request has gone away."""
 
 
-#: What is taken at once, about.
+#: Bytes read at once, approximately.
 _PIECE_BYTES = 256 << 10
 
 
@@ -76,16 +79,16 @@ class Untaken(Exception):
 
 
 class Passing:
-    """One answer: written by one thread, read by one coroutine of ``loop``."""
+    """One answer: one thread writes it, and one coroutine of ``loop`` reads it."""
 
     def __init__(self, room: Room, loop: asyncio.AbstractEventLoop) -> None:
         self._room = room
         self._loop = loop
         self._lock = threading.Lock()
-        #: Pieces, and whether they are counted. What is in the file came after them.
+        #: Pieces, each with whether it is counted. Pieces in the file came after these.
         self._memory: deque[tuple[bytes, bool]] = deque()
         self._file: IO[bytes] | None = None
-        self._read = self._written = 0  # places in the file
+        self._read = self._written = 0  # offsets in the file
         self._is_writing = False
         self.size = 0
         self.is_whole = False
@@ -124,7 +127,7 @@ class Passing:
         return True
 
     def _write(self, piece: bytes, offset: int) -> None:
-        """Into the file, while others look at the rest."""
+        """Write into the file; meanwhile other threads may use the other state."""
         if self._file is None:
             self._file = self._room.file()
         left = memoryview(piece)
@@ -155,10 +158,10 @@ class Passing:
     # --- the coroutine's -------------------------------------------------------------------
 
     async def take(self) -> bytes:
-        """The next piece; nothing when there are no more.
+        """The next piece; empty at the end.
 
         Raises:
-            Untaken: the rest of it could not be made, or it was left.
+            Untaken: the answer is incomplete, or it was discarded.
         """
         while True:
             with self._lock:
@@ -180,7 +183,7 @@ class Passing:
 
     @property
     def is_taken(self) -> bool:
-        """Whether all of it was."""
+        """Whether the whole answer was read."""
         return self.is_whole and not self._memory and self._read == self._written
 
     def _from_memory(self) -> bytes:
@@ -212,7 +215,7 @@ class Passing:
         self._more.set()
 
     def close(self) -> None:
-        """Drop what was not taken. Doing so twice is harmless."""
+        """Discard the unread pieces. Closing twice is harmless."""
         with self._lock:
             self._is_closed = True
             counted = sum(len(piece) for piece, is_counted in self._memory if is_counted)
@@ -231,7 +234,7 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """``body`` is all of it where it is small."""
+    """``body`` is the whole answer if it is small."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -243,10 +246,10 @@ class _Answer:
 
 
 class Gateway:
-    """An ASGI application made of a WSGI application.
+    """A WSGI application as an ASGI application.
 
     Args:
-        observe: told of each answer that is made here: method, status, and seconds it took.
+        observe: called for each answer that the gateway itself makes: method, status, and seconds.
     """
 
     def __init__(
@@ -262,7 +265,8 @@ class Gateway:
         self._observe = observe
         self._secret = secrets.token_bytes(32)
         self._known: OrderedDict[bytes, float] = OrderedDict()
-        #: whose credentials were, by name, the newest last; and the names of each of them
+        #: the sender of each known credential by its digest, the newest last; and the digests by
+        #: sender
         self._senders: OrderedDict[bytes, bytes] = OrderedDict()
         self._names: dict[bytes, OrderedDict[bytes, None]] = {}
 
@@ -274,7 +278,7 @@ class Gateway:
             return
         except ErsError as error:
             answer = self._refusal(scope, error, time.perf_counter() - began)
-        except Exception as error:  # Django answers its own
+        except Exception as error:  # Django handles its own errors
             _log.error("unexpected %s", type(error).__name__, exc_info=error)
             bug = ErsError("an internal error occurred", hint="its log has the details")
             answer = self._refusal(scope, bug, time.perf_counter() - began)
@@ -300,16 +304,16 @@ class Gateway:
             body.close()
 
     async def _ask_with(self, scope: Scope, environ: dict[str, Any], body: HeldBody) -> _Answer:
-        """Django's answer to a request whose body is complete. A large one waits for memory first,
-        and has no thread while it waits.
+        """Django's answer to a request whose body is complete. A large request first waits for
+        memory, and occupies no thread while it waits.
 
         Raises:
-            Overloaded: it cannot be answered now.
+            Overloaded: the request cannot be answered now.
         """
         async with AsyncExitStack() as turn:
             if body.size > LARGE_BYTES:
-                # No more of them have a turn than one sender has threads: who waits for a thread
-                # of his own keeps nobody else from theirs.
+                # No more of one sender's requests have a turn than it may have threads: its
+                # requests that wait for a thread keep no other sender from a turn.
                 size = max(body.size, -(-self._room.turns.room // self._places.most_of_one))
                 taken = self._room.turns.take(self._sender(self._name(scope)), size)
                 try:
@@ -322,7 +326,7 @@ class Gateway:
     async def _receive(
         self, scope: Scope, receive: Receive, body: HeldBody, environ: dict[str, Any]
     ) -> _Answer | None:
-        """Have the body come in, or the answer that its sender gets without."""
+        """Receive the body; returns an answer if the request is answered without it."""
         more = True
         while more:
             message = await receive()
@@ -341,8 +345,8 @@ class Gateway:
         return None
 
     async def _look_at_caller(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
-        """The answer to a caller whose body is not wanted; None for others, who get more time for
-        the body.
+        """The answer to a caller whose body is not wanted. None for other callers, who get more
+        time for the body.
 
         Raises:
             TooLarge: a large body without credentials.
@@ -363,16 +367,16 @@ class Gateway:
         return None
 
     def _name(self, scope: Scope) -> bytes | None:
-        """A digest that stands for the credentials of a request, which are not kept themselves."""
+        """A digest that identifies the credentials of a request; the credentials are not kept."""
         credentials = [value for name, value in scope["headers"] if name in _CREDENTIALS]
         return hmac.digest(self._secret, b"\0".join(credentials), "sha256") if credentials else None
 
     async def _ask(self, scope: Scope, environ: dict[str, Any], body: IO[bytes]) -> _Answer:
-        """Django's answer; of a long answer, its beginning, while the thread goes on.
+        """Django's answer. Of a long answer, this is the beginning, while the thread goes on.
 
         Raises:
-            Overloaded: it cannot be answered now.
-            _BodyWanted: it asked for a body that is :class:`_NotHere`.
+            Overloaded: the request cannot be answered now.
+            _BodyWanted: the view read a body that is :class:`_NotHere`.
         """
         environ["wsgi.input"] = body
         run = partial(self._run, asyncio.get_running_loop(), environ)
@@ -380,23 +384,23 @@ class Gateway:
         try:
             answer: _Answer = await self._places.run(run, self._sender(name))
         finally:
-            # Also of one who is only looked at, before the body is here.
+            # Also for a caller who is only checked, before the body is here.
             found = environ.get(SENDER)
             if name is not None and found is not None:
                 self._remember(name, found.encode())
         if name is not None and found is None and answer.status == 401 and name in self._senders:
-            # Who shows what was revoked must not keep its owner waiting.
+            # A caller with revoked credentials must not take turns of their owner.
             self._forget(name)
         return answer
 
     def _sender(self, name: bytes | None) -> bytes:
-        """The sender whose turn a request takes. All unknown ones share one, since names can be
-        made up.
+        """The sender whose turn a request takes. All unknown senders share a queue, because
+        credentials can be made up.
         """
         return b"" if name is None else self._senders.get(name, b"")
 
     def _remember(self, name: bytes, sender: bytes) -> None:
-        """Remember the sender that these credentials belong to."""
+        """Remember which sender these credentials belong to."""
         if self._senders.get(name, sender) != sender:
             self._forget(name)
         self._senders[name] = sender
@@ -470,14 +474,14 @@ class Gateway:
         return passing
 
     def _refusal(self, scope: Scope, error: ErsError, seconds: float) -> _Answer:
-        """An answer without Django: there is no place for its thread."""
+        """An answer without Django, if no thread is available."""
         document = problem.of_error(error)
         status = document["status"]
         self._observe(scope["method"], status, seconds)
         sent = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         name = logs.take_id(sent)
         token = logs.request_id.set(name)
-        # repr: a path is the caller's, and must not break the line
+        # repr: the caller chose the path, and it must not break the line
         _log.info("%s %r %s (%s)", scope["method"], scope["path"], status, error.reason)
         logs.request_id.reset(token)
         headers = [
@@ -491,7 +495,7 @@ class Gateway:
 
 
 class _NotHere(io.BytesIO):
-    """Instead of a body that was not received; Django reads by these two."""
+    """Stands in for a body that was not received; Django reads through these two methods."""
 
     def read(self, _size: int | None = -1) -> bytes:
         raise _BodyWanted
@@ -506,9 +510,8 @@ def _answer_of(started: list[tuple[str, list[tuple[str, str]]]], body: bytes | P
 
 
 async def _send(answer: _Answer, receive: Receive, send: Send) -> None:
-    """
-    Raises:
-        Untaken: after a part of it, which the connection's end then tells from the whole.
+    """Raises:     Untaken: after a part of the answer. Closing the connection tells the client that
+    it is         incomplete.
     """
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     body = answer.body
@@ -562,12 +565,12 @@ def _environ(scope: Scope) -> dict[str, Any]:
     }
     for name, value in scope["headers"]:
         if b"_" in name:
-            continue  # of X-Forwarded-For and X_Forwarded_For only one is anybody's to trust
+            continue  # X_Forwarded_For must not pass for X-Forwarded-For
         key = name.decode("latin-1").upper().replace("-", "_")
         if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             key = f"HTTP_{key}"
         text = value.decode("latin-1")
-        # Of a header that came twice, both count; cookies have a mark of their own between them.
+        # Values of a repeated header are joined; cookies are joined by a different separator.
         mark = "; " if key == "HTTP_COOKIE" else ","
         environ[key] = f"{environ[key]}{mark}{text}" if key in environ else text
     return environ

@@ -1,8 +1,8 @@
-"""Bindings of rows and pages to their commit: salts, headers, and digests of what came. Pure.
+"""Bindings of rows and pages to their commit: salts, headers, and digests of what was sent. Pure.
 
-The API computes the digests that groups and segments state (docs/SPEC.md, 7.2.1) from what it
-stores, so that no commit names other bytes than are there. Rows are packed here, once, as they are
-digested and as they are stored.
+The API computes the digests that groups and segments state (docs/SPEC.md, 7.2.1) from the bytes
+that it stores, so that no commit names other bytes. Rows are packed only here, once for both the
+digest and the storage.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from encrypted_records.model.records import (
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Consecutive rows of a group as they are stored, with their digests and those of their runs;
-    None is a hole."""
+    """Consecutive rows of a group as they are stored, with digests of the rows and of their runs. A
+    hole is None.
+    """
 
     group: bytes
     first: int
@@ -37,17 +38,17 @@ class PackedBatch:
     runs: bytes = field(repr=False)
 
     def placed(self, group: int) -> Iterator[tuple[int, int, bytes, int, bytes]]:
-        """The rows as the table takes them, of the group with this number."""
+        """The rows as the table stores them, for the group with this number."""
         for ordinal, row in enumerate(self.rows, self.first):
             if row is not None:
                 record_id, version, packed = row
-                # One that came in a part is a view of its body.
+                # A row that was sent in a part is a view of its body.
                 yield group, ordinal, record_id, version, bytes(packed)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Salts of groups and headers of segments, by uid, beside their rows and pages."""
+    """Salts of groups and headers of segments, by uid. They are sent with the rows and pages."""
 
     salts: Mapping[bytes, bytes]
     headers: Mapping[bytes, SegmentHeader]
@@ -60,9 +61,8 @@ class Beside:
         salts: Sequence[GroupSalt],
         headers: Sequence[SegmentHeader],
     ) -> Beside:
-        """
-        Raises:
-            BadInput: ``invalid_commit``; they are not one for each of these groups and segments.
+        """Raises:     BadInput: ``invalid_commit``; not exactly one for each of these groups and
+        segments.
         """
         salt_of = {salt.group: salt.salt for salt in salts}
         header_of = {header.segment: header for header in headers}
@@ -83,7 +83,7 @@ def _require_same(given: Collection[bytes], wanted: Iterable[bytes], rule: str) 
 
 
 def pack(group: bytes, first: int, rows: Iterable[SealedRow | None], salt: bytes) -> PackedBatch:
-    """Rows from the ordinal ``first`` on, which begins a run."""
+    """Pack rows from ordinal ``first`` on, which begins a run."""
     pack_fields = digests.pack_fields
     packed = [
         None if row is None else (row.record_id, row.version, pack_fields(row.fields))
@@ -100,7 +100,7 @@ def _digested(
 
 
 def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:
-    """Rows that came packed, as they came."""
+    """Take over rows that were sent packed, unchanged."""
     rows: list[tuple[bytes, int, bytes] | None] = [
         None if row is None else (row.record_id, row.version, row.packed) for row in batch.rows
     ]
@@ -161,7 +161,7 @@ def require_pages(segment: Segment, salt: bytes, header: bytes, pages: bytes) ->
 
 @dataclass(frozen=True)
 class BoundPart:
-    """A staged part as it is stored; ``digest`` tells it from every other one."""
+    """A staged part as it is stored; ``digest`` identifies it."""
 
     beside: Beside
     batches: list[PackedBatch]

@@ -1,15 +1,15 @@
-"""Tables of what the API stores and cannot read.
+"""Tables of the data that the API stores and cannot read.
 
 Everything bulky is immutable and addressed by (group, ordinal) or (segment, number). Rows, pages
-and dead rows name their group or segment by its number here, without a foreign key: a check per
-row would double the cost of storing it, and only :mod:`.store` writes them, in the transaction
-that writes the group or segment.
+and dead rows name their group or segment by its number here, without a foreign key: a check per row
+would double the cost of storing it, and only :mod:`.store` writes them, in the transaction that
+writes the group or segment.
 
-The bulky tables carry no index on anything random, since such an index makes storing four to
-five times slower. Record ids are time-ordered, so the index on them grows at its end.
+The bulky tables have no index on random values, because such an index makes storing four to five
+times slower. Record ids are time-ordered, so the index on them grows at its end.
 
-No table that a commit adds to has an index that is the beginning of another one. It would cost each
-commit, and where PostgreSQL made a plan when the table was empty, it may have taken the wrong one.
+No table that commits add to has an index that is a prefix of another index. It would slow down each
+commit; and PostgreSQL may choose the wrong index in a plan made while the table was empty.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class StagedPart(models.Model):
     pk = models.CompositePrimaryKey("staging_id", "sequence")
     staging = models.ForeignKey(Staging, models.DO_NOTHING, related_name="parts", db_index=False)
     sequence = models.BigIntegerField()
-    #: rises with each time that its sender makes the part again
+    #: increases each time the sender makes the part again
     attempt = models.BigIntegerField(default=0)
     digest = models.BinaryField(max_length=32)
-    #: of the definition that its shapes were checked against
+    #: digest of the definition that the part's shapes were checked against
     definition = models.BinaryField(max_length=32)
-    #: whether its groups stand for others, which the commit ends
+    #: whether its groups replace others, which the commit ends
     stands = models.BooleanField(default=False)
     #: whether it has rows of a version above 1
     changes = models.BooleanField(default=False)
@@ -66,8 +66,8 @@ class StagedPart(models.Model):
 class IndexSegment(models.Model):
     """An index segment. It lives until a commit supersedes it, and its pages a little longer.
 
-    The row stays, with no pages, so that no later segment takes its uid. One with a staging is not
-    visible yet.
+    The row stays, without pages, so that no later segment takes its uid. A segment with a staging
+    is not visible yet.
     """
 
     schema = models.ForeignKey(
@@ -77,10 +77,10 @@ class IndexSegment(models.Model):
     form = models.CharField(max_length=8)
     count = models.BigIntegerField()
     pages = models.BigIntegerField()
-    #: its sealed header and the salt of its digest: empty when its last page is gone
+    #: its sealed header and the salt of its digest; empty once its last page is gone
     header = models.BinaryField()
     salt = models.BinaryField(max_length=32)
-    #: of the log, whose commit made it visible, and whose commit replaced it
+    #: versions of the log: of the commit that made it visible, and of the commit that replaced it
     version = models.BigIntegerField(null=True)
     replaced = models.BigIntegerField(null=True)
     superseded_at = models.DateTimeField(null=True)
@@ -91,14 +91,14 @@ class IndexSegment(models.Model):
     class Meta:
         db_table = "index_segment"
         constraints = [models.UniqueConstraint("schema", "uid", name="index_segment_uid")]
-        # Those few that wait for their pages to go, of the many that ever were.
+        # Only the few replaced segments that still have pages.
         indexes = [
             models.Index(
                 "superseded_at",
                 name="index_segment_replaced",
                 condition=models.Q(pages__gt=0, superseded_at__isnull=False),
             ),
-            # Those whose headers readers of the log are given.
+            # Only segments whose headers are sent to readers of the log.
             models.Index(
                 "schema",
                 "version",
@@ -116,27 +116,28 @@ class IndexSegment(models.Model):
 class RecordGroup(models.Model):
     """A batch of rows stored by one commit; not visible while it has a staging.
 
-    One that ended stays, with no rows a little later, so that no later group takes its uid.
+    The row of an ended group stays, a little later without record rows, so that no later group
+    takes its uid.
     """
 
     schema = models.ForeignKey(
         Schema, on_delete=models.DO_NOTHING, related_name="groups", db_index=False
     )
     uid = models.BinaryField(max_length=16)
-    #: the live segment that indexes it; none while it is staged
+    #: the live segment that indexes it; null while it is staged
     segment = models.ForeignKey(
         IndexSegment, on_delete=models.DO_NOTHING, related_name="groups", null=True
     )
-    #: of the log, whose commit made it visible; none while it is staged
+    #: version of the log whose commit made it visible; null while it is staged
     version = models.BigIntegerField(null=True)
-    #: rows of the schema before its first one, in the order of the log; none while it is staged
+    #: rows of the schema before its first row, in log order; null while it is staged
     start = models.BigIntegerField(null=True)
-    #: when a commit ended it, since other groups stand for it, and the log's version of that
+    #: when a commit ended it because other groups replace it, and that commit's version of the log
     ended_at = models.DateTimeField(null=True)
     ended = models.BigIntegerField(null=True)
-    #: when to look next for dead rows whose bytes can go; none where no dead row has bytes
+    #: when to look next for dead rows to erase; null if no dead row has bytes
     erase_at = models.DateTimeField(null=True)
-    #: how many of its dead rows have no bytes any more
+    #: the number of its dead rows whose bytes are erased
     erased = models.BigIntegerField(default=0)
     staging = models.ForeignKey(
         Staging, on_delete=models.DO_NOTHING, related_name="groups", null=True, db_index=False
@@ -146,17 +147,17 @@ class RecordGroup(models.Model):
     count = models.BigIntegerField()
     #: ordinals without a row, as (first, count) runs in JSON
     holes = models.TextField(default="[]")
-    #: count without the dead and the holes, so that listings need not count rows
+    #: count without dead rows and holes, so that listings need not count rows
     live = models.BigIntegerField()
-    #: ids and least classes of the sealed fields in their order, as JSON
+    #: ids and least classes of the sealed fields in order, as JSON
     fields = models.TextField()
-    #: of the digest of its rows
+    #: salt of the digest of its rows
     salt = models.BinaryField(max_length=32)
 
     class Meta:
         db_table = "record_group"
         constraints = [models.UniqueConstraint("schema", "uid", name="record_group_uid")]
-        # Those few that wait for their rows to go.
+        # Only the few ended groups that still have rows.
         indexes = [
             models.Index(
                 "ended_at",
@@ -188,13 +189,13 @@ class RecordRow(models.Model):
 
     class Meta:
         db_table = "record_row"
-        # Not unique: a row that stands for another has its id and version
+        # Not unique: a row that replaces another has the same id and version
         # (:mod:`..rows.contents`).
         indexes = [models.Index("record_id", "version", name="record_row_id")]
 
 
 class RowRun(models.Model):
-    """Digests of runs of 64 rows, one after the other: of the rows that came together."""
+    """Concatenated digests of runs of 64 rows, for rows that were sent together."""
 
     pk = models.CompositePrimaryKey("group_id", "first")
     group_id = models.BigIntegerField()
@@ -206,8 +207,9 @@ class RowRun(models.Model):
 
 
 class DeadRow(models.Model):
-    """A row that the commit of ``version`` ended. A group of which no byte is left has none of
-    these: all of its rows are dead."""
+    """A row that the commit of ``version`` ended. A completely erased group has no dead rows: all
+    of its rows are dead.
+    """
 
     pk = models.CompositePrimaryKey("group_id", "ordinal")
     group_id = models.BigIntegerField()
@@ -219,7 +221,9 @@ class DeadRow(models.Model):
 
 
 class ErasedRow(models.Model):
-    """A dead row whose bytes are gone: its salted digest, as long as it proves its neighbours."""
+    """A dead row whose bytes are erased: its salted digest, kept as long as it proves its
+    neighbours.
+    """
 
     pk = models.CompositePrimaryKey("group_id", "ordinal")
     group_id = models.BigIntegerField()
@@ -231,14 +235,15 @@ class ErasedRow(models.Model):
 
 
 class AskedErasure(models.Model):
-    """A request to erase at once all that ended in a schema up to a version of its log
-    (:mod:`..erasure.erasing`)."""
+    """A request for immediate erasure of everything in a schema that ended up to a version of its
+    log (:mod:`..erasure.erasing`).
+    """
 
     schema = models.OneToOneField(
         Schema, on_delete=models.CASCADE, primary_key=True, related_name="asked_erasure"
     )
     up_to = models.BigIntegerField()
-    #: when it may begin, and up to which version it is done: gone from the files of SQLite, too
+    #: when it may begin, and the version up to which it is done, in SQLite's files too
     due = models.DateTimeField()
     done = models.BigIntegerField(default=0)
 
@@ -255,7 +260,7 @@ class Hold(models.Model):
     uid = models.UUIDField()
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     version = models.BigIntegerField()
-    #: what for, in one of a few words
+    #: the purpose, one of a few words
     reason = models.CharField(max_length=16)
     begun = models.DateTimeField()
     renewed = models.DateTimeField()
@@ -288,11 +293,11 @@ class CommitLog(models.Model):
     version = models.BigIntegerField()
     commit_id = models.BinaryField(max_length=16)
     digest = models.BinaryField(max_length=32)
-    #: of the log up to here: what a reader who has seen this version must have computed
+    #: digest of the log up to here; every reader who has seen this version must have computed it
     log_digest = models.BinaryField(max_length=32)
     body = models.BinaryField()
     mac = models.BinaryField(max_length=32)
-    #: the member's; empty where the organization has no roster
+    #: the member's; empty if the organization has no roster
     signature = models.BinaryField(max_length=64, default=b"")
     created = models.DateTimeField(auto_now_add=True)
 
@@ -302,12 +307,14 @@ class CommitLog(models.Model):
 
 
 class LogCheckpoint(models.Model):
-    """The state of a schema's log at a version, summed up by a member who may store into it."""
+    """The state of a schema's log at a version, summarized by a member who may write to the
+    schema.
+    """
 
     schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="checkpoints")
     version = models.BigIntegerField()
     key_version = models.BigIntegerField()
-    #: who signed it; zero bytes where the organization has no roster
+    #: the member who signed it; zero bytes if the organization has no roster
     member = models.BinaryField(max_length=16)
     digest = models.BinaryField(max_length=32)
     size = models.BigIntegerField()
@@ -335,7 +342,7 @@ class CommitRequest(models.Model):
 
 
 class WriterHead(models.Model):
-    """The newest commit of one writer: the end of the chain its next one continues."""
+    """A writer's newest commit, which the writer's next commit continues."""
 
     pk = models.CompositePrimaryKey("schema_id", "writer")
     schema = models.ForeignKey(
@@ -353,7 +360,7 @@ class WriterHead(models.Model):
 
 
 class CacheFile(models.Model):
-    """A file in which an API keeps objects on its disk (:mod:`..objects.cache_files`)."""
+    """A file on an API's disk that caches objects (:mod:`..objects.cache_files`)."""
 
     id = models.CharField(max_length=32, primary_key=True)
     begun = models.BigIntegerField(default=0)
@@ -365,25 +372,26 @@ class CacheFile(models.Model):
 
 
 class BulkObject(models.Model):
-    """An object of the bulk store, from before its first byte to after its last
-    (:mod:`..objects.objects`)."""
+    """An object of the bulk store. Its row exists from before the first byte is written until after
+    the last is deleted (:mod:`..objects.objects`).
+    """
 
     name = models.CharField(max_length=32, unique=True)
     state = models.CharField(max_length=8)
-    #: when it came into this state
+    #: when it entered this state
     since = models.DateTimeField()
     size = models.BigIntegerField()
 
     class Meta:
         db_table = "bulk_object"
-        # Those few that wait for something, of the many that are named.
+        # Only the few objects that wait for something, not the many that are in use.
         indexes = [
             models.Index("since", name="bulk_object_waiting", condition=~models.Q(state="named"))
         ]
 
 
 class RowPart(models.Model):
-    """Consecutive rows of a group that are in an object, and not in ``record_row``."""
+    """Consecutive rows of a group that are in an object, not in ``record_row``."""
 
     pk = models.CompositePrimaryKey("group_id", "first")
     group_id = models.BigIntegerField()
@@ -392,7 +400,7 @@ class RowPart(models.Model):
     object_id = models.BigIntegerField(db_index=True)
     #: an entry for each block (:mod:`..objects.layout`)
     blocks = models.BinaryField()
-    #: the span of the ids of its new records; none where it has none
+    #: the first and last id of its new records; null if it has no new record
     first_id = models.BinaryField(max_length=16, null=True)
     last_id = models.BinaryField(max_length=16, null=True)
 
@@ -416,16 +424,16 @@ class ChangedRow(models.Model):
 
 
 class PagePart(models.Model):
-    """Consecutive pages of a segment that are in an object, and not in ``index_page``."""
+    """Consecutive pages of a segment that are in an object, not in ``index_page``."""
 
     pk = models.CompositePrimaryKey("segment_id", "first")
     segment_id = models.BigIntegerField()
     first = models.BigIntegerField()
     count = models.BigIntegerField()
     object_id = models.BigIntegerField(db_index=True)
-    #: the length of each of them
+    #: the length of each page
     page_bytes = models.BigIntegerField()
-    #: of each page, one after the other
+    #: the digests of all pages, concatenated
     digests = models.BinaryField()
 
     class Meta:

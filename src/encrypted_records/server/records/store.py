@@ -1,8 +1,9 @@
 """The bulky tables, in SQL: PostgreSQL by binary COPY, SQLite by executemany.
 
 Callers check everything and hold the transaction; nothing here decides. Groups and segments are
-named by their numbers in the database, and the caller has seen to it that the user reaches them.
-Those numbers are asked for in SQL too: to write such a query takes the ORM longer than to answer.
+named by their database numbers; callers have checked that the user may access them. Those numbers
+are looked up in raw SQL too: the ORM takes longer to build such a query than the database takes to
+answer it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
 from encrypted_records.server.db.statements import as_driver_has_it, execute
 
-# Rows of tables with a key of two numbers, by their keys: in bounded statements, and with plans
-# that do not read a whole table.
+# Rows of tables whose key has two numbers, by key: in bounded statements, with plans that do not
+# read a whole table.
 
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ _KEYS_PER_QUERY = 500
 
 
 def _keyed_rows(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
-    """The rows of these keys; ``columns`` begins with the two parts of the key."""
+    """The rows with these keys; ``columns`` begins with the two parts of the key."""
     by_first: dict[int, list[int]] = {}
     for first, second in keys:
         by_first.setdefault(first, []).append(second)
@@ -54,9 +55,10 @@ def _keyed_rows(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple
 
 @cache
 def _is_divided(table: str) -> bool:
-    """Whether a table is in partitions, or Citus is there, which may have distributed it. A join
-    with the keys would ask all of them, and to name the first parts in it beside the keys makes
-    PostgreSQL choose far slower plans where there are many."""
+    """Whether a table is partitioned, or Citus is installed and may have distributed it. A join
+    with the keys would query every partition, and filtering by the first key parts as well makes
+    PostgreSQL choose far slower plans if there are many.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p')"
@@ -71,7 +73,7 @@ def select(statement: Callable[[str], str], keys: Sequence[Key]) -> Iterator[tup
     """The rows of a statement, for a bounded number of keys at a time.
 
     Args:
-        statement: SQL, around the SQL that selects the keys.
+        statement: builds the SQL around the SQL that selects the keys.
     """
     for some in cut(keys):
         parameters: list[Any]
@@ -94,9 +96,10 @@ def pairs(count: int) -> str:
 
 
 def lookup(columns: str, table: str, wanted: str) -> str:
-    """SQL for the rows of the keys that ``wanted`` selects; ``columns`` begins with the two parts.
+    """SQL for the rows of the keys that ``wanted`` selects; ``columns`` begins with the two key
+    parts.
 
-    The keys are a table that is joined: for (...) IN (VALUES ...) SQLite reads the whole table.
+    The keys are joined as a table: for (...) IN (VALUES ...) SQLite reads the whole table.
     """
     first, second = columns.split(", ")[:2]
     return (
@@ -111,21 +114,23 @@ def cut(keys: Sequence[T], size: int = _KEYS_PER_QUERY) -> Iterator[Sequence[T]]
         yield keys[start : start + size]
 
 
-#: So many rows are stored one by one.
+#: At most this many rows are inserted one by one.
 FEW = 4
-#: How long a hold counts after it was renewed last.
+#: How long a hold counts after it was last renewed.
 HELD_FOR = timedelta(minutes=5)
 
 
 def kept_for() -> timedelta:
-    """The time for which replaced data stays for readers."""
+    """How long replaced data is kept for readers."""
     kept: timedelta = settings.KEEP_REPLACED
     return kept
 
 
 @dataclass(frozen=True)
 class RowTable:
-    """The columns in which rows enter a table; ``types`` are PostgreSQL's, in their order."""
+    """The columns of a bulky table in insertion order; ``types`` are PostgreSQL's, in the same
+    order.
+    """
 
     copy: str
     types: tuple[str, ...]
@@ -191,7 +196,7 @@ def classes_of(described: str) -> dict[int, LeastClass]:
 
 
 def holes_of(stored: str) -> list[tuple[int, int]]:
-    """A group's holes, from how they are stored."""
+    """A group's holes as (first, count) runs, parsed from their stored form."""
     return _holes.decode(stored)
 
 
@@ -225,7 +230,7 @@ def add_dead(rows: Iterable[tuple[int, int, int]]) -> None:
 
 
 def insert(table: RowTable, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Store rows in a bulky table; a few are stored before a COPY would have begun."""
+    """Store rows in a bulky table. A few rows are inserted faster than a COPY starts."""
     first = list(islice(left := iter(rows), FEW + 1))
     if len(first) <= FEW:
         for row in first:
@@ -244,17 +249,17 @@ def insert(table: RowTable, rows: Iterable[tuple[Any, ...]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """Number and rows of a visible group, which may have ended a little while ago."""
+    """Number and rows of a visible group, which may have ended recently."""
 
     number: int
     count: int
     holes: list[tuple[int, int]]
-    #: how many of its dead rows have no bytes any more
+    #: the number of its dead rows whose bytes are erased
     erased: int = 0
     salt: bytes = b""
 
     def has(self, ordinal: int) -> bool:
-        """Whether there was a row, that may have been erased."""
+        """Whether the group has this row, possibly erased."""
         return ordinal < self.count and not any(
             first <= ordinal < first + count for first, count in self.holes
         )
@@ -271,7 +276,7 @@ def groups_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, StoredGroup
     }
 
 
-#: Whether somebody who reads an earlier version needs what ended.
+#: Whether a reader of an earlier version needs the ended data.
 _HELD = (
     "EXISTS (SELECT 1 FROM hold h"
     " WHERE h.schema_id = t.schema_id AND h.version < t.ended AND h.renewed > %s)"
@@ -284,7 +289,7 @@ def _renewed_after() -> Any:
 
 
 def _not_long_ended() -> Any:
-    """The moment after which a group must have ended for its rows to be here."""
+    """The moment after which a group must have ended to still have its rows."""
     return connection.ops.adapt_datetimefield_value(timezone.now() - kept_for())
 
 
@@ -324,7 +329,8 @@ def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
 def _in_table(keys: Sequence[Key]) -> Sequence[Key]:
     """The keys of rows that may be in the table, and not only in objects.
 
-    Only groups of which a run or more is wanted are asked about: fewer are looked up as quickly.
+    Only groups of which at least a run of rows is wanted are checked: looking up fewer rows is just
+    as fast.
     """
     wanted = Counter(group for group, _ in keys)
     empty = {group for group, count in wanted.items() if count >= RUN and not _has_rows(group)}
@@ -370,7 +376,7 @@ def runs_of(groups: Collection[int]) -> dict[int, bytes]:
 
 
 def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
-    """Segment, number and digest of each of their pages here."""
+    """Segment, number and digest of each page of these segments that is in the table."""
     found: list[tuple[int, int, bytes]] = []
     for some in cut(list(segments)):
         marks = ", ".join(["%s"] * len(some))
@@ -401,8 +407,9 @@ def live_rows(group: int, *, offset: int, limit: int) -> list[StoredSealedRow]:
 
 
 def rows_between(group: int, first: int, end: int) -> list[tuple[StoredSealedRow, bool]]:
-    """The rows of one group from ordinal ``first`` to below ``end``, each with whether it is dead;
-    one that is not there is left out."""
+    """The rows of a group from ordinal ``first`` to below ``end``, each with whether it is dead;
+    missing rows are left out.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -417,7 +424,7 @@ def rows_between(group: int, first: int, end: int) -> list[tuple[StoredSealedRow
 
 
 def dead_of(group: int) -> set[int]:
-    """Ordinals of the rows of a group that a commit ended."""
+    """Ordinals of a group's rows that a commit ended."""
     return set(deaths_of([group])[group])
 
 
@@ -445,7 +452,7 @@ def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
 
 
 def live_rows_of(record_ids: Collection[bytes]) -> list[StoredSealedRow]:
-    """The live rows of these record ids, whichever user they belong to, in no order."""
+    """The live rows of these record ids, of every user, in no order."""
     found: list[StoredSealedRow] = []
     for some in cut(list(record_ids)):
         marks = ", ".join(["%s"] * len(some))
