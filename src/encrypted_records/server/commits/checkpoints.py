@@ -1,7 +1,8 @@
-"""Checkpoints of logs: what spares a new reader the commits before it (docs/SPEC.md, section 7.9).
+"""Checkpoints of logs: a new reader skips the commits before a checkpoint (docs/SPEC.md, section
+7.9).
 
-The API reads who signed one and of which version it is; the state in it is the proxies' affair.
-Commits stay, all of them.
+The API checks a checkpoint's signer and version; only proxies interpret the state in it. All
+commits stay.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from encrypted_records.server.organizations.models import DatasetKey, Shared, St
 from encrypted_records.server.records.models import CommitLog, LogCheckpoint
 from encrypted_records.server.rows import queries
 
-#: How many of a schema stay.
+#: The most checkpoints kept per schema.
 KEPT = 3
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A checkpoint as it is listed; ``digest`` names it, in hexadecimal."""
+    """A checkpoint in a list; ``digest`` identifies it, in hexadecimal."""
 
     version: int
     key_version: int
@@ -41,12 +42,12 @@ class Listed:
 
 
 def add(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
-    """Keep a checkpoint, and of others the newest ones. Whether it was not here yet.
+    """Store a checkpoint, and delete all but the newest. Returns whether it was new.
 
     Raises:
         BadInput: ``invalid_checkpoint``; it is not of this log, or not signed by the user.
         Conflict: ``roster_moved``, ``key_mismatch``, or ``log_conflict``.
-        NotFound: the user reaches no such schema.
+        NotFound: the user cannot reach such a schema.
         NotAllowed: ``not_writer``.
     """
     try:
@@ -100,7 +101,7 @@ def _newest_first(schema: Schema) -> QuerySet[LogCheckpoint]:
 
 
 def list_usable(schema: Schema) -> list[Listed]:
-    """Checkpoints that proxies would take, the newest first."""
+    """Checkpoints that proxies would accept, the newest first."""
     shown = _usable(schema).values_list("version", "key_version", "digest", "size")
     return [
         Listed(version, key_version, bytes(digest).hex(), size)
@@ -109,7 +110,7 @@ def list_usable(schema: Schema) -> list[Listed]:
 
 
 def _usable(schema: Schema) -> QuerySet[LogCheckpoint]:
-    """Checkpoints of the present epoch that the log leads to, by members who may write now."""
+    """Checkpoints of the current epoch that match the log, by members who may write now."""
     found = _newest_first(schema).filter(version__lte=schema.version)
     organization = schema.dataset.organization_id
     epoch = DatasetKey.objects.filter(dataset=schema.dataset_id, organization=organization).first()
@@ -125,14 +126,14 @@ def _usable(schema: Schema) -> QuerySet[LogCheckpoint]:
 
 
 def manifest(schema: Schema, known: int) -> Iterator[msgspec.Struct]:
-    """The newest checkpoint that can be taken, and the log after it, or after the version that the
-    caller knows, where that is older; the whole log where there is no checkpoint.
+    """The newest usable checkpoint, and the log after it or after ``known``, whichever is older.
+    The whole log if there is no checkpoint.
 
     Args:
-        known: a version; 0 for none.
+        known: the version that the caller knows; 0 for none.
 
     Raises:
-        Conflict: ``log_conflict``; the log does not reach what is known.
+        Conflict: ``log_conflict``; the log does not reach ``known``.
     """
     if known > schema.version:
         return iter(queries.manifest(schema, known))

@@ -1,9 +1,9 @@
-"""Checks of a commit by itself, whatever the database has. Pure.
+"""Checks of a commit by itself, whatever the database contains. Pure.
 
-Rules upheld here: the body is what its writer digested; groups, rows, segments and pages are
-complete and agree with each other; every field has the version byte and a length that its group
-states, and a group states no less than the definition asks for. So nothing that is not ciphertext
-of our format can be stored.
+Rules: the body has the digest that its writer signed; groups, rows, segments and pages are complete
+and agree with each other; every field has the version byte and a length that its group states, and
+a group states at least the length classes of the definition. So nothing but ciphertext of our
+format can be stored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from encrypted_records.server.records.bindings import (
 
 @dataclass(frozen=True)
 class Staged:
-    """Staged groups and segments that a commit names: their numbers, by uid."""
+    """Database numbers of the staged groups and segments that a commit names, by uid."""
 
     groups: dict[bytes, int]
     segments: dict[bytes, int]
@@ -61,11 +61,11 @@ class Staged:
 
 @dataclass(frozen=True)
 class CheckedCommit:
-    """A commit that is sound in itself.
+    """A commit that is valid in itself.
 
     ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number,
-    ``beside`` what lies beside them; ``batches`` are the rows as they are stored, ``digests`` those
-    of the pages. Of what is staged they hold nothing.
+    ``beside`` the salts and headers sent with them. ``batches`` are the rows as they are stored,
+    ``digests`` those of the pages. Staged rows and pages are in none of them.
     """
 
     commit: Commit
@@ -83,7 +83,7 @@ class CheckedCommit:
             yield from (row for row in rows if row is not None)
 
     def changed(self) -> list[tuple[bytes, int]]:
-        """Id and version of each row that is of a version above 1."""
+        """Id and version of each row of a version above 1."""
         own = [(row.record_id, row.version) for row in self.new_rows() if row.version > 1]
         return own + (self.staged.changed if self.staged else [])
 
@@ -154,10 +154,10 @@ def check_stated(groups: Sequence[Group], definitions: Mapping[bytes, SchemaDefi
 
 
 def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
-    """Check that a part announces what it brings, and that this is sealed.
+    """Check that a part announces exactly its content, and that this content is sealed.
 
     Args:
-        definition: that it was made under; None of one that its commit will bring.
+        definition: the definition that the part was made under; None if its commit will bring it.
 
     Raises:
         BadInput: ``invalid_commit``; ``not_sealed`` for bytes that no sealing produces.
@@ -196,7 +196,7 @@ def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
 
 
 def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastClass]:
-    """The length classes that a group states, one for each field, in their order."""
+    """The length class that a group states for each of its fields, in order."""
     require(
         definition is None or group.fields == definition.ids,
         "a group's fields are not those of its definition",
@@ -227,7 +227,7 @@ def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastCl
 
 
 def _check_packed(batch: PackedRowBatch, classes: Sequence[LeastClass]) -> None:
-    """Check the classes of packed rows, as :func:`_check_rows` does of others."""
+    """Check the classes of packed rows, as :func:`_check_rows` checks unpacked rows."""
     rows = [row for row in batch.rows if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
     if not are_packed_fields([row.packed for row in rows], classes):
@@ -243,7 +243,7 @@ def _not_sealed() -> BadInput:
 
 
 def check_lists(body: CommitBody) -> None:
-    """Check that the commit does something, and names nothing twice.
+    """Check that the commit changes something, and names nothing twice.
 
     Raises:
         BadInput: ``invalid_commit``.
@@ -303,7 +303,7 @@ def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, lis
 
 
 def check_form(segment: Segment) -> None:
-    """Check what a mini may be.
+    """Check the constraints on a mini segment.
 
     Raises:
         BadInput: ``invalid_commit``.
@@ -334,10 +334,7 @@ def require(holds: bool, rule: str) -> None:
 
 
 def require_none(reason: CommitFault | None) -> None:
-    """
-    Raises:
-        BadInput: ``invalid_commit``; a commit may not follow for this reason.
-    """
+    """Raises:     BadInput: ``invalid_commit``; the commit may not follow, for this reason."""
     if reason is not None:
         raise _invalid(reason.value)
 

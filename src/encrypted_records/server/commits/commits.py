@@ -1,14 +1,15 @@
 """Apply commits: all of a request in one transaction, or none.
 
-What a commit may do is decided under the lock of its schema's row, against what is stored then:
+A commit is judged under the lock of its schema's row, against the stored state:
 
-1. a commit that is in the log already is answered with its receipt again, so a retry is safe;
-2. its writer knew the present definition, the schema's key, its own last commit, and a log that
-   is a beginning of ours;
-3. what it adds is new, what it ends or replaces is live, and what it replaces it covers again.
+1. a commit that is already in the log gets its receipt again, so a retry is safe;
+2. its writer must know the current definition, the schema's key, the writer's own last commit, and
+   a prefix of the stored log;
+3. the records it adds must be new, the rows and segments it ends or replaces must be live, and
+   its new segments must cover all groups of the replaced segments.
 
-The loser of a race gets a conflict whose code says which of these did not hold. Schemas are
-locked in the order of their ids, so two requests never wait for each other.
+The loser of a race gets a conflict; its code names the condition that did not hold. Schemas are
+locked in the order of their ids, so that two requests never deadlock.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ from encrypted_records.server.records.store import Key
 from encrypted_records.server.rows import contents
 from encrypted_records.server.rows.contents import Identity
 
-#: The schema of an id, its row locked.
+#: Selects a schema by id and locks its row.
 _locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")
 
 
 @dataclass(frozen=True)
 class CommitOutcome:
-    """Receipts in the order of the commits; ``created`` unless all were in the log already."""
+    """Receipts in the order of the commits; ``created`` is false if all were already in the log."""
 
     receipts: list[Receipt]
     created: bool
@@ -76,23 +77,23 @@ def apply(
     """Apply the commits of one request.
 
     Args:
-        by_retention: whether, as their sender says, what they end is old enough to go.
+        by_retention: whether the sender says that the records end because of their age.
 
     Raises:
-        Malformed, BadInput: a commit is not sound in itself.
-        NotFound: a schema that the user does not reach.
+        Malformed, BadInput: a commit is not valid in itself.
+        NotFound: the user cannot reach a schema.
         NotAllowed: ``not_writer``.
-        StaleDefinition, MergeFirst, Conflict: the state has moved on or forbids it.
+        StaleDefinition, MergeFirst, Conflict: the state has moved on or forbids the commit.
     """
     reached = _reach(user, [checks.check(upload) for upload in uploads])
-    # Shapes are checked before any lock is taken: that is the slow part.
+    # Check shapes before taking any lock: this is the slow part.
     for schema, commit in reached:
         try:
             judging.require_current(schema, commit.body)
             checks.check_sealed(commit, judging.definitions_of(schema, commit.body))
         except ErsError:
-            # One that is in the log was right when it came. It is looked for now, and not before:
-            # nearly every commit is new.
+            # A commit in the log was valid when it was stored. Look it up only now, after a failed
+            # check: nearly every commit is new.
             if _find_receipt(schema, commit) is None:
                 raise
     commits = [commit for _, commit in reached]
@@ -100,7 +101,7 @@ def apply(
 
 
 def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
-    """Apply commits whose rows and pages are staged under ``uid``, a staging's.
+    """Apply commits whose rows and pages are in the staging ``uid``.
 
     Raises:
         NotFound: ``staging_gone``; or as :func:`apply`.
@@ -121,8 +122,8 @@ def _reach(user: User, commits: Sequence[CheckedCommit]) -> list[tuple[Schema, C
     """Each commit with its schema.
 
     Raises:
-        BadInput: ``invalid_commit``; two are for one schema.
-        NotFound: a schema that the user does not reach.
+        BadInput: ``invalid_commit``; two commits are for the same schema.
+        NotFound: the user cannot reach a schema.
         NotAllowed: ``not_writer``.
     """
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
@@ -171,11 +172,11 @@ def _apply_locked(
     *,
     by_retention: bool,
 ) -> tuple[Receipt, bool]:
-    """Apply one commit under the schema's lock, as :func:`_apply_all` does of several: its receipt,
-    and whether it is new.
+    """Apply one commit under the schema's lock; see :func:`_apply_all`. Returns its receipt, and
+    whether the commit is new.
     """
     found = storing.find_facts(as_stored(user.pk), commit)
-    # Who lost the right since this request began stores nothing any more.
+    # A user who lost the right during this request must not store anything.
     permissions.require_written(schema, found.is_written)
     receipt, is_new = _apply_one(user, schema, commit, found, ready)
     if is_new:
@@ -194,7 +195,7 @@ def _note(user: User, before: Schema, commit: CheckedCommit, *, by_retention: bo
 
 
 def _action(body: CommitBody) -> Action:
-    """The audited action of a commit; a merge may come along with the first three."""
+    """The audited action of a commit; a merge may be part of any of the first three."""
     if not body.changes_data:
         return Action.SCHEMA_CHANGED
     if body.ended:
@@ -208,13 +209,13 @@ def _find_receipt(schema: Schema, commit: CheckedCommit) -> Receipt | None:
     """The receipt of a commit that is in the log.
 
     Raises:
-        Conflict: ``commit_reused``; its id is there with another content.
+        Conflict: ``commit_reused``; the log has its id with other content.
     """
     return _receipt(commit, storing.in_log.row(schema=schema.uid, id=commit.body.id))
 
 
 def _receipt(commit: CheckedCommit, logged: Sequence[Any] | None) -> Receipt | None:
-    """The receipt of a commit that the log has; see :func:`_find_receipt`, which reads the row."""
+    """The receipt of a commit from its log row; see :func:`_find_receipt`, which reads the row."""
     if logged is None:
         return None
     version, digest = logged
@@ -244,7 +245,8 @@ def _apply_one(
         standing: ReplacingGroups | None = storing.find_standing(schema, body)
     else:
         standing = ReplacingGroups(body, freed) if body.ended else None
-    # Behind what ends: where a group has ended before, the writer lost a race, and did no wrong.
+    # After the checks of ended groups: if a group has already ended, the writer lost a race, and
+    # must get a conflict, not an error about the definition.
     changed = judging.enter_definition(schema, body, version, ends_all=ends_all)
     killed = end_rows(schema, body, version) if standing is None else set()
     commit = ready(schema, commit)
@@ -287,9 +289,9 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
     """Check that merging keeps up with a commit that adds more segments than it replaces.
 
     Raises:
-        MergeFirst: there would be too many that merging makes fewer.
+        MergeFirst: the schema would have too many small segments.
     """
-    # What was staged cannot be merged before it is visible; its proxy does so right after.
+    # Staged segments cannot be merged before they are visible; the proxy merges them right after.
     added = (
         []
         if staged
@@ -297,7 +299,7 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
     )
     if schema.live_segments + len(added) <= MAX_SMALL_SEGMENTS:
         return
-    # Those that it replaces have ended by now.
+    # The replaced segments have already been superseded.
     small = IndexSegment.objects.filter(
         schema=schema,
         version__isnull=False,
@@ -314,7 +316,9 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
 
 
 def _ends_all(schema: Schema, body: CommitBody) -> bool:
-    """Whether a commit ends as many groups as live; that they do live is checked later."""
+    """Whether a commit ends as many groups as are live. A later check makes sure that these are
+    live.
+    """
     if not body.ended or body.compacts:
         return False
     live = RecordGroup.objects.filter(schema=schema, staging=None, ended_at=None)
@@ -322,12 +326,13 @@ def _ends_all(schema: Schema, body: CommitBody) -> bool:
 
 
 def _log(schema: Schema, commit: CheckedCommit, version: int, *, is_first: bool) -> None:
-    """
+    """Add a commit to the log.
+
     Args:
         is_first: whether the writer has no commit yet.
 
     Raises:
-        Conflict: ``commit_reused``; a request that the commit stores is stored.
+        Conflict: ``commit_reused``; a request of the commit is already stored.
     """
     body = commit.body
     if body.requests:
@@ -365,7 +370,7 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
     """The key columns of the schema's row once ``version`` is ``body``.
 
     Args:
-        reseals: whether everything is sealed again by it.
+        reseals: whether the commit reseals everything.
     """
     resealed = {"resealed_at": version, "first_key_version": body.key_version} if reseals else {}
     if body.key_version == schema.key_version:
@@ -380,19 +385,19 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
     }
 
 
-# The state that a commit must be based on to be applied: key, own head, log (its definition:
+# The state that a commit must be based on: key, its writer's head, log (its definition:
 # :mod:`.judging`).
-#
-# Decided under the lock of the schema's row. Each refusal is a conflict whose code names the
+# Checked under the lock of the schema's row. Each refusal is a conflict whose code names the
 # condition that does not hold.
 
 
 def require_writer_knows(
     schema: Schema, commit: CheckedCommit, head: tuple[int, bytes] | None
 ) -> None:
-    """
+    """Check the state that a commit is based on.
+
     Args:
-        head: number and digest of the writer's last commit, where it has one.
+        head: number and digest of the writer's last commit, if any.
 
     Raises:
         Conflict: ``writer_conflict``, ``log_moved``, ``log_conflict`` or ``key_mismatch``.
@@ -414,7 +419,7 @@ def require_writer_knows(
 
 
 _AGAIN = "read the manifest, then make the commit again"
-#: How commits are refused that may not follow here: code and hint.
+#: Code and hint of the conflict for each reason why a commit may not follow.
 _REFUSALS = {
     CommitFault.WRITER: (
         "writer_conflict",
@@ -447,11 +452,11 @@ def _digest_at(schema: Schema, version: int) -> bytes:
     return bytes(CommitLog.objects.get(schema=schema, version=version).log_digest)
 
 
-# End what a commit ends: segments that it replaces, rows that die. Under the schema's lock.
+# End the segments that a commit replaces and the rows that it deletes. Under the schema's lock.
 
 
 def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGroup]:
-    """The groups of the segments that the commit replaces, with their rows as they are before.
+    """The groups of the segments that the commit replaces, as they are before it.
 
     Raises:
         Conflict: ``segment_not_live``.
@@ -473,7 +478,7 @@ def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGr
 
 
 def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
-    """Mark the rows that the commit ends; which record ids and versions they are.
+    """Mark the rows that the commit ends; returns their record ids and versions.
 
     Raises:
         Conflict: ``row_not_live``.
@@ -507,8 +512,8 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
 
 
 def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
-    """Id and version of each of these rows that has bytes, and the number of the others. Those were
-    erased or found to be lost, so that their ids are unknown.
+    """Id and version of each of these rows that has bytes, and the number of the other rows. Those
+    were erased or found to be lost, so that their ids are unknown.
 
     Raises:
         ObjectLost: an object is missing that was not marked as lost.
@@ -525,7 +530,7 @@ def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
 
 
 def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> None:
-    """Check that each changed record is the only one that follows on a row that the commit ends.
+    """Check that each changed record is the only successor of a row that the commit ends.
 
     Raises:
         Conflict: ``record_version``.

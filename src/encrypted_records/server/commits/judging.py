@@ -1,11 +1,11 @@
-"""Who signed a commit or checkpoint, and the definitions that a log's data may be under.
+"""The signer of a commit or checkpoint, and the definitions that a log's data may be under.
 
 Signers are verified by the organization's roster (docs/SPEC.md, section 7.5). Readers verify them
 themselves. The API verifies them too, so that a client without a member's key cannot add a commit
 that all readers reject, which would make the schema unusable.
 
-A commit may add what was made under an earlier definition, as long as none demanded more since
-(docs/SPEC.md, section 7.4). Readers hold the log to the same rules, by the same code.
+A commit may add data made under an earlier definition if no definition since has demanded more
+(docs/SPEC.md, section 7.4). Readers apply the same rules to the log, with the same code.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _signer = Statement(sql.SIGNER)
 
 @dataclass(frozen=True, slots=True)
 class CommitSigner:
-    """A member by the roster: number and digest of the head of the organization's roster, 0 if
-    there is none; the member's keys, None if not a member; whether the schema is placed, and the
-    epoch of its dataset's keys.
+    """The roster's view of a user: number and digest of the roster's head, 0 if there is no roster;
+    the member's keys, None if the user is not a member; whether the schema is placed, and the epoch
+    of its dataset's keys.
     """
 
     number: int
@@ -61,7 +61,7 @@ class CommitSigner:
 
 @dataclass(frozen=True)
 class Signed:
-    """A commit or a checkpoint, by its ``name``: who says to have signed it, and over what."""
+    """A signed commit or checkpoint, by its ``name``: the stated signer, and the signed bytes."""
 
     name: str
     body: CommitBody | CheckpointBody
@@ -78,11 +78,11 @@ class Signed:
 
 
 def require_signed(user: User, commit: CheckedCommit, signer: CommitSigner) -> None:
-    """Check who signed a new commit, and that it is of the present roster and epoch; the schema is
-    locked.
+    """Check that a new commit has a valid signer, the current roster and the current epoch. The
+    schema is locked.
 
     Args:
-        signer: read under the lock: what was read with the schema may be older.
+        signer: read under the lock; a signer read together with the schema may be outdated.
 
     Raises:
         BadInput: ``invalid_commit``.
@@ -168,7 +168,9 @@ def _require_sender(user: User, signed: Signed) -> None:
 
 
 def history_of(schema: Schema) -> DefinitionHistory:
-    """The definitions of a schema's log; before its first commit, the one that it has."""
+    """The definitions of a schema's log; before its first commit, the schema's current
+    definition.
+    """
     rows = LogDefinition.objects.filter(schema=schema).order_by("version")
     every = {bytes(row.digest): row for row in rows}
     if not every:
@@ -181,11 +183,10 @@ def history_of(schema: Schema) -> DefinitionHistory:
 
 
 def require_usable(schema: Schema, digest: bytes) -> SchemaDefinition:
-    """The definition of this digest, under which something may be added.
+    """The definition with this digest, if data may still be added under it.
 
     Raises:
-        StaleDefinition: it is not the present one, and was replaced by one that demands more, or is
-            none of the log's.
+        StaleDefinition: it was replaced by a definition that demands more, or is not in the log.
     """
     if digest == bytes(schema.definition_digest):
         return schema.parse()
@@ -198,11 +199,11 @@ def require_usable(schema: Schema, digest: bytes) -> SchemaDefinition:
 
 
 def find_usable(schema: Schema, digest: bytes, *, stands: bool) -> SchemaDefinition | None:
-    """The definition under which a part may be staged; None of one that the log has not got yet.
+    """The definition under which a part may be staged; None if the log does not have it yet.
 
     Args:
-        stands: whether the part's groups stand for others: their commit may bring a definition that
-            the rows are sealed for, and the API compares them then.
+        stands: whether the part's groups replace others. Their commit may bring the definition that
+            the rows are sealed for; the API then compares the two.
 
     Raises:
         StaleDefinition: as :func:`require_usable`.
@@ -220,7 +221,7 @@ def definitions_of(schema: Schema, body: CommitBody) -> dict[bytes, SchemaDefini
 
     Raises:
         StaleDefinition: as :func:`require_usable`.
-        BadInput: ``invalid_commit``; the text that it brings is not one of a definition.
+        BadInput: ``invalid_commit``; the text in the commit is not a definition.
     """
     brought = {body.definition} if body.definition_text else set()
     named = body.definitions_of_added
@@ -232,7 +233,7 @@ def read_text(body: CommitBody) -> SchemaDefinition:
     """The definition that a commit brings.
 
     Raises:
-        BadInput: ``invalid_commit``; the text is not one of a definition.
+        BadInput: ``invalid_commit``; its text is not a definition.
     """
     try:
         return parse_canonical(body.definition_text)
@@ -241,16 +242,17 @@ def read_text(body: CommitBody) -> SchemaDefinition:
 
 
 def require_current(schema: Schema, body: CommitBody) -> None:
-    """Check that the commit is under the present definition, or brings one that may follow it.
+    """Check that the commit is under the current definition, or brings a valid successor.
 
     Raises:
         BadInput: ``invalid_commit``.
         StaleDefinition: the definition has changed.
-        Conflict: ``log_moved``, since the writer made this one; or ``needs_reencryption``.
+        Conflict: ``log_moved``: another definition came before the commit's; or
+            ``needs_reencryption``.
     """
     holds = body.definition == bytes(schema.definition_digest)
     if not holds and (schema.version == 0 or not body.definition_text):
-        # Whatever else is wrong with it may be right under the definition that it was made for.
+        # Checked first: the commit may be valid under the definition that it was made for.
         raise StaleDefinition(
             "the schema's definition is not the one for which the records were encrypted"
         )
@@ -266,7 +268,7 @@ def require_current(schema: Schema, body: CommitBody) -> None:
             "the first commit does not contain the definition",
         )
         return
-    # First: of a definition that the writer has not seen, nothing that is wrong is its fault.
+    # Checked first: the writer is not to blame for conflicts with a definition it has not seen.
     if LogDefinition.objects.filter(schema=schema, version__gt=body.seen).exists():
         raise Conflict(
             "the definition follows another one than the current one",
@@ -276,8 +278,8 @@ def require_current(schema: Schema, body: CommitBody) -> None:
     present, new = schema.parse(), read_text(body)
     require(new.follows(present), "a definition gives a field another id")
     if body.ended:
-        # It may leave out and convert what it likes of the definition that its writer has seen.
-        return  # else than by ending all that was sealed under the present one, it does more
+        # It may drop and convert fields of the definition that its writer has seen as it likes.
+        return  # enter_definition requires that it ends all groups
     refuse_changes(list_changes(present, new), proven=bool(body.exact))
     try:
         history_of(schema).then(new, proven=bool(body.exact))
@@ -286,22 +288,24 @@ def require_current(schema: Schema, body: CommitBody) -> None:
 
 
 def _has_unique_fields(schema: Schema, body: CommitBody) -> bool:
-    """Whether the definition that a commit is under has unique fields; nothing is parsed."""
+    """Whether the definition that a commit is under has unique fields, without parsing it."""
     text = body.definition_text.decode() if body.definition_text else schema.canonical
-    # A quote inside a string has a backslash before it, and no field's keyword has such a value.
+    # Cannot match inside a string, where quotes are escaped; no other keyword of a field has such a
+    # value.
     return '"unique":[[' in text
 
 
 def enter_definition(
     schema: Schema, body: CommitBody, version: int, *, ends_all: bool
 ) -> dict[str, Any]:
-    """Enter the definition of a commit that becomes ``version``; what the schema's row says of it.
+    """Enter the definition of a commit that becomes ``version``; returns the changed columns of the
+    schema's row.
 
     Args:
-        ends_all: whether the commit ends all groups that live.
+        ends_all: whether the commit ends all live groups.
 
     Raises:
-        BadInput: ``invalid_commit``; it brings another definition, and does something else too.
+        BadInput: ``invalid_commit``; the commit changes the definition and other data.
     """
     if body.definition == bytes(schema.definition_digest):
         if schema.version == 0:
@@ -322,7 +326,7 @@ def enter_definition(
     _enter_new(schema, body, version)
     canonical = body.definition_text.decode()
     return {
-        # What is shown is the log's, until its owner sends it with titles and descriptions.
+        # Show the log's definition until the owner sends it with titles and descriptions.
         "definition": show_canonical(canonical),
         "canonical": canonical,
         "definition_digest": body.definition,

@@ -1,7 +1,8 @@
 """Staged rows and pages, before their commit (docs/SPEC.md, section 7.6).
 
-They are stored in their final tables, under a group or segment that names its staging and is hidden
-from readers. Publishing moves no row: it checks that all parts are present and clears that name.
+They are stored in their final tables, under a group or segment that refers to its staging and is
+hidden from readers. Publishing moves no row: it checks that all parts are present, and clears the
+reference.
 
 A staging belongs to the user who began it, and is invisible to all others.
 """
@@ -86,7 +87,7 @@ def add(
     )
     before = mine.first()
     if _is_same(before, part, bound):
-        return False  # and nothing is written to the bulk store for it
+        return False  # so that nothing is written to the bulk store
     _require_newest(before, attempt)
     draft = objects.draft_part(bound, upload.pages)
     with objects.written(draft.contents) as numbers:
@@ -134,10 +135,7 @@ def _is_same(before: StagedPart | None, part: Part, bound: BoundPart) -> bool:
 
 
 def _require_newest(before: StagedPart | None, attempt: int) -> None:
-    """
-    Raises:
-        Conflict: ``part_overtaken``; the request is late, and its sender has made the part again.
-    """
+    """Raises:     Conflict: ``part_overtaken``; a newer attempt at the same part is stored."""
     if before is not None and attempt < before.attempt:
         raise Conflict(
             "a later attempt at the same part is staged",
@@ -147,7 +145,7 @@ def _require_newest(before: StagedPart | None, attempt: int) -> None:
 
 
 def _make_or_lock(user: User, schema: Schema, uid: bytes) -> Staging:
-    """The staging, made now if it is missing, with its row locked."""
+    """The staging with its row locked; created if missing."""
     removing.drop_expired()
     Staging.objects.get_or_create(
         schema=schema, uid=uid, defaults={"user": user, "touched": timezone.now()}
@@ -233,23 +231,24 @@ def _describe_segment(segment: Segment) -> dict[str, Any]:
 
 
 def _group(staging: Staging, group: Group, salt: bytes) -> int:
-    """The number of a staged group, which the first part that announces it makes.
+    """The number of a staged group, created by the first part that announces it.
 
     Raises:
-        Conflict: ``uid_taken``; visible, of another staging, or described otherwise before.
+        Conflict: ``uid_taken``; the group is visible, is of another staging, or was described
+            differently before.
     """
     described = _describe(group) | {"salt": salt}
     row, _ = RecordGroup.objects.get_or_create(
         schema_id=staging.schema_id,
         uid=group.uid,
-        # The key's id comes with the commit.
+        # The commit sets the key's id.
         defaults={"staging": staging, "key_id": b"", **described},
     )
     return _same(staging, row, described, "a group's uid is taken")
 
 
 def _segment(staging: Staging, segment: Segment, header: SegmentHeader) -> int:
-    """The number of a staged segment, made where it is new; see :func:`_group`."""
+    """The number of a staged segment, created if new; see :func:`_group`."""
     described = _describe_segment(segment) | {"header": header.data, "salt": header.salt}
     row, _ = IndexSegment.objects.get_or_create(
         schema_id=staging.schema_id, uid=segment.uid, defaults={"staging": staging, **described}
@@ -275,7 +274,7 @@ def _plain(value: Any) -> Any:
 
 
 def _remove(staging: Staging, part: StagedPart) -> None:
-    """Take a part back, and the groups and segments of which nothing is left."""
+    """Remove a part, and the groups and segments that are then empty."""
     for group, first, count in _numbers.decode(part.rows):
         removing.drop_rows(group, first, count)
     for segment, number in _numbers.decode(part.pages):
@@ -285,13 +284,13 @@ def _remove(staging: Staging, part: StagedPart) -> None:
 
 
 def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Staged:
-    """Hand the staged groups and segments that a commit names over to it; drop all others.
+    """Hand over the staged groups and segments that a commit names; drop all others.
 
-    The schema's row is locked by the caller, who makes them visible in the same transaction.
+    The caller has locked the schema's row, and makes them visible in the same transaction.
 
     Raises:
-        NotFound: ``staging_gone``; parts are missing or incomplete, or all are.
-        BadInput: ``invalid_commit``; parts are others than the commit describes.
+        NotFound: ``staging_gone``; the staging or some of its parts are missing.
+        BadInput: ``invalid_commit``; the parts differ from the commit's description.
     """
     staging = _lock_staging(user, schema, uid)
     groups = {bytes(group.uid): group for group in RecordGroup.objects.filter(staging=staging)}
@@ -326,7 +325,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     for segment in body.segments:
         own = segments[segment.uid]
         require_pages(segment, bytes(own.salt), bytes(own.header), digests[own.pk])
-    # With those that no commit names: they are doomed below.
+    # Includes objects that the commit does not name: they are doomed below.
     objects.name(RowPart.objects.filter(group_id__in=staging.groups.values("pk")))
     objects.name(PagePart.objects.filter(segment_id__in=staging.segments.values("pk")))
     for table, numbers in ((RecordGroup, rows), (IndexSegment, pages)):
@@ -347,13 +346,13 @@ def _check_parts(
     pages: dict[int, int],
     made: dict[tuple[int, int], bytes],
 ) -> set[int]:
-    """Check that the parts bring all ``rows`` and ``pages`` (how many, by number) of the commit;
-    the groups that have rows of a version above 1, where they stand for no others.
+    """Check that the parts contain all ``rows`` and ``pages`` of the commit (counts by group and
+    segment number). Returns the groups that have rows of a version above 1 and replace no others.
 
     ``made``: the definition of each group (0) and segment (1), by number.
 
-    No row or page is there twice and none beyond its group or segment, so counting is enough. Which
-    of them are holes is seen when rows are compared with those that they stand for.
+    No row or page is stored twice or beyond its group or segment, so counting is enough. Holes are
+    checked later, when rows are compared with the rows that they replace.
     """
     rows, pages = dict(rows), dict(pages)
     changed: set[int] = set()

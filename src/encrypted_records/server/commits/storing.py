@@ -1,13 +1,14 @@
-"""What a commit stores and ends under the schema's lock, and the facts by which it is judged.
+"""Store and end a commit's groups and segments under the schema's lock, and read the facts that
+decide whether it applies.
 
 Segments are stored with their pages, groups with their rows. A compaction combines groups while
 their segment stays (docs/SPEC.md, section 7.7.2). The position of a group in its segment is not
-stored; it follows from the commits. What is stored of groups that a commit ends (section 7.7) stays
-a little for readers of an earlier version; :mod:`..erasure.sweeping` deletes it.
+stored; it follows from the commits. The rows of groups that a commit ends (section 7.7) stay a
+little for readers of an earlier version; :mod:`..erasure.sweeping` deletes them.
 
-The facts are from tables other than that of the schema's row, and are read under the lock of that
-row in two statements. The first reads only the table of rows, which may be partitioned or
-distributed over several servers.
+The facts are in tables other than the schema's, and are read under the lock of the schema's row in
+two statements. The first reads only the table of rows, which may be partitioned or distributed over
+several servers.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ from encrypted_records.server.rows import contents
 Run = tuple[int, int]
 #: Ordinal, record id and version.
 _Row = tuple[int, bytes, int]
-#: Rows whose ids are compared at once.
+#: Rows whose ids are compared at a time.
 _IDS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """The place of a new group in the order of the log, and its ordinals that have no row.
+    """The position of a new group in log order, and its ordinals without a row.
 
-    ``dead`` counts the holes, and the rows that die with the commit that adds it.
+    ``dead`` counts the holes, and the rows that die with the commit that adds the group.
     """
 
     group: Group
     start: int
     holes: Sequence[Run] = ()
     dead: int = 0
-    #: the number of its segment, where that was there before
+    #: the number of its segment, if the segment existed before
     segment: int | None = None
 
     @property
@@ -67,7 +68,7 @@ class GroupPlace:
 
 
 def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, GroupPlace]:
-    """The places of groups that stand for no others."""
+    """The places of groups that replace no others."""
     starts = accumulate((group.count for group in body.groups), initial=schema.stored_rows)
     return {
         group.uid: GroupPlace(group, start)
@@ -76,21 +77,18 @@ def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, GroupPlace
 
 
 class ReplacingGroups:
-    """The groups of a commit that stand for others."""
+    """The groups of a commit that replace others."""
 
     def __init__(
         self, body: CommitBody, freed: Sequence[RecordGroup], segment: int | None = None
     ) -> None:
-        """
-        Args:
-            freed: the groups of the segments that the commit replaces; of a compaction, those
-                that it ends.
-            segment: the number of that of a compaction.
+        """Args:     freed: the groups of the segments that the commit replaces; for a compaction,
+        the groups         that it ends.     segment: for a compaction, the number of its segment.
 
         Raises:
-            BadInput: ``invalid_commit``; the groups do not stand for those that end.
-            Conflict: ``group_not_live``; one that ends is not live, or other rows of it are dead
-                than the commit says.
+            BadInput: ``invalid_commit``; the new groups do not match the groups that end.
+            Conflict: ``group_not_live``; a group that ends is not live, or its dead rows are not
+                those that the commit states.
         """
         self._body = body
         by_uid = {bytes(group.uid): group for group in freed}
@@ -103,7 +101,7 @@ class ReplacingGroups:
         ]
         require_none(commit_judging.judge_replacement(ended, body.groups))
         self._pieces = commit_judging.pieces_of(ended, body.groups)
-        #: by new group and ordinal, the versions that ended rows which it has
+        #: for each new group and ordinal, the version that ended the row
         self._died: dict[bytes, dict[int, int]] = {group.uid: {} for group in body.groups}
         holes, killed = _by_group(body.holes), _by_group(body.killed)
         dead = self._dead()
@@ -130,11 +128,11 @@ class ReplacingGroups:
         return {group.pk for group in self._old}
 
     def _uid(self, piece: MovedRows) -> bytes:
-        """Of the new group that the piece is in."""
+        """The uid of the new group that contains the piece."""
         return self._body.groups[piece.new].uid
 
     def _dead(self) -> dict[bytes, set[int]]:
-        """By new group, the ordinals of rows that are dead or holes in the old ones."""
+        """By new group, the ordinals of rows that are dead or holes in the old groups."""
         died = store.deaths_of([group.pk for group in self._old])
         dead: dict[bytes, set[int]] = {group.uid: set() for group in self._body.groups}
         for piece in self._pieces:
@@ -153,7 +151,7 @@ class ReplacingGroups:
         return dead
 
     def finish(self, numbers: Mapping[bytes, int], version: int) -> None:
-        """Compare the stored rows with those that they stand for, and end the old groups.
+        """Compare the stored rows with the rows that they replace, and end the old groups.
 
         Args:
             numbers: of the new groups, by uid.
@@ -163,7 +161,8 @@ class ReplacingGroups:
         """
         for pieces in _together(self._pieces):
             self._compare(pieces, numbers)
-        # By when it died each goes, and by what was asked since: no reader needs it here.
+        # Dead rows keep the version that ended them, so that grace periods and requested erasures
+        # still apply. No reader needs these copies.
         store.add_dead(
             (numbers[rows.group], row.ordinal, self._died[rows.group].get(row.ordinal, version))
             for rows in self._body.killed
@@ -178,7 +177,7 @@ class ReplacingGroups:
         RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
 
     def _compare(self, pieces: Sequence[MovedRows], numbers: Mapping[bytes, int]) -> None:
-        """Compare the rows of as many pieces as are read at once."""
+        """Compare the rows of pieces that are read together."""
         ranges = [(self._old[piece.old].pk, piece.first, piece.end) for piece in pieces]
         places = [(numbers[self._uid(piece)], piece.to, piece.to_end) for piece in pieces]
         found = contents.versions_in([*ranges, *places])
@@ -203,7 +202,7 @@ class ReplacingGroups:
 
 
 def _together(pieces: Sequence[MovedRows]) -> Iterator[list[MovedRows]]:
-    """The pieces, cut so that none is too long, as many at a time as are read at once."""
+    """Cut long pieces, and batch the pieces that are read together."""
     some: list[MovedRows] = []
     count = 0
     for piece in pieces:
@@ -220,7 +219,7 @@ def _together(pieces: Sequence[MovedRows]) -> Iterator[list[MovedRows]]:
 
 
 def _start(group: RecordGroup) -> int:
-    assert group.start is not None  # it is visible
+    assert group.start is not None  # the group is visible
     return group.start
 
 
@@ -229,7 +228,7 @@ def _by_group(every: Sequence[KilledRows]) -> dict[bytes, set[int]]:
 
 
 def not_live(message: str) -> Conflict:
-    """The refusal of a commit whose writer has not seen that a group ended, or a row died."""
+    """The error if the writer has not seen that a group ended or a row died."""
     return Conflict(
         message,
         code="group_not_live",
@@ -245,10 +244,10 @@ def add_segments(
     added: Mapping[bytes, Size],
     version: int,
 ) -> dict[bytes, int]:
-    """Store segments over the new and the freed groups; the number here of each new uid.
+    """Store segments over the new and the freed groups; returns the number of each new uid.
 
     Raises:
-        BadInput: ``invalid_commit``; they do not cover exactly these groups.
+        BadInput: ``invalid_commit``; the segments do not cover exactly these groups.
         Conflict: ``uid_taken``; ``group_not_live``, one of these groups has ended.
     """
     segments = commit.body.segments
@@ -274,7 +273,7 @@ def _store_segments(
     schema: Schema, commit: CheckedCommit, facts: Facts, version: int
 ) -> dict[bytes, int]:
     segments = commit.body.segments
-    # Of the first one it is known.
+    # The facts have the answer for the first segment.
     taken = (segment_of_uid.rows(schema=schema.uid, uid=segment.uid) for segment in segments[1:])
     if facts.has_segment or any(taken):
         raise Conflict("a segment's uid is taken", code="uid_taken")
@@ -308,8 +307,8 @@ def add_groups(
     places: Mapping[bytes, GroupPlace],
     version: int,
 ) -> dict[bytes, int]:
-    """Store the new groups with their rows, or make those that are staged visible; the number here
-    of each uid.
+    """Store the new groups with their rows, or make staged groups visible; returns the number of
+    each uid.
 
     Raises:
         Conflict: ``uid_taken``, ``record_exists``.
@@ -342,7 +341,7 @@ def add_groups(
     return numbers
 
 
-#: What publishing sets of a staged group.
+#: Columns that publishing sets on a staged group.
 _PUBLISHED = ["segment_id", "version", "start", "key_id", "live", "holes"]
 
 
@@ -364,12 +363,10 @@ def _group(
 
 
 def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None:
-    """
-    Args:
-        are_apart: whether no row has an id between the least and the greatest of these.
+    """Args:     are_apart: whether no stored row has an id from the least to the greatest of these.
 
     Raises:
-        Conflict: ``record_exists``; one is there, or is named twice.
+        Conflict: ``record_exists``; an id is stored already, or named twice.
     """
     every = list(record_ids)
     distinct = set(every)
@@ -381,8 +378,8 @@ def find_standing(schema: Schema, body: CommitBody) -> ReplacingGroups:
     """The groups that a compaction's group replaces, row by row.
 
     Raises:
-        BadInput: ``invalid_commit``; it stands for groups that do not follow one another in one
-            segment, or as :class:`ReplacingGroups`.
+        BadInput: ``invalid_commit``; the replaced groups are not consecutive in one segment, or as
+            :class:`ReplacingGroups`.
         Conflict: ``group_not_live``; as :class:`ReplacingGroups`.
     """
     ended = {
@@ -421,7 +418,7 @@ class _Bases:
     def of(self, group: RecordGroup) -> int:
         """The first ordinal of a group that the segment has, or had before a compaction."""
         while (version := _version(group)) > self._made:
-            # It came with a compaction, in place of groups of which this was the first.
+            # A compaction added the group in place of several groups; this was the first of them.
             first = self._commit(version).ended[0]
             group = RecordGroup.objects.get(schema=self._schema, uid=first)
         return self._named[bytes(group.uid)]
@@ -438,10 +435,10 @@ def _version(stored: IndexSegment | RecordGroup) -> int:
 
 
 def require_live(schema: Schema, body: CommitBody, known: Container[bytes]) -> None:
-    """Check that no group has ended that the new segments are over.
+    """Check that no group of the new segments has ended.
 
     Args:
-        known: the groups that they have to cover.
+        known: the groups that the segments have to cover.
 
     Raises:
         Conflict: ``group_not_live``; a compaction came before the merge.
@@ -452,14 +449,14 @@ def require_live(schema: Schema, body: CommitBody, known: Container[bytes]) -> N
             raise not_live("a group of a new segment is not live")
 
 
-#: Version and digest of a schema's commit of an id.
+#: Selects version and digest of a schema's commit by its id.
 in_log = Statement(sql.LOGGED)
-#: The numbers of a schema's segment, and group, of a uid.
+#: Select the number of a schema's segment, or group, by its uid.
 segment_of_uid = Statement(sql.SEGMENT)
 group_of_uid = Statement(sql.GROUP)
 row_between = Statement(sql.ROW_BETWEEN)
 commit_facts = Statement(sql.COMMIT_FACTS)
-#: No id lies between these.
+#: An empty span: no id is in it.
 _NOWHERE = b"\xff" * 17, b""
 
 
@@ -468,9 +465,9 @@ class Facts:
     """Facts that were read for one commit.
 
     ``logged`` is the row of :data:`in_log`; ``head`` is number and digest of the writer's last
-    commit. ``has_segment`` and ``has_group`` say whether the uid of the commit's first one is
-    taken, ``has_ids_between`` whether a row may have an id from the least to the greatest of the
-    new records'.
+    commit. ``has_segment`` and ``has_group`` say whether the uid of the commit's first segment or
+    group is taken; ``has_ids_between`` whether a row may have an id from the least to the greatest
+    id of the new records.
     """
 
     signer: CommitSigner
@@ -483,15 +480,16 @@ class Facts:
 
 
 def find_facts(user: bytes, commit: CheckedCommit) -> Facts:
-    """All of it, behind the lock of the schema's row.
+    """Read all facts, under the lock of the schema's row.
 
     Args:
-        user: the id of the one whose right is asked for.
+        user: the id of the user whose right is checked.
     """
     body = commit.body
     ids = [row.record_id for row in commit.new_rows() if row.version == 1]
     first, last = (min(ids), max(ids)) if ids else _NOWHERE
-    # First: rows move to objects, and never back, so none is missed by both questions.
+    # Read the table of rows first: rows move to objects and never back, so the two queries together
+    # miss no row.
     is_between = bool(row_between.rows(first=first, last=last))
     found = commit_facts.row(
         schema=body.schema,

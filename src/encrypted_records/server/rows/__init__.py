@@ -1,4 +1,4 @@
-"""Reading: the log, rows and pages, wherever they lie.
+"""Reading: the log, rows and pages, wherever they are stored.
 
 May import: ``server.objects``, ``server.records``.
 """

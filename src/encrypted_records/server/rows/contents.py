@@ -1,7 +1,7 @@
-"""Access to rows and pages, in the database or in objects, dead and erased ones among them.
+"""Access to rows and pages, in the database or in objects, including dead and erased rows.
 
-Small parts are in the tables (:mod:`..records.store`), larger ones in objects
-(:mod:`..objects.parts`); one group or segment may have both.
+Small parts are in the tables (:mod:`..records.store`), larger parts in objects
+(:mod:`..objects.parts`); a group or segment may have both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from encrypted_records.server.records import store
 from encrypted_records.server.records.models import ChangedRow, RecordGroup
 from encrypted_records.server.records.store import Key, StoredSealedRow
 
-#: The rows of a group from one ordinal to below another: all three numbers.
+#: Rows of a group from an ordinal to below another: (group, first, end).
 Range = tuple[int, int, int]
-#: Ranges that one statement asks for.
+#: Ranges per statement.
 _RANGES_AT_ONCE = 64
 
 
 def _stored_rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
-    """The rows of each of these ranges, by ordinal; one that is not there is left out."""
+    """The rows of each range, by ordinal; missing rows are left out."""
     found = _columns_in("group_id, ordinal, record_id, version, sealed", ranges)
     return {range_: [store.row_of(row) for row in rows] for range_, rows in found.items()}
 
@@ -45,7 +45,7 @@ def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple
         of_group: dict[int, list[Range]] = {}
         for place in some:
             of_group.setdefault(place[0], []).append(place)
-        # Each names its group: a table in partitions is asked only where these are.
+        # Each condition names its group, so that only partitions with these groups are queried.
         within = "(group_id = %s AND ordinal >= %s AND ordinal < %s)"
         wheres = " OR ".join([within] * len(some))
         with connection.cursor() as cursor:
@@ -71,19 +71,19 @@ _ERASED = store.RowTable(
 
 
 def note_erased(rows: Iterable[tuple[int, int, bytes]]) -> None:
-    """Note rows (group, ordinal, digest) whose bytes are gone."""
+    """Note rows (group, ordinal, digest) whose bytes are erased."""
     store.insert(_ERASED, rows)
 
 
 def erased_among(keys: Sequence[Key]) -> set[Key]:
-    """The rows among these that are known to be gone."""
+    """The rows among these that are known to be erased."""
     columns = "group_id, ordinal"
     rows = store.select(lambda wanted: store.lookup(columns, "erased_row", wanted), keys)
     return {(row[0], row[1]) for row in rows}
 
 
 def erased_digests(group: int, first: int, end: int) -> dict[int, bytes]:
-    """The digests that erased rows of a group left, by ordinal, from ``first`` to below ``end``."""
+    """The digests kept of a group's erased rows, by ordinal, from ``first`` to below ``end``."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT ordinal, digest FROM erased_row"
@@ -94,7 +94,7 @@ def erased_digests(group: int, first: int, end: int) -> dict[int, bytes]:
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """The rows at (group, ordinal), dead ones too; unknown keys are left out.
+    """The rows at (group, ordinal), dead rows too; unknown keys are left out.
 
     Raises:
         ObjectLost, ObjectAltered: with the object's name.
@@ -118,13 +118,13 @@ def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, i
     for stretch, rows in found.items():
         group, first, end = stretch
         if len(rows) < end - first:
-            # Once each: a row may move to an object between the two questions.
+            # A set, because a row may move to an object between the two queries.
             found[stretch] = sorted({*rows, *parts.versions_between(group, first, end)})
     return found
 
 
 def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
-    """The rows of each of these ranges, by ordinal; one that is not there is left out.
+    """The rows of each range, by ordinal; missing rows are left out.
 
     Raises:
         ObjectLost, ObjectAltered, StoreUnavailable: as :func:`rows_between`.
@@ -157,7 +157,7 @@ def page_digests_of(segments: Collection[int]) -> dict[int, bytes]:
         *parts.page_digests_of(segments),
     ):
         for at in range(0, len(own), DIGEST):
-            # Once each: a page may move to an object between the two questions.
+            # By number, because a page may move to an object between the two queries.
             found[segment][first + at // DIGEST] = own[at : at + DIGEST]
     return {
         segment: b"".join([own for _, own in sorted(all_.items())])
@@ -168,7 +168,7 @@ def page_digests_of(segments: Collection[int]) -> dict[int, bytes]:
 def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[StoredSealedRow]:
     """Live rows of one group by ordinal."""
     rows = store.live_rows(group.pk, offset=offset, limit=limit)
-    if not parts.has_rows(group.pk):  # asked last: rows move to objects, and never back
+    if not parts.has_rows(group.pk):  # queried last: rows move to objects, and never back
         return rows
     dead = store.dead_of(group.pk) | store.hole_ordinals(group.holes)
     live = [ordinal for ordinal in range(group.count) if ordinal not in dead]
@@ -180,11 +180,11 @@ def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[StoredSeal
 def rows_between(
     group: int, first: int, end: int, *, damaged: bool = False
 ) -> list[tuple[StoredSealedRow, bool]]:
-    """The rows of one group from ordinal ``first`` to below ``end``, each with whether it is dead;
-    one that is not there is left out.
+    """The rows of a group from ordinal ``first`` to below ``end``, each with whether it is dead;
+    missing rows are left out.
 
     Args:
-        damaged: whether to give what is left where an object is lost or altered.
+        damaged: whether to return the remaining rows if an object is lost or altered.
 
     Raises:
         ObjectLost, ObjectAltered: unless ``damaged``; with the object's name.
@@ -202,8 +202,8 @@ def rows_between(
 
 
 def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealedRow]]:
-    """The live rows of each record id, the newest first, of all users. An honest proxy draws no id
-    twice, so there is at most one; a row of another user must not hide it.
+    """The live rows of each record id, of all users, the newest first. An honest proxy draws no id
+    twice, so there is at most one row per id; a row of another user must not hide it.
     """
     rows = store.live_rows_of(record_ids)
     changed = ChangedRow.objects.filter(record_id__in=list(record_ids))
@@ -225,13 +225,13 @@ def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealed
 
 #: (record id, version)
 Identity = tuple[bytes, int]
-#: Ids are made of the time. So many others may lie between those of one part before each is looked
-#: for by itself.
+#: Ids begin with the time. If more other ids than this are between the ids of a part, each of its
+#: ids is looked up by itself.
 _MOST_BETWEEN = 1000
 
 
 def is_any_stored(wanted: Set[bytes]) -> bool:
-    """Whether a row of any schema, staged ones too, has one of these ids."""
+    """Whether a row of any schema, including staged rows, has one of these ids."""
     if not wanted:
         return False
     span = min(wanted), max(wanted)

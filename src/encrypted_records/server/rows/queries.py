@@ -1,16 +1,17 @@
-"""Read what is stored: the log, pages and rows as frames, records as sealed JSON.
+"""Read stored data: the log, pages and rows as frames, records as sealed JSON.
 
-Frames stream: what can be refused is refused before the first byte, from the small tables alone.
-Should something asked for be swept or erased in between, the generators say so by the same names:
-:mod:`encrypted_records.server.http.bodies` answers with that, or spoils an answer that has begun.
+Frames are streamed: refusals are decided before the first byte, from the small tables alone. If
+requested data is swept or erased meanwhile, the generators raise the same errors:
+:mod:`encrypted_records.server.http.bodies` answers with the error, or breaks off an answer that has
+begun.
 
-Rows and pages from a replica of the database, where one is set and has them.
+Rows and pages are read from a replica of the database, if a replica is configured and has them.
 
-What decides is asked of the primary, always: who may read, which version the log has, which rows
-are gone, which number a group or segment has. Rows and pages themselves are never changed once a
-commit has named them. So a replica that has seen that commit has the right ones, however far it is
-behind; of what it lacks, and where it is away or fails, the primary is asked. No answer shows which
-of the two it came from.
+All decisions are made by the primary: who may read, which version the log has, which rows are gone,
+which number a group or segment has. Rows and pages themselves never change once a commit has named
+them. So a replica that has seen that commit has the right ones, however far it lags behind. The
+primary is queried for rows and pages that the replica lacks, and while the replica is away or
+fails. No answer shows which of the two it came from.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ from encrypted_records.server.rows.contents import Range
 
 _PAGES_AT_ONCE = 256
 _ROWS_AT_ONCE = 250
-#: Of a header in a frame: uid, salt and lengths.
+#: Bytes of a header's frame in addition to the header: uid, salt and lengths.
 _BESIDE_HEADER = 64
 
 
-#: A replica that has failed is left alone for so long.
+#: Seconds for which a failed replica is not used.
 AGAIN_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class _Failed:
 
 
 def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """Rows from the replica; see :func:`.contents.rows_at`.
+    """Rows from the replica, else from the primary; see :func:`.contents.rows_at`.
 
     Args:
         groups: the uid of each group, by its number.
@@ -90,7 +91,7 @@ def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, Store
 
 
 def pages_at(segments: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, bytes]:
-    """Pages from the replica; see :func:`.contents.pages_at`.
+    """Pages from the replica, else from the primary; see :func:`.contents.pages_at`.
 
     Args:
         segments: the uid of each segment, by its number.
@@ -121,12 +122,12 @@ def _of_replica(
     if time.monotonic() < _Failed.until:
         return {}
     if _Failed.until:
-        # One finds out for all whether it is back.
+        # Only this thread tries whether the replica is back; meanwhile others use the primary.
         _Failed.until = time.monotonic() + AGAIN_SECONDS
     try:
         with _on_replica():
-            # Under this number it may know another one, if it went on from what a primary lost; and
-            # what is staged may still be replaced.
+            # Compare uids: a promoted replica may have reused numbers that the primary had
+            # assigned. Staged data may still be replaced.
             known = kind._default_manager.filter(pk__in=list(uids), staging=None)
             there = {
                 number
@@ -135,7 +136,7 @@ def _of_replica(
             }
             found = read([key for key in keys if key[0] in there])
     except (ObjectLost, ObjectAltered):
-        return {}  # it may name an object that was written again since
+        return {}  # the replica may name an object that was rewritten since
     except Error as error:
         _Failed.until = time.monotonic() + AGAIN_SECONDS
         connections[REPLICA].close()
@@ -147,7 +148,7 @@ def _of_replica(
 
 @contextmanager
 def _on_replica() -> Iterator[None]:
-    """Have this thread's statements go to the replica."""
+    """Route this thread's statements to the replica."""
     primary = connections[DEFAULT_DB_ALIAS]
     connections[DEFAULT_DB_ALIAS] = connections[REPLICA]
     try:
@@ -160,10 +161,10 @@ T = TypeVar("T")
 
 
 def manifest(schema: Schema, since: int, *, headers: bool = False) -> Iterator[ManifestDelta]:
-    """The log after ``since``, in one delta or, where it is long, in several that follow on.
+    """The log after ``since``, in one delta or, if it is long, in several consecutive deltas.
 
     Args:
-        headers: whether those of all segments come with it, also of those added before.
+        headers: whether to include the headers of all live segments, also of those added before.
 
     Raises:
         Conflict: ``log_conflict``; this log does not reach that far.
@@ -176,7 +177,7 @@ def manifest(schema: Schema, since: int, *, headers: bool = False) -> Iterator[M
         )
     if headers:
         return chain(_held(schema, since), _deltas(schema, since))
-    # Most callers know it all already, and are spared a cursor on the server.
+    # Most callers know the whole log already; this spares them a server-side cursor.
     return (
         _deltas(schema, since)
         if since < schema.version
@@ -185,7 +186,7 @@ def manifest(schema: Schema, since: int, *, headers: bool = False) -> Iterator[M
 
 
 def _held(schema: Schema, since: int) -> Iterator[ManifestDelta]:
-    """The headers of segments that were added up to ``since`` and live, without a commit."""
+    """The headers of live segments that were added up to ``since``, in deltas without a commit."""
     held: list[SegmentHeader] = []
     size = 0
     for header in _headers(schema, 0).filter(version__lte=since).iterator(chunk_size=200):
@@ -221,7 +222,7 @@ def _deltas(schema: Schema, since: int) -> Iterator[ManifestDelta]:
 
 
 def _headers(schema: Schema, since: int) -> QuerySet[IndexSegment]:
-    """The segments that were added after ``since`` and live at the schema's version."""
+    """The segments that were added after ``since`` and are live at the schema's version."""
     return IndexSegment.objects.filter(
         Q(replaced=None) | Q(replaced__gt=schema.version),
         schema=schema,
@@ -248,7 +249,7 @@ def _delta(schema: Schema, since: int, version: int, entries: list[LogEntry]) ->
 
 
 def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
-    """The pages asked for, in that order.
+    """The requested pages, in that order.
 
     Raises:
         TooLarge: more than ``MAX_PAGE_REFS``.
@@ -260,7 +261,7 @@ def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
 
 
 def _segments_with(schema: Schema, wanted: Iterable[PageRef]) -> dict[bytes, tuple[int, int]]:
-    """The segments of these pages: by uid, the number of each, and how many pages it has.
+    """The number and page count of each of these pages' segments, by uid.
 
     Raises:
         NotFound: ``segment_gone``; the schema has no such page, or no longer.
@@ -281,13 +282,13 @@ def _pages(schema: Schema, wanted: Sequence[PageRef], segments: dict[bytes, int]
         keys = [(segments[ref.segment], ref.number) for ref in some]
         data = pages_at(uids, keys)
         if len(data) < len(set(keys)):
-            _segments_with(schema, some)  # swept since; of one that still has them, they are lost
+            _segments_with(schema, some)  # raises if swept since; else they are lost
         for ref, key in zip(some, keys, strict=True):
             yield Page(ref.segment, ref.number, data[key])
 
 
 def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
-    """The rows asked for, in that order; dead ones too, for readers of an earlier version.
+    """The requested rows, in that order; dead rows too, for readers of an earlier version.
 
     Raises:
         TooLarge: more than ``MAX_ROW_REFS``.
@@ -341,7 +342,7 @@ def _rows(
 def digests(
     schema: Schema, wanted: Sequence[RowRef | PageRef]
 ) -> Iterator[RowDigests | PageDigests]:
-    """For each row what proves it, for each page the digests of all pages of its segment, in that
+    """The proof of each row and, for each page, the digests of all pages of its segment, in that
     order.
 
     Raises:
@@ -366,7 +367,7 @@ def digests(
 
 
 def _run_of(group: store.StoredGroup, ref: RowRef) -> Range:
-    """The rows that a row is digested with."""
+    """The range of the run that contains a row."""
     first = ref.ordinal - ref.ordinal % RUN
     return group.number, first, min(first + RUN, group.count)
 
@@ -374,7 +375,7 @@ def _run_of(group: store.StoredGroup, ref: RowRef) -> Range:
 def _with_few_rows(
     groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
 ) -> Iterator[list[RowRef | PageRef]]:
-    """Rows or pages in portions that are digested with no more rows than a run has."""
+    """Batches of rows or pages; digesting a batch reads no more rows than a run has."""
     some: list[RowRef | PageRef] = []
     count = 0
     for ref in wanted:
@@ -393,7 +394,7 @@ def _with_few_rows(
 def _rows_beside(
     groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
 ) -> dict[Range, list[store.StoredSealedRow]]:
-    """The rows of each run that one of these rows is of."""
+    """The rows of all runs that contain these rows."""
     rows = (ref for ref in wanted if isinstance(ref, RowRef))
     ranges = {_run_of(groups[ref.group], ref) for ref in rows}
     return contents.rows_in(sorted(ranges)) if ranges else {}
@@ -437,9 +438,9 @@ def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def list_live(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]]:
-    """Live records in the order in which they were stored.
+    """Live records in storage order.
 
-    Each group knows how many of its rows live, so a late page costs no more than an early one.
+    Each group has a count of its live rows, so a late page costs no more than an early page.
     """
     records: list[dict[str, Any]] = []
     visible = RecordGroup.objects.filter(schema=schema, live__gt=0, staging=None)
@@ -457,11 +458,10 @@ def list_live(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]
 
 
 def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[dict[str, Any]]]:
-    """The number of rows that were ever stored, and those at these places, dead ones too, in the
-    order in which they were stored.
+    """The number of all rows ever stored, and the rows at these positions, dead rows too, in
+    storage order.
 
-    It is for those who have lost something: no log is looked at, and a place whose row is lost is
-    left out.
+    For recovery after data loss: no log is read, and positions whose rows are lost are left out.
     """
     live = RecordGroup.objects.filter(schema=schema, staging=None, ended_at=None)
     groups = live.order_by("start")
@@ -484,7 +484,7 @@ def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[d
 def _whole_or_bare(
     schema: Schema, group: RecordGroup, row: store.StoredSealedRow
 ) -> dict[str, Any]:
-    """A sealed record; one that the disk has spoilt comes without its fields."""
+    """A sealed record; without its fields if the stored row is damaged."""
     try:
         return sealed_record(schema, group, row)
     except (msgspec.DecodeError, ValueError, KeyError):
@@ -518,22 +518,21 @@ def sealed_record(
 
 
 # Ids and versions of the rows of whole blocks, each with one sealed field of its row.
-#
-# A proxy that replaces many records knows their rows from its index, and neither their ids nor
-# their versions. The field that comes with them opens for no other id and version, so that nobody
-# has to believe this API. Blocks, because their number tells less than rows would.
+# A proxy that replaces many records knows their rows from its index, but not their ids and
+# versions. The sealed field opens only with the right id and version, so that the proxy need not
+# trust this API. Whole blocks reveal less than single rows.
 
 
 _BLOCKS_AT_ONCE = 7
 
 
 def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
-    """The blocks asked for, in that order; dead rows too.
+    """The requested blocks, in that order; dead rows too.
 
     Raises:
-        BadInput: ``malformed_frame``; nothing is asked for, or not a block.
+        BadInput: ``malformed_frame``; the request is empty, or names something other than a block.
         TooLarge: more than ``MAX_BLOCK_REFS``.
-        NotFound: ``row_gone``; the schema has no such block, or its rows no such field.
+        NotFound: ``row_gone``; the schema has no such block, or its rows have no such field.
     """
     wire.require_few(wanted, MAX_BLOCK_REFS)
     if any(ref.first % RUN for ref in wanted):
