@@ -1,4 +1,4 @@
-"""The end of what is dead: erased rows, swept groups and segments, and holds that delay both.
+"""The end of dead data: erased rows, swept groups and segments, and holds that delay both.
 
 May import: ``server.rows``, ``server.objects``, ``server.records``.
 """

@@ -1,6 +1,4 @@
-"""Rows and pages of a schema that were found to be lost, for proxies that can make them whole
-again.
-"""
+"""Lost rows and pages of a schema, for proxies that can repair it."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ from encrypted_records.server.rows import contents
 
 
 def of(schema: Schema) -> dict[str, Any]:
-    """The uids of live segments of which pages are lost (``segments``), and the live rows that
-    have no bytes any more: of each group its uid and runs of ordinals, (first, count)."""
+    """``segments``: the uids of live segments that have lost pages; and the live rows without
+    bytes: the uid of each group, with runs of ordinals (first, count).
+    """
     pages = PagePart.objects.filter(Exists(_lost()), segment_id=OuterRef("pk"))
     segments = IndexSegment.objects.filter(
         Exists(pages), schema=schema, staging=None, superseded_at=None
@@ -53,8 +52,8 @@ def of(schema: Schema) -> dict[str, Any]:
 
 
 def among(keys: Sequence[Key]) -> set[Key]:
-    """The rows among these, as (group, ordinal), without bytes: they were erased, or found to be
-    lost.
+    """The rows among these, as (group, ordinal), that have no bytes: they were erased, or found to
+    be lost.
     """
     found = contents.erased_among(keys)
     groups = {group for group, _ in keys}
@@ -72,10 +71,10 @@ def _lost() -> QuerySet[BulkObject]:
 
 
 def forget(group: RecordGroup, part: RowPart) -> None:
-    """Forget a part whose object is lost, and of whose rows none lives: nothing is to be written.
+    """Forget a part whose object is lost, if none of its rows is live: there is nothing to rewrite.
 
     Raises:
-        ObjectLost: some live; only who can delete them can say that they are given up.
+        ObjectLost: some rows are live; only a user who can delete them can give them up.
     """
     ordinals = set(range(part.first, part.first + part.count))
     ordinals -= store.hole_ordinals(group.holes)
@@ -88,14 +87,14 @@ def forget(group: RecordGroup, part: RowPart) -> None:
         if ordinals - store.dead_of(group.pk):
             raise ObjectLost("an object is lost that contained live records")
         objects.drop(mine)
-        # What would prove them is lost as well; no row of these runs is left to be proven.
+        # Their proofs are lost as well, but these runs have no row left to prove.
         contents.note_erased((group.pk, at, HOLE) for at in sorted(ordinals))
         ChangedRow.objects.filter(group_id=group.pk, ordinal__in=sorted(ordinals)).delete()
         RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(ordinals))
 
 
 def _erased_alive(schema: Schema) -> dict[int, set[int]]:
-    """By group, rows that were erased, and live by the log that was put back."""
+    """By group, erased rows that are live according to the restored log."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT e.group_id, e.ordinal FROM record_group g JOIN erased_row e"

@@ -45,12 +45,13 @@ from encrypted_records.server.records.models import (
 )
 from encrypted_records.server.rows import contents
 
-# The schema whose dead rows go next: schemas take turns, so that large deletions delay nobody.
+# Choose the schema whose dead rows are erased next: schemas take turns, so that a large deletion
+# does not delay others.
 
 
 class Turn:
-    """State of the queue: whether the last turn was that of the requested erasures, and the schemas
-    served last.
+    """State of the queue: whether the last turn was for requested erasures, and the schemas served
+    last.
     """
 
     asked = False
@@ -84,29 +85,30 @@ def _after(due: QuerySet[RecordGroup], served: str | None) -> RecordGroup | None
     return after.first() or due.first()
 
 
-#: A longer grace time than this is there for restored databases, and no object goes before it.
+#: A longer grace period serves to restore databases: then no object is deleted before it ends, even
+#: if erasure was requested.
 USUAL_GRACE = timedelta(minutes=15)
-#: An object is written again when more than one in so many of its rows is dead.
+#: An object is rewritten when more than one in this many of its rows is dead.
 ONE_IN = 20
-#: Rows of one piece.
+#: Rows erased at a time.
 MOST_ROWS = 2000
-#: How long until a group is looked at again of which a hold needs dead rows.
+#: Time until a group is looked at again if a hold needs its dead rows.
 _HELD_AGAIN = timedelta(seconds=30)
-#: Of one whose object cannot be written again now, since the store is away or full.
+#: The same if its object cannot be rewritten now, because the store is away or full.
 _UNAVAILABLE_AGAIN = timedelta(minutes=1)
-#: And of one whose object is lost or altered.
+#: The same if its object is lost or altered.
 _DAMAGED_AGAIN = timedelta(hours=1)
 
 _log = logging.getLogger(__name__)
-#: Since when nothing is left, as this process has seen it, of what was asked of a schema, by its id
-#: and the version.
+#: When this process first saw that nothing is left of a requested erasure, by schema id and
+#: version.
 _emptied: dict[tuple[str, int], datetime] = {}
-#: And which look of each API's copies had begun last when its objects were gone.
+#: By the same key: for each API's cache, its latest look when the objects were gone.
 _looks: dict[tuple[str, int], dict[str, int]] = {}
 
 
 def soon() -> Any:
-    """The time to look for the dead rows of a group in which rows die now."""
+    """When to look for a group's dead rows, for a group in which rows die now."""
     due = timezone.now() + store.kept_for()
     return Coalesce(Least(F("erase_at"), due), due)
 
@@ -117,7 +119,7 @@ def ask(schema: Schema) -> AskedErasure:
     entry, _ = AskedErasure.objects.update_or_create(
         schema=schema, defaults={"up_to": schema.version, "due": now}
     )
-    # All of them, whenever they are due: a sweep that has not seen this may just put one off.
+    # All groups, whenever they are due: a sweep that has not seen the request may postpone one.
     RecordGroup.objects.filter(schema=schema, erase_at__isnull=False).update(
         erase_at=Least(F("erase_at"), now)
     )
@@ -132,7 +134,9 @@ def without_grace() -> bool:
 
 
 def asked(ended: str) -> Exists:
-    """Whether what ended at the version in this member, of a segment or group, was asked to go."""
+    """Whether erasure was requested for segments or groups that ended at the version in this
+    column.
+    """
     return Exists(
         AskedErasure.objects.filter(
             schema=OuterRef("schema"), up_to__gte=OuterRef(ended), due__lte=timezone.now()
@@ -141,19 +145,22 @@ def asked(ended: str) -> Exists:
 
 
 def held(ended: str) -> Exists:
-    """Whether a reader of an earlier version needs what ended at the version in this member."""
+    """Whether a reader of an earlier version needs data that ended at the version in this
+    column.
+    """
     return Exists(active_holds().filter(schema=OuterRef("schema"), version__lt=OuterRef(ended)))
 
 
 def active_holds() -> QuerySet[Hold]:
-    """The holds that count."""
+    """Holds that have been renewed in time."""
     return Hold.objects.filter(renewed__gt=timezone.now() - store.HELD_FOR)
 
 
 @dataclass(frozen=True)
 class _Limits:
-    """Versions of a schema up to which dead rows go: small rows and those of objects with many dead
-    rows; those of all objects; ``held`` is where a hold begins.
+    """Versions of a schema up to which dead rows are erased. ``soon``: small rows, and rows of
+    objects with many dead rows; ``late``: rows of all objects; ``asked``: requested erasure;
+    ``held``: the first version with a hold.
     """
 
     soon: int
@@ -184,10 +191,10 @@ def _newest_before(schema: str, moment: datetime) -> int:
 
 
 def sweep() -> bool:
-    """Remove one piece of the bytes whose time is over; whether there may be more.
+    """Erase one batch of dead rows whose time is over; returns whether there may be more.
 
     Raises:
-        StoreUnavailable, StoreFull: the store of objects is away or full; they stay for now.
+        StoreUnavailable, StoreFull: the bulk store is away or full; the rows stay for now.
         InterfaceError, OperationalError: the database is busy or away.
     """
     group = next_due()
@@ -198,7 +205,7 @@ def sweep() -> bool:
         if not _erase_small(group.pk, limits) and not _rewrite_one(group, limits):
             _finish(group.pk)
     except (ObjectLost, ObjectAltered) as error:
-        # Others must not wait for it; it is erased once the object is restored.
+        # Other groups must not wait for it; it is erased once the object is restored.
         _log.warning("dead rows cannot be erased: %s", error.message)
         _put_off(group.pk, _DAMAGED_AGAIN)
     except Unavailable:
@@ -207,7 +214,7 @@ def sweep() -> bool:
     except (InterfaceError, OperationalError):
         raise
     except Exception as error:
-        # Whatever is wrong with one group, all others go.
+        # A failure in one group must not stop the others.
         _log.exception("unexpected %s with dead rows", type(error).__name__)
         _put_off(group.pk, _DAMAGED_AGAIN)
     return True
@@ -248,7 +255,7 @@ def _erase_small(number: int, limits: _Limits) -> bool:
 
 
 def _rewrite_one(group: RecordGroup, limits: _Limits) -> bool:
-    """Write one of the group's objects again without its dead rows; whether one had to be."""
+    """Rewrite an object of the group without its dead rows; returns whether any needed this."""
     for part in RowPart.objects.filter(group_id=group.pk).order_by("first"):
         gone = _dead_in(part, limits.capped(limits.soon))
         if len(gone) * ONE_IN <= part.count:
@@ -260,7 +267,7 @@ def _rewrite_one(group: RecordGroup, limits: _Limits) -> bool:
 
 
 def _dead_in(part: RowPart, limit: int) -> set[int]:
-    """The ordinals of a part's rows that died up to a version and are not gone."""
+    """The ordinals of a part's rows that died up to version ``limit`` and are not erased."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT ordinal FROM dead_row d WHERE group_id = %s AND ordinal >= %s AND ordinal < %s"
@@ -272,7 +279,7 @@ def _dead_in(part: RowPart, limit: int) -> set[int]:
 
 
 def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits) -> None:
-    """Write a part's object again without these rows."""
+    """Rewrite a part's object without these rows."""
     if objects.is_lost(part.object_id):
         damage.forget(group, part)
         return
@@ -301,13 +308,13 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
 
 
 def _finish(number: int) -> None:
-    """Say when to look at a group again; what is known of one without bytes goes."""
+    """Set when to look at a group again; delete the details of a group that has no bytes left."""
     now = timezone.now()
     with transaction.atomic():
         group = RecordGroup.objects.select_for_update().filter(pk=number).first()
         if group is None or group.ended_at is not None:
             return
-        limits = _limits(group.schema_id)  # somebody may have asked meanwhile
+        limits = _limits(group.schema_id)  # erasure may have been requested meanwhile
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT DISTINCT version FROM dead_row d WHERE group_id = %s AND NOT EXISTS"
@@ -318,7 +325,7 @@ def _finish(number: int) -> None:
             left = [version for (version,) in cursor.fetchall()]
         if not left and not group.live:
             for table in ("row_run", "erased_row", "dead_row"):
-                # That all of its rows are dead, the group itself says from now on.
+                # From now on the group's row itself says that all of its rows are dead.
                 _run(f"DELETE FROM {table} WHERE group_id = %s", number)  # noqa: S608  no input
             RecordGroup.objects.filter(pk=number).update(
                 salt=b"", erased=group.count, erase_at=None
@@ -351,14 +358,14 @@ def _run(statement: str, *parameters: Any) -> None:
 
 @dataclass(frozen=True)
 class Remainder:
-    """Remainder of what ended up to a version: dead rows that have bytes, replaced segments with
-    pages, ended groups with rows.
+    """The part of ended data that is left, up to a version: dead rows that have bytes, replaced
+    segments with pages, ended groups with rows.
     """
 
     rows: int
     segments: int
     groups: int
-    #: when the commit ended the oldest of these rows
+    #: when a commit ended the oldest of these rows
     since: datetime | None
 
     @property
@@ -367,7 +374,7 @@ class Remainder:
 
 
 def left_of(schema: Schema, up_to: int) -> Remainder:
-    """The remainder of what ended in a schema up to a version."""
+    """The part of a schema's ended data up to a version that is left."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT COUNT(*), MIN(d.version) FROM record_group g"
@@ -390,10 +397,10 @@ def left_of(schema: Schema, up_to: int) -> Remainder:
 
 
 def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
-    """Note the askings of which nothing is left; whether another look soon finds more.
+    """Mark requested erasures as done once nothing is left; returns whether to look again soon.
 
     Args:
-        bytes_are_gone: called before; whether nothing of it is in the files of the database.
+        bytes_are_gone: called before marking; whether the database files have no bytes of the data.
     """
     again = 0
     done = []
@@ -401,7 +408,7 @@ def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
         if not left_of(erasure.schema, erasure.up_to).nothing:
             continue
         moment = _emptied.setdefault((erasure.pk, erasure.up_to), timezone.now())
-        if without_grace():  # for what somebody has doomed who did not know of the asking yet
+        if without_grace():  # for objects doomed by a process that did not know of the request yet
             again += objects.hurry()
         if objects.waits(moment):
             continue
@@ -439,24 +446,24 @@ def rewritten(
     *,
     at_once: bool,
 ) -> Iterator[bool]:
-    """Make these rows the content of a part, in the transaction that runs inside the block, with
-    the group's row locked; yields whether that was possible. If not, another API has rewritten the
-    part, or its group has ended, and nothing was changed.
+    """Replace the content of a part by these rows, in the transaction that runs inside the block,
+    with the group's row locked; yields whether that was possible. If not, another API has rewritten
+    the part, or its group has ended, and nothing was changed.
 
-    The new object is written before the transaction and taken over in it, as everything that
-    becomes an object. What the part had is doomed. A part without rows is dropped.
+    The new object is written before the transaction and taken over in it, like every object. The
+    part's previous object is doomed. A part without rows is dropped.
 
     Args:
         rows: of all ordinals of the part.
-        row_digests: of these rows, one after the other.
-        gone: the digests of those that were erased, by ordinal.
-        at_once: whether what the part had goes without a grace time.
+        row_digests: of these rows, concatenated.
+        gone: the digests of the erased rows, by ordinal.
+        at_once: whether the previous object is deleted without a grace period.
 
     Raises:
         StoreFull, StoreUnavailable: nothing was changed.
     """
     made = layout.row_objects(bytes(group.uid), part.first, rows, row_digests, gone)
-    # One at most: it is no longer than the one before, which was not too long.
+    # At most one object: it is no longer than the previous object, which was within the limit.
     written = list(made) if any(rows) else []
     with objects.written([piece.data for piece in written]) as numbers, transaction.atomic():
         locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)

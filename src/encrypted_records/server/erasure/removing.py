@@ -1,10 +1,9 @@
-"""Delete rows and pages, and all else that is known of them, in SQL. Callers decide and hold the
-transaction, as of :mod:`..records.store`.
+"""Delete rows and pages with all their details, in SQL. Callers decide and hold the transaction, as
+for :mod:`..records.store`.
 
-Data of a schema that an older key opens, and data that may not be stored any more.
-
-Drop what is staged and will not be published. What a request with the job's token brings late is
-refused then, or is dropped with the rest: nothing of it is left behind the job's end.
+Also find data under older keys and data that may not be stored any more, and drop staged data that
+will not be published. A late request with the token of an ended job is refused, or its data is
+dropped with the rest: no data stays after the job's end.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> N
 
 
 def drop_groups(groups: Collection[int], *, at_once: bool = False) -> None:
-    """Delete all rows of these groups, and what is known of them: which died, digests."""
+    """Delete all rows of these groups, with their digests and deaths."""
     if groups:
         objects.drop(RowPart.objects.filter(group_id__in=groups), at_once=at_once)
         for table in _OF_GROUPS:
@@ -92,15 +91,16 @@ def drop_staged(staging: int) -> None:
 
 
 def _drop_of(table: str, column: str, numbers: Iterable[int]) -> None:
-    """Delete what a table has of these groups or segments. Each is named, so that a table in
-    partitions is asked only where they are."""
+    """Delete a table's rows of these groups or segments. The statement names each, so that only
+    their partitions are queried.
+    """
     for some in store.cut(sorted(numbers)):
         marks = ", ".join(["%s"] * len(some))
         _run(f"DELETE FROM {table} WHERE {column} IN ({marks})", *some)  # noqa: S608  no input
 
 
 def _among(table: str, column: str, numbers: Iterable[int]) -> Iterator[int]:
-    """The groups or segments among these numbers of which a table has rows."""
+    """The groups or segments among these numbers that have rows in a table."""
     for some in store.cut(sorted(numbers)):
         marks = ", ".join(["%s"] * len(some))
         with connection.cursor() as cursor:
@@ -112,7 +112,7 @@ def _among(table: str, column: str, numbers: Iterable[int]) -> Iterator[int]:
 
 
 def drop_pages(segments: Collection[int], *, at_once: bool = False) -> None:
-    """Delete all pages of these segments, at most some hundred."""
+    """Delete all pages of these segments, of a few hundred at most."""
     if segments:
         objects.drop(PagePart.objects.filter(segment_id__in=segments), at_once=at_once)
         marks = ", ".join(["%s"] * len(segments))
@@ -120,14 +120,15 @@ def drop_pages(segments: Collection[int], *, at_once: bool = False) -> None:
 
 
 def drop_pages_from(segment: int, first: int, *, at_once: bool = False) -> None:
-    """Delete the pages of a segment from number ``first`` on, but none of a part that begins
-    before it."""
+    """Delete the pages of a segment from number ``first`` on, except those of a part that begins
+    before it.
+    """
     some = PagePart.objects.filter(segment_id=segment, first__gte=first)
     objects.drop(some, at_once=at_once)
     _run("DELETE FROM index_page WHERE segment_id = %s AND number >= %s", segment, first)
 
 
-#: Of the groups of a schema, and then of the schema itself, children before parents.
+#: Tables of a schema's groups; then statements for the schema itself, children before parents.
 _OF_GROUPS = ("changed_row", "dead_row", "erased_row", "row_run", "record_row")
 _ERASE = (
     "DELETE FROM record_group WHERE schema_id = %s",
@@ -145,7 +146,8 @@ _ERASE = (
 
 def erase(schema: bytes) -> None:
     """Delete everything stored for a schema, by the 16 bytes of its id."""
-    # Before anything that is in them: as sweeps and moves lock, else each would wait for the other.
+    # Lock groups and segments before their content, in the order of sweeps and moves: otherwise
+    # there would be deadlocks.
     groups, segments = (
         list(
             parents._default_manager.filter(schema=ids.to_text(schema))
@@ -172,11 +174,11 @@ def _run(statement: str, *parameters: Any) -> None:
 
 
 def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
-    """Reasons in words why key versions before ``first`` cannot be forgotten; none where they open
-    nothing that is stored. The schema's row is locked.
+    """Reasons why key versions before ``first`` cannot be forgotten, in words; none if no stored
+    data needs them. The schema's row is locked.
 
-    What ended is gone once its erasure is done, from the files of the database, too; the version at
-    which everything was sealed again is the newest at which something of an older key can end.
+    Ended data is gone once its erasure is done, from the files of the database, too. Data under an
+    older key ended at the version of the latest full reseal, or before.
     """
     stored = (schema.key_version or first, schema.first_key_version or first)
     if min(stored) < first:
@@ -191,7 +193,7 @@ def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
     older = RecordGroup.objects.filter(schema=schema, key_version__lt=first, count__gt=0)
     if older.filter(staging__isnull=False).exists():
         yield "has a running job that began under an older key"
-    # Segments that are staged alone do not say of which key they are.
+    # Staged segments without groups do not record their key version.
     elif schema.resealed_at and _staged_merges(schema):
         yield "has a running merge of its index"
 
@@ -201,8 +203,9 @@ def _staged_merges(schema: Schema) -> bool:
 
 
 def require_not_forgotten(schema: Schema, versions: Collection[int]) -> None:
-    """Check that nothing is staged under an epoch that was forgotten. On PostgreSQL its entry waits
-    for the transaction of the caller, or the other way round; SQLite has one writer.
+    """Check that nothing is staged under an epoch that was forgotten. On PostgreSQL, the row lock
+    makes this transaction and the one that forgets the epoch wait for each other; SQLite has one
+    writer.
 
     Raises:
         Conflict: ``key_mismatch``.
@@ -222,20 +225,21 @@ def require_not_forgotten(schema: Schema, versions: Collection[int]) -> None:
         )
 
 
-#: A staging to which nothing came for so long is dropped: its job will not go on.
+#: A staging that received no part for this long is dropped: its job will not go on.
 KEPT_FOR = timedelta(days=7)
 
 
 def end(user: User, job: bytes) -> None:
-    """Void a job's token, and drop what is staged under its id; what comes late is refused."""
+    """Revoke a job's token, and drop the staged data under its id; late requests are refused."""
     with transaction.atomic():
-        # First the token: a part that is being stored holds it, and is there to be dropped then.
+        # Revoke the token first: a part that is being stored holds a lock on it, and can be dropped
+        # once the lock is released.
         authentication.revoke_job_token(user, job)
         drop(user, job)
 
 
 def drop(user: User, uid: bytes) -> None:
-    """Drop what the user has staged under this id, of any schema."""
+    """Drop the user's staged data under this id, of all schemas."""
     mine = Staging.objects.filter(user=user, uid=uid)
     if user.acting is not None:
         mine = mine.filter(schema__in=permissions.schemas(user).values("pk"))
@@ -245,8 +249,9 @@ def drop(user: User, uid: bytes) -> None:
 
 
 def drop_copies(schema: Schema) -> None:
-    """Drop what is staged of groups that are to stand for others without an index of their own:
-    copies of rows of which some may have ended since. Who staged them begins again."""
+    """Drop staged groups that would replace others and have no staged index: copies of rows, some
+    of which may have ended since. The job that staged them begins again.
+    """
     parts = StagedPart.objects.filter(staging__schema=schema)
     numbers = set(parts.filter(stands=True).values_list("staging_id", flat=True))
     numbers -= set(parts.exclude(pages="[]").values_list("staging_id", flat=True))
@@ -256,8 +261,9 @@ def drop_copies(schema: Schema) -> None:
 
 
 def drop_stale_merges(schema: Schema, moment: datetime) -> None:
-    """Drop segments that were staged before a moment at which every segment was replaced: no commit
-    can publish them any more."""
+    """Drop segments that were staged before ``moment``, when all segments were replaced: no commit
+    can publish them any more.
+    """
     stale = Staging.objects.filter(schema=schema, touched__lte=moment)
     with transaction.atomic():
         for staging in stale.exclude(groups__isnull=False).order_by("pk").select_for_update():
@@ -265,10 +271,10 @@ def drop_stale_merges(schema: Schema, moment: datetime) -> None:
 
 
 def drop_expired() -> None:
-    """Drop stagings to which nothing came for a week."""
+    """Drop stagings that received no part for a week."""
     old = Staging.objects.filter(touched__lt=timezone.now() - KEPT_FOR)
     if not old.exists():
-        return  # which takes no lock
+        return  # this query takes no lock
     with transaction.atomic():
         for staging in old.select_for_update():
             drop_one(staging)

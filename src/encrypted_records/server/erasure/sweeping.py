@@ -1,7 +1,7 @@
-"""Delete data that cannot be requested any more, and holds that delay it.
+"""Delete data that cannot be requested any more, and manage the holds that delay this.
 
-Swept are pages of replaced segments, rows of ended groups, abandoned stagings, and objects that
-none of these need. Sweeping neither delays requests nor depends on them: schemas without new data
+Sweeping deletes pages of replaced segments, rows of ended groups, abandoned stagings, and objects
+that none of these need. It neither delays requests nor depends on them: schemas without new data
 are swept like all others. A thread of the worker deletes a bounded amount at a time, so that no
 step blocks the database for long; several APIs on one database share the work.
 
@@ -37,19 +37,19 @@ from encrypted_records.server.records.models import (
     RecordGroup,
 )
 
-#: No hold counts longer, however often it is renewed; nor does any for longer after its version was
-#: replaced, so that one hold after the other, by whomever, keeps no dead row for longer.
+#: No hold counts for longer, however often it is renewed, or for longer after its version was
+#: replaced: otherwise consecutive holds, of any user, would keep dead rows for longer.
 LONGEST_HOLD = timedelta(days=1)
-#: Of one schema that count at the same time, and of these of one user.
+#: The most holds of one schema, and of one user in it, that count at the same time.
 MOST_HOLDS = 100
 MOST_HOLDS_OF_USER = 10
-#: What somebody may read for.
+#: The purposes of holds.
 HOLD_REASONS = ("export", "job", "backup", "reading")
 
 
 @dataclass(frozen=True)
 class HoldSummary:
-    """A hold as others see it."""
+    """A hold as other users see it."""
 
     version: int
     reason: str
@@ -104,12 +104,12 @@ def keep_hold(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: 
 
 
 def end_hold(user: User, schema: Schema, uid: uuid.UUID) -> None:
-    """End a hold of one's own; one that is not there is no mistake."""
+    """End a hold of the user. A missing hold is not an error."""
     Hold.objects.filter(schema=schema, uid=uid, user=user).delete()
 
 
 def list_holds(schema: Schema) -> list[HoldSummary]:
-    """The holds of a schema that count, the oldest first."""
+    """The active holds of a schema, the oldest first."""
     now = timezone.now()
     counting = Hold.objects.filter(
         schema=schema, renewed__gt=now - store.HELD_FOR, begun__gt=now - LONGEST_HOLD
@@ -127,7 +127,7 @@ def list_holds(schema: Schema) -> list[HoldSummary]:
 
 
 def _is_long_gone(schema: Schema, version: int, now: datetime) -> bool:
-    """Whether the next version has existed for so long that no reader still uses this one."""
+    """Whether the version was replaced so long ago that no reader still uses it."""
     following = CommitLog.objects.filter(schema=schema, version=version + 1)
     return following.filter(created__lte=now - LONGEST_HOLD).exists()
 
@@ -140,10 +140,10 @@ def _invalid_hold(member: str, detail: str) -> BadInput:
     return BadInput(detail, flaws=(Flaw("invalid_value", detail, pointer=f"/{member}"),))
 
 
-# Rows that are deleted in SQLite, and still in its write-ahead log.
+# Rows that are deleted in SQLite, but still in its write-ahead log.
 
 
-#: How long writers may have to wait.
+#: The longest time that writers have to wait.
 _BUSY_MILLISECONDS = 100
 
 
@@ -158,8 +158,8 @@ def empty_log() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA busy_timeout")
         (usual,) = cursor.fetchone()
-        # Most of it while everybody works. For the rest writers wait as long as this waits for
-        # readers, who may read for long.
+        # Copies most of the log while others read and write. The rest blocks writers for as long as
+        # it waits for readers, which may be long.
         cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS:d}")
         try:
@@ -170,25 +170,25 @@ def empty_log() -> bool:
     return not busy
 
 
-#: Seconds between two looks, and between two pieces, at least.
+#: Least seconds between two looks, and between two batches.
 LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.02
-#: Seconds until the bulk store is listed, and then between two listings.
+#: Seconds until the bulk store is first listed, and then between two listings.
 LISTING_WAIT, LISTING_SECONDS = 60.0, 7 * 24 * 3600.0
-#: Names that the log shows of what is not known.
+#: The most unknown objects whose names are logged.
 SHOWN = 5
-#: Pieces of one kind of work, before others have their turn.
+#: The most batches of one kind of work before the other kinds have their turn.
 MOST_PIECES = 10
-#: Of one piece; a page has 16 KiB at most.
+#: The most pages per batch; a page has at most 16 KiB.
 MOST_PAGES = 500
 MOST_SEGMENTS = 100
 MOST_ROWS = 5000
 MOST_GROUPS = 100
 MOST_REQUESTS = 5000
 #: How long the ids of requests are kept. A request may be sent again for a day, and a job may last
-#: for some; proxies see in the log what was stored.
+#: for several days; after that, proxies see in the log what was stored.
 REQUESTS_KEPT_FOR = timedelta(days=30)
-#: Between two looks for such ids, since all of them are looked at.
+#: Seconds between two deletions of expired request ids: each reads all ids.
 REQUESTS_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ _asked = threading.Event()
 
 
 class _Due:
-    """When to look next, as :func:`time.monotonic` counts."""
+    """When each kind of work is due, by :func:`time.monotonic`."""
 
     requests = 0.0
 
@@ -205,10 +205,10 @@ _due = _Due()
 
 
 def sweep_for_ever(*, lists: bool) -> None:
-    """Look again and again, whatever becomes of the database meanwhile.
+    """Sweep again and again, even while the database fails.
 
     Args:
-        lists: whether the bulk store is listed now and then; of several processes one is enough.
+        lists: whether to list the bulk store now and then; one of several processes is enough.
     """
     listing = time.monotonic() + LISTING_WAIT if lists else math.inf
     while True:
@@ -223,21 +223,23 @@ def sweep_for_ever(*, lists: bool) -> None:
 def look() -> None:
     """Sweep all data whose time is over.
 
-    What cannot be done now keeps nothing else: rows leave an object only where there is room to
-    write it again, and the objects that go make this room. Each kind of work has its turn, and what
-    is done is noted between them, so that much of one kind keeps no other waiting.
+    A failure of one kind of work does not stop the others: rows can leave an object only if there
+    is room to rewrite it, and deleting objects makes this room. Each kind of work has its turn, and
+    finished erasures are noted between turns, so that a backlog of one kind does not delay the
+    rest.
     """
     more = True
     while more:
         more = False
         for work in (sweep, sweep_rows, erasing.sweep, _drop_expired, _sweep_objects):
             for _ in range(MOST_PIECES):
-                # Others wait for this one's copies to go, however long a piece takes.
+                # Other APIs wait for this process to drop its cached copies, however long a batch
+                # takes.
                 _try(_drop_copies)
                 begun = time.monotonic()
                 if not _try(work):
                     break
-                # Others have the database for most of the time, however long a piece takes.
+                # Leave the database to others for most of the time, however long a batch takes.
                 time.sleep(max(PAUSE_SECONDS, 2 * (time.monotonic() - begun)))
             else:
                 more = True
@@ -280,11 +282,11 @@ def _sweep_objects() -> bool:
 
 
 def _try(work: Callable[[], object]) -> bool:
-    """Whether there may be more of it; not now, where it fails."""
+    """Whether there may be more of this work; false if it fails."""
     try:
         return bool(work())
     except Exception as error:
-        # It is busy or away, as those are told who ask.
+        # The database or store is busy or away; requests get the same error.
         if isinstance(error, Error | Unavailable):
             _log.info("expired data could not be swept yet: %s", type(error).__name__)
         else:
@@ -294,7 +296,7 @@ def _try(work: Callable[[], object]) -> bool:
 
 
 def look_soon() -> None:
-    """Let the next look of this process begin now."""
+    """Let the next sweep of this process begin now."""
     _asked.set()
 
 
@@ -312,20 +314,20 @@ def report_strangers() -> list[str]:
 
 
 def _is_over(since: str, ended: str) -> Q:
-    """Whether the time of a segment or group is over, or an erasure waits for it.
+    """Whether the grace period of a segment or group is over, or its erasure was requested.
 
     Args:
-        since: the member that says when it ended.
-        ended: the member that says with which version.
+        since: the column with the time at which it ended.
+        ended: the column with the version that ended it.
     """
     over = Q(**{f"{since}__lt": timezone.now() - store.kept_for()})
     if not erasing.is_asked():
-        return over  # which an index answers; else all are looked at whose time is not over
+        return over  # an index answers this; otherwise all rows in their grace period are read
     return over | Q(erasing.asked(ended), **{f"{since}__isnull": False})
 
 
 def sweep() -> bool:
-    """Delete one piece of the pages whose time is over; whether there may be more.
+    """Delete one batch of the pages whose time is over; returns whether there may be more.
 
     Their segments stay, without pages, header and salt, so that their uids stay taken.
     """
@@ -333,7 +335,7 @@ def sweep() -> bool:
         _is_over("superseded_at", "replaced"), ~erasing.held("replaced"), pages__gt=0
     ).order_by("superseded_at")
     if not old.exists():
-        return False  # which takes no lock
+        return False  # this query takes no lock
     whole: list[int] = []
     at_once = erasing.without_grace() and old.filter(erasing.asked("replaced")).exists()
     left = MOST_PAGES
@@ -351,15 +353,15 @@ def sweep() -> bool:
 
 
 def sweep_rows() -> bool:
-    """Delete one piece of the rows whose time is over; whether there may be more.
+    """Delete one batch of the rows whose time is over; returns whether there may be more.
 
-    Their groups stay, without rows and what describes these, so that their uids stay taken.
+    Their groups stay, without rows and their description, so that their uids stay taken.
     """
     old = RecordGroup.objects.filter(
         _is_over("ended_at", "ended"), ~erasing.held("ended"), count__gt=0
     ).order_by("ended_at")
     if not old.exists():
-        return False  # which takes no lock
+        return False  # this query takes no lock
     whole: list[int] = []
     left = MOST_ROWS
     with transaction.atomic():
@@ -373,7 +375,7 @@ def sweep_rows() -> bool:
         asked = _asked_among(old, whole)
         removing.drop_groups(asked, at_once=True)
         removing.drop_groups(set(whole) - asked)
-        # Nobody asks for what its rows were like any more: it is as long as a definition is.
+        # Nothing needs the description of the fields any more; it is as long as a definition.
         RecordGroup.objects.filter(pk__in=whole).update(
             count=0, salt=b"", fields="[]", holes="[]", key_id=b""
         )
@@ -381,7 +383,7 @@ def sweep_rows() -> bool:
 
 
 def _asked_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set[int]:
-    """The groups among these that go without their grace."""
+    """The groups among these that are deleted without a grace period."""
     if not groups or not erasing.without_grace():
         return set()
     some = old.filter(erasing.asked("ended"), pk__in=groups)
@@ -389,14 +391,14 @@ def _asked_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set[int
 
 
 def _shorten_group(group: RecordGroup, count: int, *, at_once: bool) -> None:
-    """Delete the last rows of a group, whose rows are then those below a lower ordinal."""
+    """Delete the last rows of a group, down to a lower ordinal."""
     kept = group.count - count
     removing.drop_rows(group.pk, kept, count, at_once=at_once)
     RecordGroup.objects.filter(pk=group.pk).update(count=kept)
 
 
 def _shorten_segment(segment: IndexSegment, count: int, *, at_once: bool) -> None:
-    """Delete the last pages of a segment, whose pages are then those below a lower number."""
+    """Delete the last pages of a segment, down to a lower number."""
     kept = segment.pages - count
     removing.drop_pages_from(segment.pk, kept, at_once=at_once)
     IndexSegment.objects.filter(pk=segment.pk).update(pages=kept)
