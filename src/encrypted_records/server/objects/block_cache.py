@@ -1,19 +1,20 @@
-"""Blocks and pages of a store of objects that is far away, kept on the disk of an API's machine.
+"""A disk cache of blocks and pages of a remote store of objects, on the machine of an API.
 
-An object never changes, and its name is never used again: what was read once is right for as long
-as the object is there. What is kept is a copy and decides nothing. Whatever is wrong with it, the
-store is asked as if it were not there, and what is read is checked in the same way. Those that look
-after a store (``ers verify``, ``ers storage move``) do without it.
+An object never changes, and its name is never reused: bytes that were read are right for as long as
+the object exists. The cache is a copy and decides nothing. If anything is wrong with it, the store
+is read as if there were no cache, and the bytes get the same checks. Maintenance of a store (``ers
+verify``, ``ers storage move``) does not use it.
 
-Each process of an API has a file of its own, without a name: only this process can read it, and the
-system takes its room back when the process ends, however it ends. So nothing that is erased stays
-behind with an API that was killed. Where in it something lies, the process has in memory.
+Each process of an API has an unnamed file: only this process can read it, and the system frees its
+space when the process ends, however it ends. So a killed API leaves no erased data behind. The
+positions in the file are kept in memory.
 
-What is erased goes from here too: at once where this process deletes the object, at the next look
-where another does. The database has of each file which look began last and which has ended
-(:mod:`.cache_files`), and an erasure waits for one that began after the objects were gone. So what
-was asked of the store before a look began is not kept after that, and a process that has not looked
-for a minute, as one that cannot reach the database, drops all of its copies, by its own clock.
+Erased data leaves the cache too: at once if this process deletes the object, otherwise at the next
+look. The database has the latest started and the latest finished look of each file
+(:mod:`.cache_files`), and an erasure waits for a look that began after the objects were gone. So
+data read from the store before a look began is dropped after it if its object is gone. A process
+that could not look for a minute, for example without a database, drops its whole cache, by its own
+clock.
 """
 
 from __future__ import annotations
@@ -36,16 +37,15 @@ from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from encrypted_records.server.objects.stores import BulkStore, Range, find_reach, free_below
 
-# Empty files by which the processes that use a folder see which of the others run.
-#
-# Each has one, locked for as long as it runs, however it ends.
+# Empty files that show which processes use a folder.
+# Each process keeps its file locked for as long as it runs; the lock ends however the process ends.
 
 
 _SIGNS = "blocks-*.lock"
 
 
 def sign_of(folder: Path, cache: str) -> Path:
-    """The sign of the process whose copies have this name."""
+    """The sign file of the process whose cache has this id."""
     return folder / _SIGNS.replace("*", cache)
 
 
@@ -66,7 +66,9 @@ def locked(path: Path) -> int:
 
 
 def find_dead(folder: Path, own: str) -> Iterator[str]:
-    """The names of those that were killed. The file of each goes when the next one is asked for."""
+    """The cache ids of killed processes. The file of each is deleted when the next id is
+    requested.
+    """
     before, behind = _SIGNS.split("*")
     for path in folder.glob(_SIGNS):
         cache = path.name.removeprefix(before).removesuffix(behind)
@@ -81,19 +83,18 @@ def find_dead(folder: Path, own: str) -> Iterator[str]:
                 os.close(sign)
 
 
-# Ranges that threads read from a store, so that others wait for them instead of reading them too.
-#
-# A thread that has waited looks in the cache again, and reads what is not there. Nothing else
-# passes from thread to thread, and no error does. Nobody waits while they have claimed something.
+# Single flight: ranges that a thread reads from a store, so that other threads wait for the read.
+# A thread that has waited looks in the cache again, and reads the missing ranges itself. No result
+# and no error passes from thread to thread. A thread never waits while it holds a claim.
 
 
-#: Nobody waits longer for what others read. It is far more than a read takes as a rule; and who
-#: then finds a store that fails has time left to try it, before the proxy gives this API up.
+#: The longest wait for another thread's read. Reads are usually much faster. If the store fails,
+#: the waiting thread still has time to try it before the proxy gives up.
 MOST_SECONDS = 2.0
 
 
 class Reads:
-    """Used by any thread."""
+    """Ranges that are being read. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -129,28 +130,28 @@ def wait_for(reads: Collection[threading.Event]) -> None:
         read.wait(max(0.0, deadline - time.monotonic()))
 
 
-#: Seconds between two looks for objects that are gone.
+#: Seconds between two looks for deleted objects.
 LOOK_SECONDS = 10.0
-#: So long after its last look began, a process has its copies. Less than
-#: :data:`.cache_files.LAPSE`, by much.
+#: A process uses its cache for this many seconds after its last look began. Much less than
+#: :data:`.cache_files.LAPSE`.
 TRUSTED_SECONDS = 60.0
-#: Seconds after which a process sees that this time is over.
+#: Seconds between two checks whether this time is over.
 LAPSE_SECONDS = 5.0
-#: Longer ranges are not kept, nor are those of a request for more in all: who reads that much,
-#: for a merge or an export, does not read it again soon, and would push out what others do.
+#: Longer ranges are not cached, nor the ranges of a request for more bytes in total: such a reader,
+#: for a merge or an export, does not soon read them again, and would evict those of other readers.
 MOST_OF_ONE = 256 << 10
 MOST_AT_ONCE = 4 << 20
-#: Of what lies around a range that is read, so much is read with it: a request costs more.
+#: Bytes around a range that are read with it: a request costs more.
 AHEAD_BYTES = 1 << 20
-#: Ranges that are kept at most, so that what memory has of them is bounded: some 20 MiB.
+#: The most ranges in the cache, which limits its index in memory to about 20 MiB.
 MOST_RANGES = 1 << 16
-#: The disk may be the database's, too: with less room than this, nothing more is kept.
+#: With less free disk space, nothing more is cached: the database may use the same disk.
 KEEP_FREE_BYTES = 1 << 30
 _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
 
 
 class _Kept(NamedTuple):
-    """The place of a range in the file, and the CRC of its bytes."""
+    """The position of a range in the file, and the CRC of its bytes."""
 
     start: int
     length: int
@@ -158,10 +159,9 @@ class _Kept(NamedTuple):
 
 
 class BlockCache:
-    """At most ``most_bytes`` in a file; what came first goes first. Any thread may use it.
+    """At most ``most_bytes`` in a file; the oldest are evicted first. Thread-safe.
 
-    The file is filled from its beginning to ``most_bytes`` and then from its beginning again, over
-    what has lain there for longest.
+    A ring buffer: the file is filled up to ``most_bytes``, and then overwritten from its beginning.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class BlockCache:
         self._open()
 
     def _open(self) -> None:
-        """Begin with an empty file; without one, nothing is kept."""
-        #: in the order in which they lie in the file, from the oldest on
+        """Begin with an empty file; without a file, nothing is cached."""
+        #: in the order of their positions in the file, from the oldest on
         self._kept: dict[Range, _Kept] = {}
         self._at = self._size = 0
         with suppress(OSError):
@@ -213,8 +213,8 @@ class BlockCache:
         """Bytes of each range: from the cache, else from :meth:`BulkStore.read`.
 
         Args:
-            spare: what is kept as well where the store is asked for what lies before and behind.
-            ahead: what the store is asked for as well, as long as this is not half full.
+            spare: ranges to cache if they are between ranges that the store reads as one.
+            ahead: ranges around a range to read as well, while the cache is less than half full.
         """
         wanted = sorted(set(ranges))
         if sum(range_.end - range_.start for range_ in wanted) > MOST_AT_ONCE:
@@ -239,28 +239,28 @@ class BlockCache:
         return [found[span] for span in ranges]
 
     def _worth_waiting_for(self, ranges: Sequence[Range]) -> list[Range]:
-        """The ranges among these that will be kept once another thread has read them."""
+        """The ranges among these that will be cached once another thread has read them."""
         if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
             return []
         return [span for span in ranges if self._can_keep(span.end - span.start)]
 
     def _ask(self, store: BulkStore, ranges: Sequence[Range], turn: int) -> dict[Range, bytes]:
-        """These ranges from the store, and kept."""
+        """Read these ranges from the store, and cache them."""
         read = dict(zip(ranges, store.read(ranges), strict=True))
         self._keep(read, turn)
         return read
 
     def _beside(self, left: Sequence[Range], spare: Spare, ahead: Ahead) -> list[Range]:
-        """Ranges that are read with these, to be kept."""
-        # What is damaged may lie beside what is asked for, which has to be read all the same.
+        """Ranges that are read with these, to be cached."""
+        # A neighbour may be damaged, and must not prevent the read.
         if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
             return []
         around = self._around(left, ahead)
         return around + self._between(sorted([*left, *around]), spare)
 
     def _around(self, left: Sequence[Range], ahead: Ahead) -> list[Range]:
-        """Ranges around these that are not here and can be kept. An evicted range is hardly ever
-        one that was asked for: the file is written round and round, whatever is free in it.
+        """Ranges around these that are not cached and can be. Reading ahead hardly ever evicts a
+        range that was requested: the ring buffer is less than half full.
         """
         with self._lock:
             free = min(MOST_AT_ONCE, self._most // 2 - self._size)
@@ -273,7 +273,7 @@ class BlockCache:
         return sorted(block for block in new if self._can_keep(block.end - block.start))
 
     def _between(self, left: Sequence[Range], spare: Spare) -> list[Range]:
-        """Spare ranges that are not here and lie between two of these that are read as one."""
+        """Spare ranges that are not cached and are between two of these that are read as one."""
         kept_too = spare()
         reach = find_reach(left)
         chosen: list[Range] = []
@@ -301,7 +301,7 @@ class BlockCache:
             _passed_over.reset(token)
 
     def forget(self, names: Collection[str]) -> None:
-        """Overwrite what is kept of these objects."""
+        """Overwrite the cached bytes of these objects."""
         with self._lock, self._whole():
             self._drop([block for block in self._kept if block.name in names], "gone")
 
@@ -336,7 +336,9 @@ class BlockCache:
             return True
 
     def _leave_for_the_dead(self, registry: Registry) -> None:
-        """Ensure that nothing waits for killed processes of this folder, whose caches are gone."""
+        """Unregister the caches of killed processes of this folder, so that no erasure waits for
+        them.
+        """
         for cache in find_dead(self._folder, self.id):
             registry.leave(cache)
 
@@ -373,12 +375,12 @@ class BlockCache:
         return self._looked is not None and _now() - self._looked < seconds
 
     def names(self) -> set[str]:
-        """Names of the objects of which something is kept."""
+        """Names of the objects with cached ranges."""
         with self._lock:
             return {block.name for block in self._kept}
 
     def _find(self, wanted: Sequence[Range]) -> tuple[int, dict[Range, bytes]]:
-        """The number of the last look, and what there is of these ranges."""
+        """The number of the last look, and those of these ranges that are cached."""
         found: dict[Range, bytes] = {}
         with self._lock, suppress(OSError):
             if self._file is not None and self._is_trusted(TRUSTED_SECONDS):
@@ -391,7 +393,9 @@ class BlockCache:
         return self._turn, found
 
     def _keep(self, read: Mapping[Range, bytes], turn: int) -> None:
-        """Unless a look has begun since: what was read may be of an object that it missed."""
+        """Cache bytes, unless a look has begun since they were read: it may have missed their
+        object.
+        """
         if free_below(self._folder) < self._keep_free:
             return
         with self._lock, self._whole():
@@ -407,8 +411,9 @@ class BlockCache:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Begin again with nothing where the file cannot be written: what is closed and has no name
-        is gone, also what was to be overwritten, and a full disk has its room back."""
+        """Start again with an empty file if the file cannot be written: closing an unnamed file
+        frees its space, and removes the bytes that were to be overwritten.
+        """
         try:
             yield
         except OSError:
@@ -429,7 +434,9 @@ class BlockCache:
         self._at, self._size = end, self._size + len(data)
 
     def _make_room(self, start: int, end: int) -> None:
-        """Drop what lies between two places, which are the oldest, and what is too many."""
+        """Drop the ranges between two positions, which are the oldest, and ranges beyond the
+        limit.
+        """
         over: list[Range] = []
         for wanted_range, kept in self._kept.items():
             here = kept.start < end and start < kept.start + kept.length
@@ -439,7 +446,7 @@ class BlockCache:
         self._drop(over, "room")
 
     def _drop(self, ranges: Sequence[Range], reason: Literal["gone", "room"]) -> None:
-        """Overwrite these, also where something else comes there: it may be shorter."""
+        """Overwrite these with zeros, even if a range is written there next: it may be shorter."""
         for span in ranges:
             kept = self._kept.pop(span)
             self._size -= kept.length
@@ -456,7 +463,7 @@ class BlockCache:
 
 
 def _now() -> float:
-    """Seconds that pass while the machine sleeps, too."""
+    """A monotonic clock that includes the time while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -465,7 +472,7 @@ _opened: list[BlockCache] = []
 
 def open_cache(folder: Path, most_bytes: int, counts: RangeCounters | None = None) -> None:
     """Cache reads of this process in a file of this folder, unless ``most_bytes`` is 0."""
-    for path in folder.glob("blocks.sqlite3*"):  # of a version that kept them under a name
+    for path in folder.glob("blocks.sqlite3*"):  # of an earlier version, which used a named file
         path.unlink(missing_ok=True)
     _opened[:] = [BlockCache(folder, most_bytes, counts)] if most_bytes else []
 
@@ -480,7 +487,7 @@ def watch_cache() -> None:
 
 
 def end_cache(registry: Registry) -> None:
-    """Close the cache of this process, which ends."""
+    """Close the cache of this process at its end."""
     for cache in _opened:
         cache.end(registry)
 
@@ -490,14 +497,14 @@ def opened() -> BlockCache | None:
     return _opened[0] if _opened else None
 
 
-#: Ranges, of which some may be kept as well.
+#: Ranges, some of which may be cached as well.
 Spare = Callable[[], Sequence[Range]]
-#: What lies around a range that is read, of so many bytes with it.
+#: Given a range and a number of bytes: the ranges around it that are no longer than this together.
 Ahead = Callable[[Range, int], Iterable[Range]]
 
 
 class Registry(Protocol):
-    """Access to the tables of cache files, of all APIs, and of objects."""
+    """The tables of cache files, of all APIs, and of objects."""
 
     def begin(self, cache: str, /) -> int: ...
 
@@ -509,7 +516,7 @@ class Registry(Protocol):
 
 
 class RangeCounters(Protocol):
-    """Counters of what becomes of ranges, and of the bytes that are kept."""
+    """Counters of cache lookups and evictions, and of the cached bytes."""
 
     def looked_up(self, hits: int, misses: int, /) -> None: ...
 

@@ -1,7 +1,7 @@
-"""APIs that keep copies of objects on their disks, and how far each has dropped what is deleted.
+"""APIs that cache objects on their disks, and how far each has dropped deleted objects.
 
-Looks are numbered, so that no clock decides: the number that a look has when it begins is drawn
-here, and noted when all that the database did not know at that time is gone from the file.
+Looks are numbered, so that no clock decides: the number of a look is assigned here when it begins.
+It is noted once the file has no object that the database did not know at that time.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from django.db.models.functions import Now
 from encrypted_records.server.objects.objects import known_among
 from encrypted_records.server.records.models import CacheFile
 
-#: Nobody waits any more for a file of which nothing was heard for so long: its process was killed,
-#: so that the file is gone; or has dropped what is in it, by its own clock, a minute after its last
-#: look began (:meth:`.block_cache.BlockCache.lapse`); or is paused, and does so before anything
-#: else when it goes on.
+#: A file that was not heard of for this long does not count any more. Its process was killed, so
+#: that the file is gone; or it has dropped the content, by its own clock, a minute after its last
+#: look began (:meth:`.block_cache.BlockCache.lapse`); or it is paused, and drops the content before
+#: anything else when it resumes.
 LAPSE = timedelta(minutes=2)
 
 
 def begin(cache: str) -> int:
-    """The number of a look that begins."""
+    """Begin a look; returns its number."""
     row, _ = CacheFile.objects.get_or_create(id=cache, defaults={"seen": Now()})
     CacheFile.objects.filter(pk=row.pk).update(begun=F("begun") + 1, seen=Now())
     CacheFile.objects.filter(seen__lt=Now() - LAPSE).delete()
@@ -31,31 +31,33 @@ def begin(cache: str) -> int:
 
 
 def end(cache: str, number: int) -> bool:
-    """A look has ended: what was gone when it began, is not in the file. Whether the file still
-    counts."""
+    """End a look: objects that were gone when it began are not in the file. Returns whether the
+    file still counts.
+    """
     return bool(CacheFile.objects.filter(pk=cache).update(ended=number, seen=Now()))
 
 
 def leave(cache: str) -> None:
-    """This file is gone."""
+    """Unregister a file that is gone."""
     CacheFile.objects.filter(pk=cache).delete()
 
 
 def known(names: Collection[str]) -> Collection[str]:
-    """The names among these of objects that the database knows."""
+    """The names of objects among these that the database knows."""
     return known_among(names)
 
 
 def begun() -> dict[str, int]:
-    """The number of the look that began last in each file that counts, by its id."""
+    """The number of the latest look of each file that counts, by its id."""
     return dict(_counting().values_list("id", "begun"))
 
 
 def looked_since(before: Mapping[str, int]) -> bool:
-    """Whether each of these files that still counts had a look, from its begin to its end, since
-    :func:`begun` said this."""
+    """Whether each of these files that still counts has begun and ended a look since :func:`begun`
+    returned ``before``.
+    """
     files = _counting().filter(pk__in=list(before))
-    # Numbers begin again where a file was not heard of for so long that it had left the table.
+    # Numbers restart if a file was not heard of for so long that it was removed from the table.
     return all(
         file.ended > before[file.id] or (file.begun < before[file.id] and file.ended)
         for file in files

@@ -1,6 +1,6 @@
 """The bulk store that ``ERS_BULK_URL`` names, or a pair of stores while objects move.
 
-Of a pair, new objects are written to the new store, and objects are read from either. So the API
+With a pair, new objects are written to the new store, and objects are read from either. So the API
 can serve while objects move, without a table of their locations.
 """
 
@@ -18,17 +18,17 @@ from django.conf import settings
 from encrypted_records.errors import InvalidSetting, ObjectLost
 from encrypted_records.server.objects.stores import BulkStore, Files, Range
 
-#: A part of fewer bytes stays in the database, unless the URL says otherwise (``least``).
+#: A smaller part stays in the database, unless the URL sets another limit (``least``).
 LEAST_BYTES = 128 << 10
-#: So much of a store that is far away is kept on this machine, unless the URL says otherwise
-#: (``cache``).
+#: Size of the disk cache of a remote store, unless the URL sets another size (``cache``).
 CACHE_MIB = 1024
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A store, and how many bytes a part must have to lie there; without one all parts stay in the
-    database. ``cache`` is how many bytes of it an API keeps on its own disk."""
+    """A store, and the least bytes of a part that is stored in it; without a store all parts stay
+    in the database. ``cache`` is the size of an API's disk cache in bytes.
+    """
 
     store: BulkStore | None
     least: int
@@ -40,7 +40,7 @@ def chosen() -> Chosen:
     """The store of this process.
 
     Raises:
-        InvalidSetting: this service cannot store by this URL.
+        InvalidSetting: this service cannot use this URL.
     """
     own = choose(settings.BULK_URL)
     if not settings.BULK_BEFORE:
@@ -55,10 +55,10 @@ def chosen() -> Chosen:
 
 
 def choose(url: str) -> Chosen:
-    """The store that a URL names; nothing of it is asked yet.
+    """The store that a URL names; nothing is requested from it yet.
 
     Raises:
-        InvalidSetting: it names none, or what it takes is not installed.
+        InvalidSetting: the URL names no store, or a package is not installed.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
@@ -76,7 +76,7 @@ def choose(url: str) -> Chosen:
                 raise _invalid("a store of files takes least, and no other option")
             return Chosen(Files(Path(unquote(parts.path))), int(least))
         case "s3" if parts.netloc:
-            # An extra.
+            # Imported here because it is an optional extra.
             from encrypted_records.server.objects.s3 import connect  # noqa: PLC0415
 
             store = connect(parts.netloc, parts.path.strip("/"), options)
@@ -92,7 +92,7 @@ def _invalid(what: str) -> InvalidSetting:
 
 
 class Both:
-    """``new``, and ``before`` for what has not moved yet."""
+    """``new``, and ``before`` for objects that have not moved yet."""
 
     def __init__(self, new: BulkStore, before: BulkStore) -> None:
         self.new, self.before = new, before
@@ -112,7 +112,7 @@ class Both:
         return [found[span] for span in ranges]
 
     def _read_one(self, ranges: Sequence[Range]) -> list[bytes]:
-        # What moves between the two questions is in the new one then.
+        # An object that moves between the two requests is then in the new store.
         for store in (self.new, self.before):
             try:
                 return store.read(ranges)
@@ -131,9 +131,10 @@ class Both:
         self.new.delete(names)
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        # The old one first: what moves meanwhile is seen there, or later here.
+        # List the old store first: an object that moves meanwhile is in this list or in the next.
         listed = dict(self.before.listing())
         for name, size in self.new.listing():
-            # Of a move that goes on or was killed: what is cut off is not what is read.
+            # The larger size: a move that is running or was killed may have left a truncated
+            # object.
             listed[name] = max(size, listed.get(name, 0))
         yield from listed.items()

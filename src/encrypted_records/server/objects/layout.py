@@ -1,15 +1,15 @@
 """The layout of an object. Pure.
 
-Each begins with what it belongs to: a mark, the uid of its group or segment, the number of its
-first row or page, and how many there are. So what the database has lost can be told apart.
+An object begins with its owner: a mark, the uid of its group or segment, the number of its first
+row or page, and their count. So objects can be identified if the database has lost them.
 
-Behind that an object of rows has *blocks* of 64 ordinals. A block begins with a line for each:
-record id, version, length, and the beginning of the row's digest; the packed rows follow. What the
-database keeps of a block is an *entry*: where it lies, the digest of its lines, and the least and
-the greatest id of its new records. An object of pages has these one after the other, all of one
-length, and the database has their digests.
+An object of rows then has *blocks* of 64 ordinals. A block begins with a line for each row: record
+id, version, length, and the beginning of the row's digest; the packed rows follow. The database
+keeps an *entry* per block: its position, the digest of its lines, and the least and the greatest id
+of its new records. An object of pages has the pages one after the other, all of one length; the
+database has their digests.
 
-Where rows were erased, an object of rows ends with their digests, without which its other rows
+If rows were erased, an object of rows ends with their digests. Without these, the remaining rows
 could not be proven to a database that never heard of the erasure (:mod:`..inventory.verifying`).
 """
 
@@ -30,9 +30,9 @@ from encrypted_records.errors import ObjectAltered
 from encrypted_records.model import digests
 from encrypted_records.model.digests import RUN
 
-#: No object is longer, unless a single block is.
+#: The most bytes of an object, unless a single block is longer.
 MOST_BYTES = 64 << 20
-#: Blocks up to so long are read whole, of longer ones the rows that are asked for.
+#: Blocks up to this length are read whole; of longer blocks, only the requested rows are read.
 WHOLE_BYTES = 256 << 10
 #: (record id, version, packed fields)
 Row = tuple[bytes, int, bytes]
@@ -41,7 +41,7 @@ _ROWS, _PAGES = b"ersrows1", b"erspage1"
 _HEAD = struct.Struct(">8s16sII")
 _LINE = struct.Struct(">16sII8s")
 _ENTRY = struct.Struct(">QI32s16s16s")
-#: Of an erased row, its ordinal and its digest.
+#: Ordinal and digest of an erased row.
 _GONE = struct.Struct(">I32s")
 HEAD_BYTES, LINE_BYTES, ENTRY_BYTES = _HEAD.size, _LINE.size, _ENTRY.size
 _DIGEST_BYTES = 8
@@ -49,16 +49,16 @@ _ID = np.dtype("V16")
 _LINES = np.dtype(
     [("id", _ID), ("version", ">u4"), ("length", ">u4"), ("digest", f"V{_DIGEST_BYTES}")]
 )
-#: Digests of rows, of which a line has the beginning.
+#: Digests of rows; a line has the beginning of one.
 _DIGESTS = np.dtype(
     [("begin", f"V{_DIGEST_BYTES}"), ("rest", f"V{digests.DIGEST - _DIGEST_BYTES}")]
 )
-#: The span of a block without new records: no id lies in it.
+#: The span of a block without new records: no id is in it.
 _NOWHERE = (b"\xff" * 16, bytes(16))
 
 
 class RowEntry(NamedTuple):
-    """The entry of one row in the head of a block; ``version`` 0 is a hole."""
+    """A row's line in the head of a block; ``version`` 0 is a hole."""
 
     record_id: bytes
     version: int
@@ -78,7 +78,7 @@ class BlockEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class RowsObject:
-    """Contents of an object of rows: its head, its rows, and the digests of erased rows, by
+    """Content of an object of rows: its head, its rows, and the digests of erased rows, by
     ordinal.
     """
 
@@ -90,9 +90,9 @@ class RowsObject:
 
 @dataclass(frozen=True)
 class RowObject:
-    """Consecutive rows of a group as one object, and what the database keeps of it.
+    """Consecutive rows of a group as one object, and the database's columns about it.
 
-    ``first_id`` and ``last_id`` span the ids of new records; both are None where there are none.
+    ``first_id`` and ``last_id`` span the ids of new records; both are None if there are none.
     """
 
     first: int
@@ -114,8 +114,8 @@ def row_objects(
 
     Args:
         first: the ordinal of the first row, which begins a run.
-        row_digests: of these rows, one after the other.
-        gone: the digests of those that were erased, by ordinal.
+        row_digests: of these rows, concatenated.
+        gone: the digests of erased rows, by ordinal.
     """
     pieces: list[bytes] = []
     entries: list[BlockEntry] = []
@@ -169,7 +169,7 @@ def _row_object(
 
 
 def _lines(rows: Sequence[Row | None], row_digests: bytes) -> bytes:
-    """The line of each row, one after the other; that of a hole is zeros, as its digest is."""
+    """The lines of these rows, concatenated; the line of a hole is zeros, like its digest."""
     live = [row for row in rows if row is not None]
     at: slice | NDArray[np.intp] = slice(None)
     if len(live) < len(rows):
@@ -183,8 +183,9 @@ def _lines(rows: Sequence[Row | None], row_digests: bytes) -> bytes:
 
 
 def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[list[bytes], BlockEntry]:
-    """The pieces of a block, and its entry, but for where it lies. They are put together only once,
-    as an object: a part is large, and several come at a time."""
+    """The pieces of a block, and its entry without its position. Pieces are joined only once, for
+    the whole object: parts are large, and several arrive at a time.
+    """
     new = [row[0] for row in rows if row is not None and row[1] == 1]
     span = (min(new), max(new)) if new else _NOWHERE
     pieces = [lines, *(row[2] for row in rows if row is not None)]
@@ -193,8 +194,8 @@ def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[list[bytes], Block
 
 
 class ObjectHead(NamedTuple):
-    """The owner of an object: whether it has ``rows`` or pages, its group or segment, the first
-    one's number, and how many there are.
+    """The owner of an object: whether it has ``rows`` or pages, the uid of the group or segment,
+    the number of the first row or page, and their count.
     """
 
     rows: bool
@@ -249,11 +250,11 @@ def lines_of(data: bytes, entry: BlockEntry, name: str) -> list[RowEntry]:
     """The lines of a block.
 
     Args:
-        data: the block, or its lines alone.
-        name: of the object, for what is said of it.
+        data: the block, or only its lines.
+        name: the object's name, for errors.
 
     Raises:
-        ObjectAltered: they are not those that were stored.
+        ObjectAltered: these are not the lines that were stored.
     """
     if hashlib.sha256(data).digest() != entry.lines:
         raise altered(name)
@@ -261,14 +262,15 @@ def lines_of(data: bytes, entry: BlockEntry, name: str) -> list[RowEntry]:
 
 
 def places_of(lines: Sequence[RowEntry]) -> list[int]:
-    """The first byte of each row, within its block."""
+    """The offset of each row, within its block."""
     lengths = (line.length for line in lines)
     return list(accumulate(lengths, initial=LINE_BYTES * len(lines)))
 
 
 def blocks_around(entries: Sequence[BlockEntry], at: int, most: int) -> Sequence[BlockEntry]:
-    """The block at a place and its neighbours: from a multiple of a power of two on, as many of
-    them as have no more bytes than this; none where it is longer itself."""
+    """The block at a position and its neighbours: from a multiple of a power of two on, as many as
+    have no more than ``most`` bytes together; none if the block itself is longer.
+    """
     count = 1 << (len(entries) - 1).bit_length()
     while count:
         first = at - at % count
@@ -280,7 +282,7 @@ def blocks_around(entries: Sequence[BlockEntry], at: int, most: int) -> Sequence
 
 
 def pages_around(start: int, count: int, length: int, most: int) -> Iterator[int]:
-    """First bytes, in an object of ``count`` pages, of the page that begins at ``start`` and its
+    """Offsets, in an object of ``count`` pages, of the page that begins at ``start`` and its
     neighbours: from a multiple of a power of two on, as many as have no more than ``most`` bytes.
     """
     some = 1 << max(0, (most // length).bit_length() - 1)
@@ -309,8 +311,9 @@ def page_object(segment: bytes, first: int, pages: Sequence[bytes]) -> bytes:
 
 
 def cut_pages(pages: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Cut a segment's pages (number, bytes) into runs of neighbours, each as long as an object may
-    be."""
+    """Cut a segment's pages (number, bytes) into runs of consecutive pages, each up to the length
+    of an object.
+    """
     first, run, size = 0, list[bytes](), 0
     for number, data in pages:
         if run and (number != first + len(run) or size + len(data) > MOST_BYTES - HEAD_BYTES):

@@ -1,10 +1,9 @@
-"""The life cycle of objects, as rows of the database, from the draft that fills them.
+"""The life cycle of objects, as rows of the database, and the drafts that fill them.
 
-``writing``  the name is drawn and written down; the first byte comes after that
-``stored``   it is whole, and what lies in it is staged or about to be
-``named``    a commit has named what lies in it
-``doomed``   nothing that is new needs it; readers of an earlier version still may
-``lost``     it was named, and is not in the store, as was found after a restore
+``writing``  the name is drawn and stored; the first byte is written after that ``stored``   it is
+complete, and its content is staged or about to be ``named``    a commit has named its content
+``doomed``   nothing new needs it; readers of an earlier version still may ``lost``     it was
+named, and was found missing from the store after a restore
 
 A doomed object is deleted when its grace period is over and nothing in the database refers to it
 any more. So a crash at any moment leaves only objects that the sweep deletes. The content of the
@@ -35,20 +34,20 @@ from encrypted_records.server.records.models import BulkObject, PagePart, RowPar
 from encrypted_records.server.records.store import cut
 
 WRITING, STORED, NAMED, DOOMED, LOST = "writing", "stored", "named", "doomed", "lost"
-#: What is still being written after so long, is not being written any more.
+#: An object that has been written for this long is given up.
 WRITING_FOR = timedelta(hours=1)
-#: In place of the moment since when an object is doomed that has no grace time.
+#: Stored as the time of dooming if an object has no grace period.
 AT_ONCE = datetime(2000, 1, 1, tzinfo=UTC)
-#: Objects that one look deletes.
+#: The most objects that one sweep deletes.
 MOST_AT_ONCE = 100
 
 
 @contextmanager
 def written(contents: Sequence[bytes]) -> Iterator[list[int]]:
-    """Store these as objects: their numbers here, for a transaction that takes them over.
+    """Write these as objects; yields their numbers, for a transaction that takes them over.
 
-    Called outside of any transaction, since the names must stay if all else fails. They are doomed
-    when the block fails.
+    Called outside of any transaction, because the names must stay if anything else fails. The
+    objects are doomed if the block fails.
 
     Raises:
         StoreFull, StoreUnavailable: none is stored.
@@ -62,11 +61,11 @@ def written(contents: Sequence[bytes]) -> Iterator[list[int]]:
     try:
         for row, data in zip(rows, contents, strict=True):
             store = choice.chosen().store
-            assert store is not None  # else nothing is too large for the database
+            assert store is not None  # without a store, nothing is too large for the database
             store.put(row.name, data)
         yield numbers
     except BaseException:
-        # Where the database is away too, the sweep finds them.
+        # If the database is away too, the sweep finds them.
         with suppress(DatabaseError):
             give_up(numbers)
         raise
@@ -92,7 +91,7 @@ def take_over(numbers: Collection[int]) -> None:
 
 
 def name(parts: QuerySet[Any, Any]) -> None:
-    """The objects of these parts are named by a commit from now on."""
+    """Mark the objects of these parts as named by a commit."""
     BulkObject.objects.filter(pk__in=parts.values("object_id"), state=STORED).update(
         state=NAMED, since=timezone.now()
     )
@@ -102,7 +101,7 @@ def doom(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
     """Mark the objects of these parts as no longer needed by new commits.
 
     Args:
-        at_once: whether they go without a grace time.
+        at_once: whether they are deleted without a grace period.
     """
     every = BulkObject.objects.filter(pk__in=parts.values("object_id"))
     if at_once:
@@ -112,10 +111,10 @@ def doom(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
 
 
 def drop(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
-    """Forget these parts; their objects are doomed, if they are not yet.
+    """Delete these parts, and doom their objects, if not doomed yet.
 
     Args:
-        at_once: as :func:`doom` has it.
+        at_once: as for :func:`doom`.
     """
     doom(parts, at_once=at_once)
     parts.delete()
@@ -126,7 +125,7 @@ def hurry() -> int:
     sweep deletes them; returns their number.
     """
     with transaction.atomic():
-        # Others change several of these rows, too: one after the other, and none that they hold.
+        # Others update several of these rows, too: lock them in order, and skip locked rows.
         waiting = _pointless().exclude(since=AT_ONCE).order_by("pk")
         rows = waiting.select_for_update(skip_locked=True, of=("self",))
         numbers = list(rows.values_list("pk", flat=True))
@@ -136,13 +135,12 @@ def hurry() -> int:
 
 
 def doomed_before(moment: datetime) -> QuerySet[BulkObject]:
-    """Objects that nothing points to, doomed before this moment, with a grace time."""
+    """Doomed objects without references, doomed before this moment with a grace period."""
     return _pointless().filter(since__gt=AT_ONCE, since__lt=moment)
 
 
 def waits(moment: datetime) -> bool:
-    """Whether something is in the store still that was doomed by this moment, and that nothing
-    points to."""
+    """Whether the store still has an object without references that was doomed by this moment."""
     return _pointless().filter(since__lte=moment).exists()
 
 
@@ -155,8 +153,8 @@ def _pointless() -> QuerySet[BulkObject]:
 
 
 def note_lost(names: Collection[str]) -> None:
-    """Note that these of all objects that a commit named are not in the store, and that the others
-    are.
+    """Mark exactly these of the objects that a commit named as missing from the store, and the
+    others as present.
     """
     now = timezone.now()
     known = set(BulkObject.objects.filter(state=LOST).values_list("name", flat=True))
@@ -180,7 +178,7 @@ def adopt_doomed(name: str, size: int, *, at_once: bool) -> None:
 
 
 def replace(number: int, new: int, *, at_once: bool) -> None:
-    """A written object holds from now on what another held, which is doomed."""
+    """Replace an object by a written object with its content; the old object is doomed."""
     take_over([new])
     BulkObject.objects.filter(pk=new).update(state=NAMED)
     BulkObject.objects.filter(pk=number).update(
@@ -189,16 +187,16 @@ def replace(number: int, new: int, *, at_once: bool) -> None:
 
 
 def sweep(grace: timedelta) -> bool:
-    """Delete some objects whose time is over; whether there may be more.
+    """Delete some objects whose time is over; returns whether there may be more.
 
-    The row goes after the object, so that a crash in between only repeats the deletion.
+    The row is deleted after the object, so that a crash in between only repeats the deletion.
 
     Raises:
-        StoreUnavailable: they stay for now.
+        StoreUnavailable: the objects stay for now.
     """
     now = timezone.now()
     late = BulkObject.objects.filter(state=WRITING, since__lt=now - WRITING_FOR)
-    if late.exists():  # which takes no lock
+    if late.exists():  # this query takes no lock
         late.update(state=DOOMED, since=now)
     over = _pointless().filter(since__lt=now - grace)
     rows = list(over.order_by("since")[:MOST_AT_ONCE])
@@ -225,7 +223,8 @@ def known_among(names: Collection[str]) -> set[str]:
 def strangers() -> list[str]:
     """Names of objects in the store that the database does not know.
 
-    No sweep deletes them: they may belong to a database that was just restored, or to another one.
+    No sweep deletes them: they may belong to a database that was just restored, or to another
+    database.
 
     Raises:
         StoreUnavailable: the store is unavailable or fails.
@@ -233,7 +232,7 @@ def strangers() -> list[str]:
     store = choice.chosen().store
     if store is None:
         return []
-    # Names are written down before the first byte: what is listed first is known afterwards.
+    # Names are stored before the first byte: each listed object of ours is then known.
     listed = [name for name, _ in store.listing()]
     known = set(BulkObject.objects.values_list("name", flat=True).iterator())
     return sorted(set(listed) - known)
@@ -260,9 +259,10 @@ class _PageObject:
 
 @dataclass(frozen=True)
 class CommitDraft:
-    """``batches`` and ``pages`` (with their digests) are for the database, all else is for objects;
-    ``changed`` are those of the objects' rows whose version is above 1: uid of the group, ordinal,
-    id and version."""
+    """``batches`` and ``pages`` (with their digests) are for the database, the rest is for objects.
+    ``changed`` are the objects' rows of a version above 1: uid of the group, ordinal, id and
+    version.
+    """
 
     batches: list[PackedBatch]
     pages: list[tuple[Page, bytes]]
@@ -320,16 +320,16 @@ class CommitDraft:
 def draft_rows(
     group: bytes, made: Sequence[RowObject], changed: Sequence[tuple[bytes, int, bytes, int]]
 ) -> CommitDraft:
-    """A draft of objects of a group alone.
+    """A draft of a group's objects alone.
 
     Args:
-        changed: as of :class:`CommitDraft`.
+        changed: as in :class:`CommitDraft`.
     """
     return CommitDraft([], [], list(changed), [(group, part) for part in made], [])
 
 
 def draft_part(bound: BoundPart, pages: Sequence[Page]) -> CommitDraft:
-    """Divide a part by how much it brings of each group and segment."""
+    """Divide a part by the size of its content of each group and segment."""
     chosen = choice.chosen()
     draft = CommitDraft([], [], [], [], [])
     for batch in bound.batches:

@@ -1,5 +1,6 @@
-"""The contents of objects, for readers; rows and pages are named as in :mod:`..records.store`, by
-(group, ordinal) and (segment, number)."""
+"""The contents of objects, for readers; rows and pages are addressed as in :mod:`..records.store`,
+by (group, ordinal) and (segment, number).
+"""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 _ENTRY_BYTES = layout.ENTRY_BYTES
-#: Blocks of which the entries are asked for together where neighbours are read, too: those from a
-#: multiple of it on in their part.
+#: Number of blocks whose entries are read together if neighbours are read, too; they begin at a
+#: multiple of this in their part.
 _NEAR = 32
-#: What is asked of runs: of each the entry of its block, among those that come together.
+#: Queries for runs and pages. For a run, the entry of its block, which may be read with others.
 _ROWS = """
 SELECT one, two, p.first, p.count, name, salt,
     substr(blocks, CAST((two - p.first) / {run} * {size} + 1 AS integer), {size})
@@ -47,9 +48,10 @@ FROM wanted JOIN page_part p ON p.segment_id = one AND p.first <= two AND two < 
 
 
 def _twice(read: Callable[Q, T]) -> Callable[Q, T]:
-    """Read once more where an object is gone: it may have been written again under another name,
-    without rows that are erased, since the database said where it lies. And where one is altered of
-    which a copy was read: what is said is said of the store."""
+    """Read again if an object is lost: it may have been rewritten under another name, without
+    erased rows, since the database gave its location. Also if an object is altered: the cached copy
+    may be wrong, so the second read goes to the store.
+    """
 
     @wraps(read)
     def again(*arguments: Q.args, **options: Q.kwargs) -> T:
@@ -68,7 +70,7 @@ def _copies_passed_over() -> AbstractContextManager[None]:
 
 
 class _Block(NamedTuple):
-    """The place of a block: its object, its number of rows, and the first one's ordinal."""
+    """The position of a block: its object, its number of rows, and the ordinal of the first."""
 
     name: str
     group: int
@@ -76,7 +78,7 @@ class _Block(NamedTuple):
     rows: int
     salt: bytes
     entry: BlockEntry
-    #: with the entries of its neighbours: how many of them lie before it
+    #: the number of neighbours before it, if their entries were read with it
     at: int = 0
     near: bytes = b""
 
@@ -90,7 +92,7 @@ class _Block(NamedTuple):
         return _whole(self.name, self.entry)
 
     def around(self, most: int) -> list[Range]:
-        """This block and its neighbours, as many as have no more bytes than this."""
+        """This block and its neighbours, as many as have no more than ``most`` bytes."""
         near = layout.blocks_around(layout.entries_of(self.near), self.at, most)
         return [_whole(self.name, entry) for entry in near]
 
@@ -101,7 +103,7 @@ def _whole(name: str, entry: BlockEntry) -> Range:
 
 @_twice
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """The rows at (group, ordinal) that are in objects; others are left out.
+    """The rows at (group, ordinal) that are in objects; other keys are left out.
 
     Raises:
         ObjectLost, ObjectAltered: with the object's name.
@@ -111,7 +113,7 @@ def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
 
 
 def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """Rows that can still be read where objects are lost or altered; see :func:`rows_at`."""
+    """The rows that can still be read if objects are lost or altered; see :func:`rows_at`."""
     found: dict[Key, StoredSealedRow] = {}
     for block, wanted in _blocks_of(keys).items():
         try:
@@ -148,7 +150,7 @@ def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
 
 
 def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, StoredSealedRow]:
-    """Short blocks whole, of long ones the lines and then the rows that are wanted."""
+    """Read short blocks whole; of long blocks the lines, and then the requested rows."""
     if not blocks:
         return {}
     short = [block for block in blocks if block.entry.length <= layout.WHOLE_BYTES]
@@ -228,23 +230,24 @@ def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[RowEntry]
 
 
 def has_rows(group: int) -> bool:
-    """Whether rows of a group are in objects."""
+    """Whether any rows of a group are in objects."""
     return RowPart.objects.filter(group_id=group).exists()
 
 
 @_twice
 def is_any_new(wanted: Set[bytes], span: tuple[bytes, bytes]) -> bool:
-    """Whether a record that came new in an object has one of these ids, the first and the last of
-    which are ``span``."""
+    """Whether a new record in an object has one of these ids. ``span`` has the least and the
+    greatest of them.
+    """
     return any(line.record_id in wanted for _, line in _spanning(wanted, span))
 
 
 @_twice
 def find_new(record_ids: Collection[bytes]) -> list[Key]:
-    """Places of those of these records that came new in an object."""
+    """Keys of the rows in which these records were new in an object."""
     wanted, blocks = sorted(set(record_ids)), []
     for some in store.cut(wanted):
-        # The span of all of them may hold every part that there is.
+        # Compare each id: the span of all ids may contain every part.
         marks = ", ".join(["(%s)"] * len(some))
         statement = f"""
             WITH wanted (one) AS (VALUES {marks})
@@ -269,7 +272,7 @@ def find_new(record_ids: Collection[bytes]) -> list[Key]:
 def _spanning(
     record_ids: Collection[bytes], span: tuple[bytes, bytes]
 ) -> Iterator[tuple[Key, RowEntry]]:
-    """The rows of version 1 of all blocks among whose ids one of these may be."""
+    """The rows of version 1 of all blocks whose span of ids may contain one of these."""
     spanning = as_driver_has_it(
         "SELECT group_id, first, count, name, blocks FROM row_part"
         " JOIN bulk_object o ON o.id = object_id WHERE last_id >= %s AND first_id <= %s"
@@ -287,8 +290,9 @@ def _spanning(
 def _blocks_within(
     record_ids: Sequence[bytes], group: int, first: int, count: int, name: str, entries: bytes
 ) -> list[_Block]:
-    """The blocks of a part among whose ids one of these, which are sorted, may be. A part of a job
-    has tens of thousands, and mostly none lies where others do."""
+    """The blocks of a part whose span may contain one of these sorted ids. A job's part has tens of
+    thousands of blocks, and few of them match.
+    """
     each = zip(range(0, count, RUN), layout.entries_of(bytes(entries)), strict=True)
     return [
         _Block(name, group, first + at, min(RUN, count - at), b"", entry)
@@ -304,7 +308,7 @@ def _is_any_within(record_ids: Sequence[bytes], entry: BlockEntry) -> bool:
 
 @_twice
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
-    """The pages at (segment, number) that are in objects; others are left out.
+    """The pages at (segment, number) that are in objects; other keys are left out.
 
     Raises:
         ObjectLost, ObjectAltered: with the object's name.
@@ -332,8 +336,9 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 
 
 def _pages_between(pages: Sequence[Range]) -> Iterator[Range]:
-    """The pages of an object, all of one length, that lie between two of these which a store far
-    away reads as one."""
+    """The pages, all of one length, between two pages of an object that a remote store reads as one
+    range.
+    """
     reach = find_reach(pages)
     for before, behind in pairwise(sorted(set(pages))):
         if before.name == behind.name and behind.start - before.end <= reach:

@@ -1,7 +1,7 @@
-"""Objects in an S3-compatible store, by ``obstore``.
+"""Objects in an S3-compatible store, through ``obstore``.
 
-Credentials come as the SDKs have them, from ``AWS_ACCESS_KEY_ID`` and its kin: never from the URL,
-which lists of processes and logs may show.
+Credentials come from ``AWS_ACCESS_KEY_ID`` and related variables, as for the SDKs. They never come
+from the URL, which process lists and logs may show.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ except ImportError:  # pragma: no cover - an extra
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config, S3Store
 
-#: One request of those that nobody waits for, and all of its tries together. Far below
+#: Time for a request that no client waits for, and for all of its tries together. Far below
 #: ``objects.WRITING_FOR``.
 _REQUEST = timedelta(seconds=60)
 _ALL_TRIES = timedelta(seconds=20)
@@ -43,13 +43,13 @@ _TRIES = 5
 #: Seconds that a read waits for the next byte, unless the URL says otherwise (``patience``).
 PATIENCE = 5
 MOST_PATIENCE = 60
-#: A read or a write of so many bytes, or fewer, has three and a half times that in all, with every
-#: try: less than the 20 seconds after which a proxy gives the API up, which could not say any more
-#: why.
+#: A read or write of at most this many bytes may take three and a half times ``PATIENCE`` in all,
+#: with every try. That is below the 20 seconds after which a proxy gives up on the API, so that the
+#: API can still answer with the error.
 _SMALL_BYTES = 8 << 20
-#: Bytes a second that a larger write has beside that: as many as a proxy has patience for.
+#: A larger write gets more time, at this rate in bytes per second: a proxy waits as long.
 _LEAST_RATE = 1 << 20
-#: Objects that are read at once, by all threads of this process.
+#: The most objects read at once, by all threads of this process.
 _READERS = 16
 _OPTIONS = frozenset({"endpoint", "region", "virtual_hosted", "patience"})
 
@@ -73,9 +73,9 @@ class S3:
     def put(self, name: str, data: bytes) -> None:
         longer = len(data) // _SMALL_BYTES * (_SMALL_BYTES // _LEAST_RATE)
         with _named():
-            # In one request, so that no piece of it can be left behind.
+            # In a single request, so that no part of an upload can be left behind.
             obstore.put(self._writing(longer), name, data, use_multipart=False)
-            # What something on the way has cut short is seen now, while its sender still has it.
+            # Detects data that was truncated on the way, while the sender still has it.
             stored = obstore.head(self._hasty, name)["size"]
         if stored != len(data):
             raise StoreUnavailable("the bulk store has stored another length than was sent")
@@ -113,11 +113,12 @@ class S3:
                     continue
 
     def free(self) -> int | None:
-        return None  # the protocol has no question for it
+        return None  # the protocol has no request for it
 
     def keeps_versions(self, name: str) -> bool:
         with _named():
-            # Object lock needs versions, too; "null" stands where versioning was suspended.
+            # Object lock requires versioning, too; "null" is the version while versioning is
+            # suspended.
             return obstore.head(self._store, name)["version"] not in (None, "null")
 
     def listing(self) -> Iterator[tuple[str, int]]:
@@ -128,7 +129,7 @@ class S3:
 
 
 def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
-    """A store in a bucket; nothing is asked yet.
+    """A store in a bucket; nothing is requested from it yet.
 
     Args:
         options: ``endpoint`` is a URL, ``region`` a name, ``virtual_hosted`` true or false.
@@ -168,9 +169,9 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
     try:
         return S3(
             made({"timeout": _REQUEST}, _ALL_TRIES),
-            # Where nothing comes, there is time for one more try.
+            # If no byte arrives, there is time for one more try.
             made({"timeout": 2 * wait, "connect_timeout": wait, "read_timeout": wait}, 1.5 * wait),
-            # Here there is none: a body that has to go again takes as long again.
+            # No time for another try: sending the body again takes as long again.
             lambda longer: made(
                 {"timeout": 2 * wait + timedelta(seconds=longer), "connect_timeout": wait},
                 1.5 * wait,
@@ -185,8 +186,7 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Have errors of the store say what they mean here, without its words, which may quote a
-    request."""
+    """Convert errors of the store to ours, without their text, which may quote a request."""
     try:
         yield
     except (exceptions.BaseError, OSError, ValueError) as error:

@@ -1,11 +1,11 @@
 """The interface of a store of objects, and a store of files.
 
-An object is written once under a name that no other ever had, and never changed. A store believes
-nothing and decides nothing: what is there, and whether it may go, is in the database.
+An object is written once, under a name that was never used before, and never changed. A store
+decides nothing: the database says which objects exist and which may be deleted.
 
-A store of files gives a file its name once it is whole and on the disk; until then it has another
-ending. The folders are synced too, so that neither a name nor its end is undone by a power cut.
-The store of an S3-compatible service, an extra, is :mod:`.s3`.
+A store of files gives a file its final name once it is complete and synced to disk; until then it
+has another suffix. Folders are synced too, so that a power cut undoes neither a rename nor a
+deletion. The store in an S3-compatible service, an optional extra, is :mod:`.s3`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import NamedTuple, Protocol
 
 from encrypted_records.errors import ObjectLost, StoreFull, StoreUnavailable
 
-#: Ranges that lie no further apart than this are read as one.
+#: Ranges no further apart than this are read as one.
 NEIGHBOURS = 4 << 10
 
-#: And what is asked of a store that is far away, where its client reads over what lies between: a
-#: request costs more than these bytes. What is read over can be kept (:mod:`.block_cache`).
+#: The same for a remote store, whose client reads over the gap: a request costs more than these
+#: bytes. Bytes in the gap can be cached (:mod:`.block_cache`).
 JOINED_BYTES = 2 << 20
-#: Of one read, no more than so many bytes lie between what is asked for.
+#: The most bytes in the gaps of one read.
 READ_OVER_BYTES = 64 << 20
 
 
@@ -40,29 +40,29 @@ class Range(NamedTuple):
 
 
 class BulkStore(Protocol):
-    """Objects by name. All of it may be called by several threads at once."""
+    """Objects by name. All methods are thread-safe."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Store an object, so that it outlasts a power cut once this returns.
+        """Store an object, so that it survives a power cut once this returns.
 
         Raises:
             StoreFull: there is no room.
-            StoreUnavailable: the store is away or fails; whether the object is there is not known.
+            StoreUnavailable: the store is away or fails; whether the object exists is unknown.
         """
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         """The bytes of each range, in that order.
 
         Raises:
-            ObjectLost: an object is not there, or is shorter than it was.
+            ObjectLost: an object is missing, or shorter than expected.
             StoreUnavailable: the store is away or fails.
         """
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects, permanently once this returns. Those that are not there are no mistake.
+        """Delete objects, permanently once this returns. Missing objects are not an error.
 
         Raises:
-            StoreUnavailable: some may be there still.
+            StoreUnavailable: some may still exist.
         """
 
     def listing(self) -> Iterator[tuple[str, int]]:
@@ -73,15 +73,14 @@ class BulkStore(Protocol):
         """
 
     def free(self) -> int | None:
-        """Bytes for which there is room; None where the store does not say.
+        """Free space in bytes; None if the store does not report it.
 
         Raises:
             StoreUnavailable: the store is away or fails.
         """
 
     def keeps_versions(self, name: str) -> bool:
-        """Whether this object will still be there, as an old version, when it is deleted. Only as
-        far as the store says.
+        """Whether the store reports that it keeps this object as an old version after a deletion.
 
         Raises:
             StoreUnavailable: the store is away or fails.
@@ -89,8 +88,9 @@ class BulkStore(Protocol):
 
 
 def join_neighbours(ranges: Sequence[Range], reach: int = NEIGHBOURS) -> list[Range]:
-    """Fewer ranges that contain all of these: those no further apart than ``reach`` in one, each
-    object's in order."""
+    """Join the ranges of each object that are no further apart than ``reach``; the result is in
+    order.
+    """
     joined: list[Range] = []
     for span in sorted(set(ranges)):
         last = joined[-1] if joined else None
@@ -102,8 +102,8 @@ def join_neighbours(ranges: Sequence[Range], reach: int = NEIGHBOURS) -> list[Ra
 
 
 def find_reach(ranges: Sequence[Range]) -> int:
-    """The gap in bytes up to which a far store reads ranges as one: :data:`JOINED_BYTES`, or less
-    where too much would lie between them in all.
+    """The gap in bytes up to which a remote store reads ranges as one: :data:`JOINED_BYTES`, or
+    less if the gaps would be too large in total.
     """
     gaps = sorted(
         behind.start - before.end
@@ -121,10 +121,10 @@ def find_reach(ranges: Sequence[Range]) -> int:
 def cut_joined(
     ranges: Sequence[Range], joined: Sequence[Range], contents: Sequence[bytes]
 ) -> list[bytes]:
-    """The bytes of each range, from those of :func:`join_neighbours`.
+    """The bytes of each range, from the contents of the ranges of :func:`join_neighbours`.
 
     Raises:
-        ObjectLost: an object is shorter than it was.
+        ObjectLost: an object is shorter than expected.
     """
     by_range: dict[Range, bytes] = {}
     wanted = iter(sorted(set(ranges)))
@@ -142,18 +142,18 @@ def lost(name: str) -> ObjectLost:
     return ObjectLost(f"an object is missing from the bulk store, or truncated: {name}")
 
 
-#: Of a file that is not whole yet.
+#: Suffix of a file that is not complete yet.
 DRAFT = ".draft"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LETTERS = 2
 
 
 class Files:
-    """A store in a folder, which is made when the first object comes."""
+    """A store in a folder, which is created with the first object."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        #: folders of which this process knows that a power cut leaves them
+        #: folders known to survive a power cut
         self._lasting: set[Path] = set()
 
     def put(self, name: str, data: bytes) -> None:
@@ -192,7 +192,8 @@ class Files:
         folders: set[Path] = set()
         with _named():
             for path in map(self._path, names):
-                # Also where the file is gone: who deleted it may have died before this.
+                # Sync even if the file is gone: the process that deleted it may have died before
+                # the sync.
                 folders.add(path.parent)
                 for file in (path, path.with_name(path.name + DRAFT)):
                     with suppress(FileNotFoundError):
@@ -215,7 +216,7 @@ class Files:
             return free_below(self._folder)
 
     def keeps_versions(self, name: str) -> bool:
-        return False  # snapshots of disks cannot be seen from here
+        return False  # disk snapshots cannot be detected from here
 
     def _path(self, name: str) -> Path:
         return self._folder / name[:_LETTERS] / name
@@ -223,7 +224,7 @@ class Files:
     def _make_folder(self, folder: Path) -> None:
         if folder in self._lasting:
             return
-        # Somebody else may have made it, and not synced it yet.
+        # Another process may have created it, and not synced it yet.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for parent in (folder.parent, folder.parent.parent):
             _sync_folder(parent)
@@ -239,7 +240,7 @@ class Files:
 
 
 def free_below(folder: Path) -> int:
-    """Bytes that are free on the disk of a folder, or of that in which it will be made."""
+    """Free bytes on the disk of a folder, or of the folder in which it will be created."""
     return shutil.disk_usage(
         next(parent for parent in (folder, *folder.parents) if parent.exists())
     ).free
@@ -266,7 +267,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Have errors of the disk say what they mean here."""
+    """Convert disk errors to ours."""
     try:
         yield
     except OSError as error:
