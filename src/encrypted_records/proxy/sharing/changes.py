@@ -1,9 +1,9 @@
-"""The one way in which a proxy changes a roster, and the grants that it needs for it.
+"""The only way in which a proxy changes a roster, and the grants that this needs.
 
-Read the roster to its head and believe it; make the change, which says for itself whether it still
-makes sense; sign; send entries and grants in one request, which is applied whole or not at all. A
-proxy that was overtaken starts over. A user's own grants are fetched, verified, opened, and kept in
-memory.
+Steps: read the roster to its head and verify it; make the change, which checks that it still makes
+sense; sign; send entries and grants in one request, which is applied whole or not at all. If
+another proxy was first, all steps are repeated. A user's grants are fetched, verified, decrypted,
+and kept in memory.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from encrypted_records.rules.roster_state import Member
 
 
 class RosterDraft:
-    """Entries that follow a roster's head, one after another, and grants beside them.
+    """New entries after a roster's head, in order, with their grants.
 
-    ``roster`` is the roster with these entries, as readers will take them; ``now`` is in seconds
-    since 1970. ``identity`` signs, and is the user's under the keys that the roster has: another
-    one once an entry has changed these.
+    ``roster`` is the roster with these entries, as readers will see it; ``now`` is in seconds since
+    1970. ``identity`` is the user's signing identity under the keys in the roster, and changes with
+    an entry that changes these keys.
     """
 
     def __init__(self, view: View) -> None:
@@ -62,11 +62,12 @@ class RosterDraft:
         require_owner(self.roster, self.view.user)
 
     def sign(self, content: Content) -> RosterEntry:
-        """Add an entry; before one that gives a dataset the slug of another, one that frees it, so
-        that who is not shown the new name sees that the old one is gone.
+        """Add an entry. Before an entry that gives a dataset the slug of another dataset, add an
+        entry that frees the slug, so that members who are not shown the new name see that the old
+        name is gone.
 
         Raises:
-            NotAllowed, Conflict, BadInput: it would not count
+            NotAllowed, Conflict, BadInput: the entry would be invalid
                 (:func:`encrypted_records.index.roster.roster.sign_entry`).
         """
         if isinstance(content, form.DatasetName) and content.slug:
@@ -86,8 +87,8 @@ class RosterDraft:
         return entry
 
     def grant(self, member: bytes, dataset: bytes, keys: Mapping[int, DatasetKey]) -> None:
-        """Add the keys of a dataset for what the roster, with the entries so far, lets a member
-        read of it.
+        """Add a grant with the keys of a dataset that the roster, with the draft's entries, lets a
+        member read.
 
         Raises:
             NotAllowed, KeyMissing, TooLarge: as :func:`seal_grant`.
@@ -123,7 +124,7 @@ class RosterDraft:
 
 
 def no_roster() -> NotAllowed:
-    """An organization has no roster, and the user is none of its owners."""
+    """The organization has no roster, and the user is not an owner of it."""
     return NotAllowed(
         "the organization has no roster yet, and only an owner can found it",
         code="not_admitted",
@@ -132,11 +133,11 @@ def no_roster() -> NotAllowed:
 
 
 T = TypeVar("T")
-#: Signs what is wanted of the roster that it is given. It is called again where another owner was
-#: first, so it must not have changed anything but the draft.
+#: Signs the entries that a change of the given roster needs. It is called again if another owner
+#: was first, so it must not change anything but the draft.
 Plan = Callable[[RosterDraft], Awaitable[T]]
 
-#: How often a change is signed before it is given up.
+#: How often a change is signed before the proxy gives up.
 ATTEMPTS = 5
 
 
@@ -144,16 +145,17 @@ class RosterChanges:
     def __init__(self, api: RosterApi, reader: RosterReader) -> None:
         self._api = api
         self._reader = reader
-        #: one change at a time of each organization, so that this proxy does not overtake itself
+        #: one change at a time per organization, so that requests of this proxy do not race each
+        #: other
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
     async def change(self, holder: Holder, organization: bytes, plan: Plan[T]) -> T:
-        """Do what ``plan`` signs, and return what it returned.
+        """Apply the changes that ``plan`` signs, and return its result.
 
-        A plan that signs nothing has nothing sent: what it wanted is so already.
+        Nothing is sent if the plan signs nothing, because the change is in effect already.
 
         Raises:
-            Conflict: ``roster_moved``: others were first, five times; or what the API says of the
+            Conflict: ``roster_moved``: others were first, five times; or the API refuses the
                 entries.
             Unavailable: it is not known whether the change was stored.
             ErsError: what reading the roster or the plan raises.
@@ -170,11 +172,11 @@ class RosterChanges:
         raise AssertionError("the last attempt returns or raises")
 
     def alone(self, organization: bytes) -> asyncio.Lock:
-        """Held while the organization's roster is changed here."""
+        """Lock that is held while this proxy changes the organization's roster."""
         return self._locks.setdefault(organization, asyncio.Lock())
 
     async def _send(self, view: View, draft: RosterDraft, *, last: bool) -> bool:
-        """Whether the draft is stored; False where it has to be made again."""
+        """Whether the draft was stored; False if it has to be made again."""
         try:
             await self._api.send(view.organization, draft.entries, draft.grants, view.holder.auth)
         except Conflict as error:
@@ -189,7 +191,7 @@ class RosterChanges:
         return True
 
     async def _is_stored(self, view: View, draft: RosterDraft) -> bool:
-        """After a lost answer: whether the roster has what was sent."""
+        """After a lost response: whether the roster has the entries that were sent."""
         if not draft.entries:
             return False
         try:
@@ -209,7 +211,7 @@ def _unknown(error: Unavailable) -> ErsError:
     )
 
 
-#: Opened grants that stay in memory.
+#: Decrypted grants that stay in memory.
 _KEPT = 4096
 
 
@@ -225,14 +227,14 @@ class OwnGrants:
         """The keys of a dataset that were granted to the view's user.
 
         Args:
-            newest: whether the key of the newest epoch has to be among them, as to seal; older
-                ones open what was stored before.
+            newest: whether the key of the newest epoch has to be among them, which encryption
+                needs; older keys decrypt older data.
 
         Raises:
             NotAllowed: ``not_shared``, ``not_admitted``: the roster does not let the user in.
             GrantBroken, Unsupported: the grant that the API has cannot be used.
             Closed: ``grant_missing``: there is none, or none of the newest epoch.
-            Unavailable: the API cannot be asked.
+            Unavailable: the API cannot be reached.
         """
         require_member(view.roster, view.user, dataset)
         epoch = view.roster.epoch(dataset)
@@ -254,7 +256,7 @@ class OwnGrants:
         return opened
 
     async def whole(self, view: View, dataset: bytes) -> Mapping[int, DatasetKey]:
-        """The keys of a whole dataset by epoch, as owners have them, to seal them to others.
+        """All keys of a dataset by epoch, as owners have them, for grants to other members.
 
         Raises:
             KeyMissing: they were granted for single schemas.
@@ -269,7 +271,7 @@ class OwnGrants:
         return opened.whole
 
     async def take(self, identity: Identity, roster: Roster, grant: Grant) -> None:
-        """Keep a grant of one's own that the API has stored, opened as if it had been fetched.
+        """Keep the user's own grant, which the API has stored, decrypted as if it had been fetched.
 
         Raises:
             GrantBroken, Unsupported: it cannot be used.
@@ -300,12 +302,14 @@ class OwnGrants:
                 return await runtime.in_thread(
                     open_grant, view.roster, identity, view.user, dataset, grant
                 )
-        # Withheld, or never made: what the earlier one does not open stays closed, by name.
+        # The API withholds the newer grant, or it was never made: data that the earlier grant does
+        # not open raises a named error.
         return None
 
     async def _read_on(self, view: View, dataset: bytes) -> View:
-        """The roster as it is after a grant came that names a newer entry: another owner may have
-        sealed it since the roster was read. An entry that the roster still lacks is made up."""
+        """The roster after a grant that names a newer entry: another owner may have made the grant
+        since the roster was read. An entry that the roster still lacks then does not exist.
+        """
         after = await self._reader.read(view.holder, view.organization)
         if after is None:
             raise GrantBroken("a grant is of an organization without a roster")
@@ -314,7 +318,7 @@ class OwnGrants:
 
 
 def _lacks(view: View, opened: OpenedGrant) -> bool:
-    """Whether the roster shares schemas with the user that the grant does not hold."""
+    """Whether the roster shares schemas with the user that the grant does not contain."""
     scope = view.roster.reads(view.user, opened.dataset)
     if scope.whole:
         return not opened.whole

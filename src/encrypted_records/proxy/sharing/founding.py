@@ -1,14 +1,14 @@
 """Found an organization's roster, begin datasets' keys, place schemas in them, and sign names.
 
-Before a share can be signed, it needs a roster, keys of the dataset, and schemas in place. An owner
-alone notices no step: what was made at the API, has no records and was never placed is signed as
-the API shows it, by the request that shares it by name (docs/LEAKAGE.md).
+A share can be signed only after a roster exists, the dataset has keys, and its schemas are placed.
+A single owner does not notice these steps: the request that shares a schema by name signs it as the
+API shows it, if it was made at the API, has no records and was never placed (docs/LEAKAGE.md).
 
-The API takes a name or slug of what is placed from entries of the roster alone, so an entry comes
-before the caller's own request. A definition that was placed, of a schema without records, is
-different: the API holds an entry to the definition that it has. So the schema's name is freed, the
-caller's request sent, and the schema placed again with what the caller sent; cut short, it is
-placed by the next owner who stores into it.
+The API takes the name or slug of a placed object from roster entries alone, so an entry precedes
+the caller's request. The definition of a placed schema without records is different: the API checks
+an entry against the definition that it has. So the schema's name is freed, the caller's request is
+sent, and the schema is placed again with what the caller sent; after an interruption, the next
+owner who stores into it places it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 
-#: The outcome of sending a first entry: stored; refused because somebody else was first; refused
-#: because the organization has records that nobody signed.
+#: The outcome of sending a first entry: stored; refused because another owner was first; refused
+#: because the organization has records that are not signed.
 _Outcome = Literal["stored", "moved", "has_records"]
 
 
@@ -67,8 +67,8 @@ class Founding:
 
         Raises:
             Closed: ``roster_missing``: it has no roster, and schemas with records.
-            NotAllowed: ``not_admitted``: it has none, and the user does not own it at the API; or
-                the user is not in the one that it has.
+            NotAllowed: ``not_admitted``: it has no roster, and the user does not own it at the API;
+                or the user is not in its roster.
             ErsError: as :meth:`RosterReader.read`.
         """
         view = await self._reader.read(holder, organization)
@@ -87,7 +87,8 @@ class Founding:
         if kept is not None or not await self._has_records(holder, organization):
             entry = await self._kept(holder, organization, name)
             outcome = await self._send(holder, organization, [entry], [])
-        # Records may be there because another proxy of the user has founded it meanwhile.
+        # Records may exist because another proxy of the user has founded the organization
+        # meanwhile.
         view = await self._reader.read(holder, organization)
         if view is None and outcome == "has_records":
             raise roster_missing()
@@ -145,7 +146,7 @@ class Founding:
         return RosterDraft(View(holder, organization, roster, believed, keyring))
 
     async def _kept(self, holder: Holder, organization: bytes, name: str) -> RosterEntry:
-        """The first entry, signed once and for all."""
+        """The first entry, signed only once."""
         rosters = self._reader.rosters
         kept = await runtime.in_thread(rosters.founding, holder.user, organization)
         keyring = await runtime.in_thread(self._keyrings.of, holder)
@@ -157,7 +158,7 @@ class Founding:
             content = form.read_entry(kept).content
             if isinstance(content, FoundingEntry) and content.keys == identity.keys:
                 return kept
-            # The keyring is another one since; nobody has seen what the old one signed.
+            # The keyring has changed since; no other user has seen the old keyring's entry.
             await self._drop(holder, organization)
         entry = sign_entry(
             Roster(organization),
@@ -169,8 +170,9 @@ class Founding:
         return await runtime.in_thread(rosters.keep_founding, holder.user, organization, entry)
 
     async def _has_records(self, holder: Holder, organization: bytes) -> bool:
-        # The API's word. Records that it denies are of no log that the roster signs, and refused by
-        # name; where it makes some up, sharing is refused as ``roster_missing``.
+        # The API's list is unverified. Records that it denies belong to no log that the roster
+        # signs, and are refused with a named error; if it invents records, sharing is refused as
+        # ``roster_missing``.
         schemas = await self._api.schemas(organization, holder.auth)
         return any(schema.key_version is not None for schema in schemas)
 
@@ -185,7 +187,7 @@ class Founding:
         entries: Sequence[RosterEntry],
         grants: Sequence[Grant],
     ) -> _Outcome:
-        """Send a first entry and what follows it."""
+        """Send a first entry and the entries after it."""
         try:
             await self._api.send(organization, entries, grants, holder.auth)
         except NotAllowed as error:
@@ -194,10 +196,11 @@ class Founding:
             raise no_roster() from None
         except Conflict as error:
             if error.reason == "has_records":
-                # Told so without reason, they share nothing, and store under keys of their own.
+                # If the API's answer is false, the users share nothing, and store under their own
+                # keys.
                 await self._drop(holder, organization)
                 return "has_records"
-            # Somebody else was first: reading shows whose it is, and whether it is believed.
+            # Another owner was first: reading shows whose roster it is, and whether it is trusted.
             if error.reason != "roster_moved":
                 raise
             return "moved"
@@ -206,8 +209,8 @@ class Founding:
     async def begin_dataset(
         self, holder: Holder, organization: bytes, dataset: bytes, *, slug: str, name: str
     ) -> None:
-        """Begin the keys of a dataset, or give one that has keys this slug and name. Nothing
-        happens where all is so already.
+        """Begin the keys of a dataset, or give a dataset that has keys this slug and name. Nothing
+        is signed if the roster says so already.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
@@ -223,11 +226,12 @@ class Founding:
     async def place(
         self, holder: Holder, organization: bytes, placements: Sequence[Placement]
     ) -> None:
-        """Sign where schemas are, with their names and definitions; those that are so already are
-        left out.
+        """Sign the datasets of schemas, with the schemas' names and definitions; placements that
+        are in the roster already are left out.
 
         Raises:
-            NotAllowed: ``owners_only``: the user writes not all of the dataset; ``not_admitted``.
+            NotAllowed: ``owners_only``: the user may not write all of the dataset;
+                ``not_admitted``.
             ErsError: as :meth:`RosterChanges.change`.
         """
 
@@ -242,7 +246,7 @@ class Founding:
 
 
 def begin_dataset(draft: RosterDraft, key: DatasetKey, *, slug: str, name: str) -> None:
-    """Draft epoch 1 of a dataset's keys with grants for all owners, or its name."""
+    """Draft epoch 1 of a dataset's keys with grants for all owners, or the dataset's name."""
     draft.require_owner()
     if not slug or not name:
         raise BadInput("a dataset has a slug and a name")
@@ -265,17 +269,17 @@ def is_placed(roster: Roster, wanted: Placement) -> bool:
 
 
 def grant_holders(draft: RosterDraft, dataset: bytes, keys: Mapping[int, DatasetKey]) -> None:
-    """Seal a dataset's keys to everybody who reads something of it."""
+    """Encrypt a dataset's keys to all members who read part of it."""
     for member, _ in holders_of(draft.roster, dataset):
         draft.grant(member.member, dataset, keys)
 
 
 async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> Placement:
-    """A schema as the API shows it: its word for what was made there and was never signed.
+    """A schema as the API shows it, unverified, because it was never signed.
 
     Raises:
         NotFound, Unavailable: the API does not show it.
-        InvalidDefinition, ApiFailed: what it shows is no schema.
+        InvalidDefinition, ApiFailed: the API does not show a valid schema.
     """
     shown = await api.schema(schema, holder.auth)
     return Placement(
@@ -318,9 +322,9 @@ async def prepare_shares(
         name: the user's e-mail address.
 
     Raises:
-        BadInput: a share names what is not the organization's.
+        BadInput: a share names an object outside the organization.
         NotAllowed: ``owners_only``, ``not_admitted``.
-        ErsError: as of the flows.
+        ErsError: as the steps raise.
     """
     view = await founding.found(holder, organization, name)
     for dataset in dict.fromkeys(share.dataset for share in shares):
@@ -353,7 +357,7 @@ async def prepare_shares(
 
 @dataclass(frozen=True, slots=True)
 class WantedNames:
-    """Names that a caller wants for something; None leaves one as it is."""
+    """Names that a caller wants for an object; None leaves a name unchanged."""
 
     slug: str | None = None
     name: str | None = None
@@ -410,8 +414,8 @@ class Naming:
     async def free_schema(
         self, holder: Holder, organization: bytes, schema: bytes
     ) -> Placement | None:
-        """Free the name of a schema without records, so that its definition can be another; what
-        it was placed as.
+        """Free the name of a schema without records, so that its definition can change; returns its
+        placement.
 
         Raises:
             ErsError: as :meth:`name_schema`.
@@ -429,7 +433,7 @@ class Naming:
     async def free_deleted(
         self, holder: Holder, organization: bytes, schemas: Sequence[bytes], dataset: bytes | None
     ) -> None:
-        """Free the names of what an owner deleted: of schemas, and of their dataset if that went.
+        """Free the names of schemas that an owner deleted, and of their dataset if it was deleted.
 
         Raises:
             ErsError: as :meth:`name_dataset`.

@@ -1,7 +1,7 @@
-"""Join an organization: by an invitation, or back into it by recovery phrases.
+"""Join an organization by an invitation, or return to it with recovery phrases.
 
-An invitation is twelve words, with which the invited answers. An organization whose last owner was
-lost is entered again by that owner's recovery phrases.
+An invitation consists of twelve words, with which the invited user answers. An organization that
+lost its last owner is recovered with that owner's recovery phrases.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ INVITATION_SECONDS = 7 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """An invitation that was made now. The words are shown once, and are nowhere else."""
+    """A new invitation. The words are shown once and stored nowhere else."""
 
     id: bytes
     words: str = field(repr=False)
     expires: int
-    #: who is meant, where that one is or was in the organization
+    #: the invited member, if it is or was in the organization
     member: bytes
-    #: the invitation that this one takes the place of: the API keeps one of an address
+    #: the invitation that this invitation replaces: the API keeps one per address
     replaced: InvitationState | None
-    #: in which it is
+    #: the roster that has the invitation
     roster: Roster
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedOrganization:
-    """The organization that the invited has joined, once an owner's proxy has let them in."""
+    """The organization that the invited user joins, once an owner's proxy has admitted the user."""
 
     organization: bytes
     inviter: str
@@ -142,7 +142,7 @@ class Inviting:
         return await self._changes.change(holder, organization, plan)
 
     async def accept(self, holder: Holder, invitation: bytes, words: str) -> JoinedOrganization:
-        """Answer an invitation of the user's with its words. A keyring is made where there is none.
+        """Answer the user's invitation with its words. Makes a keyring if there is none.
 
         Raises:
             InvitationWords: the words are others, or the roster is not the inviter's.
@@ -151,7 +151,7 @@ class Inviting:
         """
         secret = InvitationSecret.from_words(words)
         shown = await self._api.invitation(invitation, holder.auth)
-        # An API that hides it keeps somebody out, and nothing was made for it yet.
+        # An API that hides the roster keeps the user out, and no keyring was made yet.
         if shown is None:
             raise InvitationOver("there is no such open invitation for this account")
         try:
@@ -175,7 +175,8 @@ class Inviting:
             anchor=root.anchor(organization, holder.user, version),
             now=now,
         )
-        # The words have shown that it is the inviter's, so it is remembered before the API hears.
+        # The words have proved that the roster is the inviter's, so it is remembered before the API
+        # gets the answer.
         await runtime.in_thread(self._reader.rosters.remember, holder.user, roster)
         await self._api.give_answer(invitation, answer, holder.auth)
         made = roster.invitation(invitation)
@@ -186,7 +187,7 @@ class Inviting:
 
 
 def _waiting(roster: Roster, name: str, now: int) -> InvitationState | None:
-    """The newest invitation of an address that can still be answered."""
+    """An address's newest invitation that can still be answered."""
     waiting = [
         invitation
         for invitation in roster.invitations()
@@ -212,7 +213,7 @@ def _require_out(known: Member | None) -> None:
 
 
 def member_named(roster: Roster, name: str) -> Member | None:
-    """The person who has this address in the roster; one who is in it goes before one who was."""
+    """The person who has this address in the roster; a present member precedes a former member."""
     wanted = name.casefold()
     people = [history[-1] for history in roster.histories() if history[-1].type == form.PERSON]
     named = [person for person in people if person.name.casefold() == wanted]
@@ -251,7 +252,7 @@ class Recovering:
             roster = await self._read(holder, organization)
             lost = await runtime.in_thread(_find, roster, lost_keyring)
             grants = await self._api.grants_of(organization, lost.member, holder.auth)
-            # Read again: a grant may name an entry that came after the first reading.
+            # Read again: a grant may name an entry that is newer than the first reading.
             roster = await self._read(holder, organization)
             lost = await runtime.in_thread(_find, roster, lost_keyring)
             believed = belief.believe(roster, lost.member, lost_keyring, None, older_keys=True)

@@ -1,8 +1,8 @@
-"""Members of an organization: their shares and roles, their requests for access, services, removal.
+"""Members of an organization: shares and roles, access requests, services, removal.
 
-An owner signs that a dataset is listed. A member signs a request for it, which the API keeps, and
-owners' proxies show it once they have verified it. It gives nobody anything: an owner who agrees
-shares the dataset as any other (:meth:`Members.set_shares`), which ends the request.
+An owner signs that a dataset is listed. A member signs an access request for it, which the API
+keeps and owners' proxies show after they have verified it. The request grants no rights: an owner
+who agrees shares the dataset as usual (:meth:`Members.set_shares`), which ends the request.
 
 A service is a program with its own keyring, which consists of one secret key. A dataset's older
 keys are forgotten once no data is left that needs them.
@@ -57,8 +57,8 @@ class Members:
         member: bytes,
         shares: Sequence[Share],
     ) -> None:
-        """Give a member these shares of one dataset, in place of what it had of it. None takes all
-        of it away: what it loses counts at once, and the dataset is due then.
+        """Replace a member's shares of one dataset. None removes them all: removed shares stop
+        counting at once, and a key rotation of the dataset becomes pending.
 
         Raises:
             NotFound: ``not_a_member``.
@@ -136,7 +136,7 @@ class Members:
         await self._changes.change(holder, organization, plan)
 
     async def remove(self, holder: Holder, organization: bytes, named: bytes) -> None:
-        """Put a member or a service out, or withdraw an invitation; or leave, where it is oneself.
+        """Encrypt the keys of each dataset that the change lets a member read.
 
         Raises:
             NotFound: ``not_a_member``: neither a member nor an open invitation.
@@ -173,8 +173,7 @@ class Members:
 def restated(
     standing: Member, shares: Sequence[Share], *, owner: bool = False, name: str | None = None
 ) -> MemberStanding[str]:
-    """A member's standing with other shares, another role or name, under the keys that there
-    are."""
+    """A member's standing with other shares, role or name, under its current keys."""
     return MemberStanding(
         standing.member,
         form.SERVICE if standing.type == form.SERVICE else form.PERSON,
@@ -200,8 +199,8 @@ class Forgetting:
         self._grants = grants
 
     async def look(self, holder: Holder, organization: bytes, dataset: bytes) -> tuple[int, int]:
-        """The oldest epoch of a dataset's keys that is not forgotten, and the present one, as the
-        roster says now.
+        """The oldest epoch of a dataset's keys that is not forgotten, and the current epoch,
+        according to the roster.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
@@ -214,12 +213,12 @@ class Forgetting:
         return _epochs(RosterDraft(view), dataset)
 
     async def forget(self, holder: Holder, organization: bytes, dataset: bytes, first: int) -> None:
-        """Sign that epochs before ``first`` are forgotten, with grants that lack them for everybody
-        who reads something of the dataset. Where it was done before, nothing is.
+        """Sign that epochs before ``first`` are forgotten, with grants without these epochs for all
+        members who read part of the dataset. Does nothing if they are forgotten already.
 
         Raises:
-            Conflict: ``epoch_in_use``: the API has something that they open; ``epoch_moved``:
-                another epoch has begun since.
+            Conflict: ``epoch_in_use``: the API has data that they decrypt; ``epoch_moved``: another
+                epoch has begun since.
             NotAllowed, NotFound: as :meth:`look`.
             ErsError: as :meth:`RosterChanges.change`.
         """
@@ -254,7 +253,7 @@ def _epochs(draft: RosterDraft, dataset: bytes) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class MadeService:
-    """A service that was made now. The string is shown once, and is nowhere else."""
+    """A new service. Its secret key is shown once and stored nowhere else."""
 
     id: bytes
     key: str = field(repr=False)
@@ -270,7 +269,7 @@ class ServiceMaking:
     async def make(
         self, holder: Holder, organization: bytes, name: str, shares: Sequence[Share], expires: int
     ) -> MadeService:
-        """Make a service and let it in.
+        """Make a service and admit it.
 
         Args:
             expires: in seconds since 1970; 0: never.
@@ -355,11 +354,11 @@ class Asking:
         await self._changes.change(holder, organization, plan)
 
     async def read(self, view: View) -> ReadRequests:
-        """Requests as the API shows them, of all members to owners, else those of the user, as far
-        as they stand in the roster of now.
+        """Access requests as the API shows them, as far as they are valid in the current roster:
+        those of all members for owners, otherwise the user's.
 
         Raises:
-            ErsError: as :meth:`RosterReader.read`, and what asking the API meets.
+            ErsError: as :meth:`RosterReader.read`, and errors of the API.
         """
         if not any(view.roster.listed_at(named.dataset) for named in view.roster.datasets()):
             return ReadRequests([])
@@ -377,8 +376,8 @@ class Asking:
     async def ask(
         self, holder: Holder, dataset: bytes, right: int
     ) -> tuple[View, StandingRequest, bool]:
-        """Ask for access to all of a dataset; the request, in whose roster it stands, and whether
-        it is new. One that waits for the same right stays.
+        """Request access to all of a dataset. Returns the request, the roster that it refers to,
+        and whether it is new. A pending request for the same right stays.
 
         Raises:
             NotFound: no roster that the user is in has the dataset.
@@ -417,7 +416,7 @@ class Asking:
         Raises:
             NotFound: ``no_request``; or no roster that the user is in has the dataset.
             NotAllowed: ``owners_only``.
-            ErsError: as :meth:`RosterReader.read`, and what asking the API meets.
+            ErsError: as :meth:`RosterReader.read`, and errors of the API.
         """
         view = await self._find(holder, dataset)
         if member != holder.user:

@@ -1,13 +1,15 @@
-"""Read an organization's roster to its head, and believe it for the user who asks.
+"""Read an organization's roster to its head, and verify it for a user.
 
-Rosters that were read stay in memory for each user: a further reading asks for new entries alone.
-The API shows a limited API token only the names that concern its datasets, so what a token has read
-stands beside what its user has: all else in a roster is the same, and is judged without names.
+Rosters that were read stay in memory for each user: a further reading requests only new entries.
+The API shows a limited API token only the names that concern its datasets, so a token's readings
+are kept separately from its user's: everything else in a roster is the same, and is judged without
+names.
 
-A roster that lacks what was seen is refused: an API that hides a removal looks just like one that
-was restored from a backup. Only people can decide which it is; so they see what would be lost, and
-name the head that they accept. Then that roster replaces the other, for this user of this proxy. It
-must still be authentic, and the user must be in it under the user's own keys.
+A roster that lacks remembered entries is refused: an API that hides a removal looks like an API
+that was restored from a backup. Only people can decide which is true; so they see which entries
+would be lost, and name the head that they accept. Then that roster replaces the remembered roster,
+for this user of this proxy. It must still be authentic, and the user must be in it under the user's
+own keys.
 """
 
 from __future__ import annotations
@@ -61,15 +63,15 @@ log = logging.getLogger(__name__)
 
 #: Rosters of users that stay in memory.
 _KEPT = 256
-#: Entries that are verified sooner than a thread has begun.
+#: Entries that are verified in less time than a thread takes to start.
 _FEW = 50
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An organization as its user's proxy has read and believed it.
+    """An organization as its user's proxy has read and verified it.
 
-    ``roster`` is shared, and grows with later readings; who signs works on a copy
+    ``roster`` is shared, and grows with later readings; a signer works on a copy
     (:class:`.changes.RosterDraft`).
     """
 
@@ -85,7 +87,7 @@ class View:
 
     @property
     def identity(self) -> Identity:
-        """The user's, under the keys that the roster has."""
+        """The user's identity, under the keys in the roster."""
         return self.believed.identity
 
 
@@ -94,9 +96,9 @@ class _Known:
     roster: Roster
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     believed: Believed | None = None
-    #: what was read since it was believed last, by number
+    #: entries read since the roster was last verified, by number
     fresh: list[tuple[int, RosterEntry]] = field(default_factory=list)
-    #: what it was believed with: head, and keyring
+    #: the head and keyring with which it was verified
     number: int = 0
     keyring: Keyring | None = field(repr=False, default=None)
     read_at: float = 0.0
@@ -118,7 +120,8 @@ class RosterReader:
         self._api = api
         self._keyrings = keyrings
         self.rosters = rosters
-        #: by user, organization, and the credentials of who may be shown less than the user
+        #: by user, organization, and the credentials of a caller that may be shown less than the
+        #: user
         self._known: OrderedDict[tuple[bytes, bytes, bytes], _Known] = OrderedDict()
 
     async def read(
@@ -129,7 +132,7 @@ class RosterReader:
         older_keys: bool = False,
         within: float = 0.0,
     ) -> View | None:
-        """Read the organization's roster up to its head; None if it has none, as far as known.
+        """Read the organization's roster up to its head; None if no roster is known.
 
         Args:
             older_keys: as for :func:`encrypted_records.index.roster.belief.believe`.
@@ -159,24 +162,26 @@ class RosterReader:
                     raise _without_keyring(known.roster, holder.user)
                 believed = await self._believe(known, holder, keyring, older_keys=older_keys)
             except Refused:
-                # A roster that is not believed must not stand in the way of one that will be.
+                # A rejected roster must not block a later valid roster.
                 self.forget(holder.user, organization)
                 raise
             return View(holder, organization, known.roster, believed, keyring)
 
     async def believe_older(self, holder: Holder) -> None:
-        """Believe, and remember, all organizations that have keys of an older version of the user's
-        keyring; those that are not the user's for another reason stay unbelieved.
+        """Verify and remember all organizations that have keys of an older version of the user's
+        keyring; organizations that are not the user's for another reason stay unverified.
 
         Raises:
-            Unavailable: the API cannot be asked; repeating it goes on.
+            Unavailable: the API cannot be reached; a repeated call continues.
         """
-        # One that the API leaves out is believed under older keys by nobody, and refused when used.
+        # An organization that the API omits is never verified under older keys, and is refused when
+        # used.
         for shown in await self._api.organizations(holder.auth):
             try:
                 await self.read(holder, ids.from_text(shown.id), older_keys=True)
             except (Refused, Closed, NotAllowed, NotFound) as error:
-                # Nor is it by anybody else here: each use of it is refused by the same name.
+                # An untrusted organization is not trusted elsewhere in this proxy either: each use
+                # raises the same error.
                 log.warning("an organization is not trusted: %s", error.message)
 
     async def user_of(self, keyring: Keyring, reader: Holder, *, older_keys: bool) -> bytes:
@@ -184,14 +189,14 @@ class RosterReader:
         over a mirror, which has no logins. Nothing is remembered.
 
         Args:
-            reader: as whom rosters are read; not the user, who is not known yet.
+            reader: the holder with whose credentials rosters are read; the user is not known yet.
             older_keys: as for :meth:`read`.
 
         Raises:
             RosterUnknown: no roster shows its keys for a member, or for more than one.
             NotAllowed: ``not_admitted``; the user was removed.
             RosterBroken, RosterOlder, IdentityReplaced: as for :meth:`read`.
-            Unavailable: the mirror cannot be asked.
+            Unavailable: the mirror cannot be reached.
         """
         users: set[bytes] = set()
         refusal: ErsError = RosterUnknown(
@@ -210,7 +215,7 @@ class RosterReader:
                         )
                         users.add(user)
                 except (Refused, NotAllowed) as error:
-                    # The user may still be in one of the others.
+                    # The user may still be in another organization.
                     self.forget(reader.user, known.roster.organization)
                     refusal = error
         if not users:
@@ -227,11 +232,11 @@ class RosterReader:
             raise hidden_roster()
 
     async def slugs(self, user: bytes, organization: bytes) -> dict[bytes, str]:
-        """The slugs of datasets and schemas in what is kept of an organization's roster, by id:
-        where the API says that there is no such organization for this user. Asks nothing.
+        """Slugs of datasets and schemas in the remembered part of an organization's roster, by id,
+        for an organization that the API says does not exist for this user. Sends no request.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not give it.
+            OutOfSpace, Unavailable: the disk cannot be read.
         """
         entries = await runtime.in_thread(self.rosters.kept_entries, user, organization, 1)
         return await runtime.in_thread(_named, entries)
@@ -255,8 +260,8 @@ class RosterReader:
             return known.roster
 
     async def read_shown(self, holder: Holder, organization: bytes) -> Roster:
-        """The roster as the API shows it now, verified in itself; it is compared with
-        nothing, and not remembered.
+        """The roster as the API shows it now, verified in itself; it is neither compared with
+        remembered entries nor remembered.
 
         Raises:
             RosterBroken, Unsupported, NotFound, Unavailable: as :meth:`read`.
@@ -268,7 +273,7 @@ class RosterReader:
     async def take(
         self, view_of: Holder, organization: bytes, entries: Sequence[RosterEntry]
     ) -> None:
-        """Add entries of one's own that the API has stored, and remember them."""
+        """Add this proxy's own entries, which the API has stored, and remember them."""
         known = await self._of(view_of, organization)
         async with known.lock:
             for entry in entries:
@@ -282,13 +287,13 @@ class RosterReader:
                     remembered = await self._remembered(known, view_of)
                     if remembered is None or remembered.number <= known.roster.number:
                         raise
-                    # Another process on this folder has read on from what was added here: the
+                    # Another process on this folder has read beyond the entries added here: the
                     # next reading goes that far, and compares.
                 else:
                     await self._keep(known, view_of)
 
     def has_read(self, user: bytes, organization: bytes) -> bool:
-        """Whether the organization was found to have a roster; asks nothing."""
+        """Whether the organization is known to have a roster; sends no request."""
         return any(
             view.roster.number > 0
             for place, view in self._known.items()
@@ -296,7 +301,7 @@ class RosterReader:
         )
 
     def forget_user(self, user: bytes) -> None:
-        """Drop what was read for a user, whose keyring is another one now."""
+        """Drop what was read for a user whose keyring has changed."""
         for place in [place for place in self._known if place[0] == user]:
             del self._known[place]
 
@@ -322,7 +327,7 @@ class RosterReader:
             place = (*own[:2], hashlib.sha256(holder.auth.encode()).digest())
             whole = self._known.get(own)
             if place not in self._known and whole is not None:
-                # It goes on from what its user was shown.
+                # The reading continues from the roster that its user was shown.
                 async with whole.lock:
                     begun = whole.copy()
                 self._known.setdefault(place, begun)
@@ -336,7 +341,7 @@ class RosterReader:
 
     async def _catch_up(self, known: _Known, holder: Holder) -> None:
         roster = known.roster
-        # One answer more than a roster has room for: an API that never ends is not followed.
+        # One response more than a full roster needs: an API that never ends is not followed.
         for _ in range(form.MAX_ENTRIES // form.ENTRIES_AT_ONCE + 1):
             entries = await self._api.entries(roster.organization, roster.number, holder.auth)
             known.fresh.extend(enumerate(entries, roster.number + 1))
@@ -357,8 +362,8 @@ class RosterReader:
         return await runtime.in_thread(self.rosters.get, holder.user, known.roster.organization)
 
     async def _reach_remembered(self, known: _Known, holder: Holder) -> Remembered | None:
-        """Ask for the rest of what is remembered, which may have been added since the API was
-        asked; what is remembered.
+        """Request the rest of the remembered entries, which may have been added since the last
+        response; returns the remembered part.
 
         Raises:
             RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as :meth:`read`.
@@ -368,7 +373,7 @@ class RosterReader:
             try:
                 await self._catch_up(known, holder)
             except RosterBroken:
-                # That it still lacks what is remembered says more.
+                # The error for missing remembered entries says more.
                 check_memory(known.roster, remembered)
                 raise
         return remembered
@@ -390,13 +395,13 @@ class RosterReader:
             except RosterOlder:
                 if await self._remembered(known, holder) == reached:
                     raise
-                # Another process on this folder has remembered more in between.
+                # Another process on this folder has remembered more in the meantime.
         await self._keep(known, holder)
         known.believed, known.keyring, known.number = believed, keyring, known.roster.number
         return believed
 
     async def _keep(self, known: _Known, holder: Holder) -> None:
-        """Keep what was read and is remembered by now."""
+        """Remember what was read."""
         if known.fresh:
             organization = known.roster.organization
             await runtime.in_thread(
@@ -426,7 +431,9 @@ def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
 
 
 def _without_keyring(roster: Roster, user: bytes) -> ErsError:
-    """No keyring is made for who only looks: it would block the one that the user will restore."""
+    """No keyring is made for a caller who only reads: it would block the keyring that the user will
+    restore.
+    """
     standing = roster.member(user)
     if standing is None or not standing.present:
         return not_admitted()
@@ -437,7 +444,7 @@ def _without_keyring(roster: Roster, user: bytes) -> ErsError:
     )
 
 
-#: For how many seconds a roster that was read is taken as it is.
+#: Age in seconds up to which a roster that was read is used without another request.
 FRESH: Final = 10.0
 
 
@@ -448,16 +455,16 @@ class RosterFinder:
     async def of_dataset(
         self, holder: Holder, dataset: bytes, *, shown: bytes | None = None, within: float = 0.0
     ) -> View | None:
-        """The roster that names a dataset; None where no roster that the user is in does.
+        """The roster that has a dataset; None if no roster of the user's organizations has it.
 
         Args:
-            shown: the organization that the API says it is of: a proxy that has seen no roster of
-                it yet begins there.
+            shown: the organization that the API names for it: a proxy that has not read its roster
+                yet begins there.
             within: as for :meth:`RosterReader.read`.
 
         Raises:
-            Refused: by names: a roster is not believed.
-            Unavailable: the API cannot be asked.
+            Refused: a subclass; a roster is not trusted.
+            Unavailable: the API cannot be reached.
         """
 
         def has(roster: Roster) -> bool:
@@ -470,9 +477,9 @@ class RosterFinder:
         """The organization of a dataset.
 
         Args:
-            shown: which the API says, whose word counts where no roster that the user is in has
-                the dataset. Else it could name another one of the user's, in which nothing is to be
-                done, and so have a right stay that is taken away.
+            shown: the organization that the API names. It counts only if no roster of the user's
+                organizations has the dataset. Otherwise the API could name another organization of
+                the user's, in which nothing is pending, so that a removed right would stay.
 
         Raises:
             Refused, Unavailable: as :meth:`of_dataset`.
@@ -506,7 +513,8 @@ class RosterFinder:
             except (KeyMissing, IdentityReplaced):
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
-                # They may have left. But a name that was signed is not unsigned by an answer.
+                # The user may have left the organization. But an API response does not revoke a
+                # signed name.
                 if uid in await self._reader.slugs(holder.user, organization):
                     raise hidden_roster() from None
                 continue
@@ -515,15 +523,17 @@ class RosterFinder:
         return None
 
 
-#: ``whole``: it holds all that was seen. ``older``: a beginning of what was seen. ``forked``: it
-#: has other entries. ``unclear``: older or forked, and what is kept does not show which.
+#: ``whole``: it has all remembered entries. ``older``: it is a prefix of the remembered entries.
+#: ``forked``: it has other entries. ``unclear``: older or forked, and the remembered data do not
+#: show which.
 State = Literal["whole", "older", "forked", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
 class RosterComparison:
-    """``common`` is the newest entry of which it is known that both have it; ``lost`` are the kept
-    entries behind it that the API's roster does not have."""
+    """``common`` is the newest entry that both rosters are known to have; ``lost`` are the
+    remembered entries after it that the API's roster does not have.
+    """
 
     roster: Roster
     state: State
@@ -538,11 +548,11 @@ class Rollbacks:
         self._keyrings = keyrings
 
     async def of(self, holder: Holder, organization: bytes) -> RosterComparison:
-        """The present standing of the roster.
+        """Compare the API's roster with the remembered roster.
 
         Raises:
             RosterOlder: another organization is shown under this id, which cannot be accepted.
-            ErsError: as :meth:`RosterReader.read_shown`; also where the disk does not give it.
+            ErsError: as :meth:`RosterReader.read_shown`; also if the disk cannot be read.
         """
         shown = await self._reader.read_shown(holder, organization)
         rosters, user = self._reader.rosters, holder.user
@@ -557,17 +567,17 @@ class Rollbacks:
     async def accept(
         self, holder: Holder, organization: bytes, number: int, digest: bytes, *, forked: bool
     ) -> RosterComparison:
-        """Accept the roster that the API has as the organization's own; returns how it stood.
+        """Accept the API's roster as the organization's roster; returns the comparison before that.
 
         Args:
             number, digest: its head, as the accepting user has seen it.
-            forked: whether it may have other entries than what was seen.
+            forked: whether its entries may differ from the remembered entries.
 
         Raises:
             Conflict: ``nothing_to_accept``, ``roster_moved`` or ``roster_forked``; nothing has
                 changed.
             NotAllowed, IdentityReplaced: the user is not in it, or under other keys.
-            ErsError: as :meth:`of`; also where the disk does not take it.
+            ErsError: as :meth:`of`; also if the disk cannot be written.
         """
         standing = await self.of(holder, organization)
         roster = standing.roster

@@ -48,10 +48,9 @@ class Sharing:
         background: Background,
         attend_seconds: float = EVERY_SECONDS,
     ) -> Sharing:
-        """
-        Args:
-            heads: where logs stand, which ends them when an epoch begins.
-            attend_seconds: how often at most it is looked for what is due.
+        """Args:
+            heads: heads of logs, at which an epoch ends them.
+            attend_seconds: minimum time between two checks for pending changes.
         """
         api = RosterApi(transport)
         reader = RosterReader(api, keyrings, rosters)
@@ -81,6 +80,6 @@ class Sharing:
         )
 
     def forget_user(self, user: bytes) -> None:
-        """Drop what was read and opened for a user, whose keyring is another one now."""
+        """Drop what was read and decrypted for a user whose keyring has changed."""
         self.reader.forget_user(user)
         self.grants.forget_user(user)

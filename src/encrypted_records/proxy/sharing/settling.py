@@ -1,14 +1,14 @@
 """Pending changes that owners' proxies apply.
 
-They admit the invited who answered, remove expired services, and rotate keys where due. Nothing of
-it is kept anywhere: it follows from the roster and from the answers that the API shows, so whatever
-was interrupted is done by the next proxy of an owner that settles.
+The changes admit invited users who answered, remove expired services, and rotate keys that are due.
+No list of pending changes is kept: they follow from the roster and from the answers that the API
+shows, so the next proxy of an owner completes an interrupted change.
 
-A proxy acts only with a caller's credentials, so :class:`Attending` looks while it answers an
-owner's requests: at most once a minute for each owner, beside the request and not before it. It
-does what ``settle`` does, and nothing that the roster does not say already; what cannot be done now
-is due a minute later as well. The minute begins with the first request, so that one command alone
-costs nothing.
+A proxy acts only with a caller's credentials, so :class:`Attending` checks for pending changes
+while it answers an owner's requests: at most once a minute for each owner, concurrently with the
+request. It does what ``settle`` does and signs nothing that does not follow from the roster; a
+change that fails is tried again a minute later. The minute begins with the first request, so a
+single command costs nothing.
 """
 
 from __future__ import annotations
@@ -50,29 +50,31 @@ class VerifiedHead:
 
 
 class LogHeads(Protocol):
-    """A head that is only the API's word would close a schema to everybody, so none is."""
+    """Verified heads of logs. An unverified head from the API is never used: signed into a roster,
+    it would close a schema to all members.
+    """
 
     async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
-        """The head of a schema's log when an epoch of its dataset's keys began, or now where it
-        begins now; read now, and verified from the log's beginning.
+        """The head of a schema's log when an epoch of its dataset's keys began, or the current head
+        if the epoch begins now; read now and verified from the log's beginning.
 
         Raises:
-            ErsError: the API does not show the log, or shows none that holds.
+            ErsError: the API does not show the log, or its log does not verify.
         """
 
     async def remembered(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
-        """The newest head of a schema's log that this proxy has verified, without asking the API;
-        None where it never has.
+        """The newest head of a schema's log that this proxy has verified, without a request to the
+        API; None if there is none.
 
         Raises:
-            ErsError: the disk does not say.
+            ErsError: the disk cannot be read.
         """
 
 
-#: How often a log that has moved is read again, before an epoch begins without its end; and how
-#: often its end is then signed for itself. Under an honest API it does not move any more by then.
+#: How often a log that has moved is read again before an epoch begins without its end, and how
+#: often its end is then signed separately. Under an honest API, logs no longer move at that point.
 _HEADS_READ = 3
-#: Bytes of an entry that are kept for all but its ends; and of one end, at most.
+#: Bytes of an entry that are reserved for everything but its ends, and the maximum size of an end.
 _ROOM, _END_BYTES = 2048, 72
 _MOST_ENDS = (form.MAX_ENTRY_BYTES - _ROOM) // _END_BYTES
 _SCHEMA = re.compile(rf"/api/schemas/({ids.PATTERN})/")
@@ -80,8 +82,8 @@ _SCHEMA = re.compile(rf"/api/schemas/({ids.PATTERN})/")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A change that could not be applied, and the reason. ``name`` is that of a member, of a
-    dataset, or of a dataset and its schema, with a slash between them.
+    """A change that could not be applied, and the reason. ``name`` is the name of a member or a
+    dataset, or those of a dataset and its schema, separated by a slash.
     """
 
     name: str
@@ -100,7 +102,7 @@ class AppliedChanges:
 
 @dataclass(frozen=True, slots=True)
 class _Stands:
-    """Ends of logs, and why the API does not show the others."""
+    """Ends of logs, and for the other logs the reason why the API does not show an end."""
 
     ends: dict[bytes, End]
     silent: dict[bytes, ErsError]
@@ -124,16 +126,16 @@ class Settling:
         self._heads = heads
 
     async def settle(self, holder: Holder, organization: bytes) -> AppliedChanges:
-        """Do all that is due, as far as it can be done; what cannot stops nothing else.
+        """Apply all pending changes that can be applied; a failed change does not stop the others.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
-            ErsError: as :meth:`RosterReader.read`; the API cannot be asked.
+            ErsError: as :meth:`RosterReader.read`; the API cannot be reached.
         """
         done = AppliedChanges()
         await self._follow_own_keys(holder, organization)
         await self._changes.change(holder, organization, _require_owner)
-        # One that the API withholds lets nobody in, and is shown as an invitation that waits.
+        # An answer that the API withholds admits nobody; its invitation is shown as waiting.
         for answer in await self._api.answers(organization, holder.auth):
             await self._admit(holder, organization, answer, done)
         view = await self._view(holder, organization)
@@ -207,12 +209,12 @@ class Settling:
     async def rotate(
         self, holder: Holder, organization: bytes, dataset: bytes, *, due: int | None = None
     ) -> bool:
-        """Begin the next epoch of a dataset's keys, with grants for everybody who is left; whether
-        it was this proxy that did.
+        """Begin the next epoch of a dataset's keys, with grants for all remaining members; returns
+        whether this proxy began it.
 
         Args:
             due: the epoch that has to end; where it has ended already, nothing is done. None: end
-                whichever there is.
+                the current epoch.
 
         Raises:
             NotFound: the organization's roster has no such dataset.
@@ -244,8 +246,8 @@ class Settling:
                 if attempt + 1 >= _HEADS_READ:
                     left_out |= _named(error) or set(wanted)
                 if attempt >= _HEADS_READ:
-                    # Another log each time: they are ended once the epoch has begun, when none of
-                    # them moves any more.
+                    # A different log moved each time: their ends are signed once the epoch has
+                    # begun, when logs no longer move.
                     left_out |= set(wanted)
         raise Conflict("the logs of the dataset's schemas keep changing", code="log_moved")
 
@@ -272,7 +274,7 @@ class Settling:
         return True
 
     async def _read(self, holder: Holder, schemas: Iterable[bytes], epoch: int) -> _Stands:
-        """Heads of logs when an epoch began; or why the API does not say them."""
+        """Heads of logs when an epoch began, or the reason why the API does not show them."""
         found = _Stands({}, {})
         for schema in schemas:
             try:
@@ -289,17 +291,19 @@ class Settling:
     async def _remembered(
         self, holder: Holder, roster: Roster, schemas: Iterable[bytes]
     ) -> dict[bytes, End]:
-        """Heads of logs that this proxy has seen, at which an earlier epoch ends: no commits of
-        that epoch can follow them, no matter what the API hides.
+        """Heads of logs that this proxy has verified, at which an earlier epoch ends: no commits of
+        that epoch can follow them, whatever the API hides.
 
         An honest API with outdated data refuses an end that is not in its log, and the log stays
-        open. An API that accepts it loses, with a named error, data that others have stored since.
+        open. An API that accepts the end loses data that others have stored since, with a named
+        error.
         """
         found: dict[bytes, End] = {}
         for schema in schemas:
             head = await self._heads.remembered(holder, schema)
             before = roster.ends(schema)[-1:]
-            # A proxy that was away while another owner's went on has nothing to say.
+            # A proxy that was offline while another owner's proxy continued has no head to
+            # contribute.
             if head is not None and all(end.version <= head.version for end in before):
                 found[schema] = End(schema, head.version, head.digest)
         return found
@@ -307,8 +311,8 @@ class Settling:
     async def _end_the_rest(
         self, holder: Holder, organization: bytes, dataset: bytes
     ) -> list[Trouble]:
-        """End the logs that the newest epoch left open, and name those that cannot be ended: they
-        stay due.
+        """End the logs that the newest epoch left open. Logs that cannot be ended are reported and
+        stay pending.
 
         Raises:
             ErsError: as :meth:`RosterChanges.change`, but for ``log_moved``.
@@ -346,15 +350,16 @@ class Settling:
         named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
         left = {schema.schema for schema in draft.roster.open(dataset)}
         kept = [end for schema, end in sorted(ends.items()) if schema in left]
-        # Another owner may have begun another epoch, or ended them.
+        # Another owner may have begun another epoch, or ended these logs.
         if named is None or present != epoch or not kept:
             return
         entry = (named.slug, named.name, epoch.epoch, epoch.commitment, kept)
         draft.sign(form.DatasetName(dataset, *entry))
 
     async def _follow_own_keys(self, holder: Holder, organization: bytes) -> None:
-        """Let an owner's identity follow a rotated keyring, once its backup was confirmed: before,
-        the words that are kept would open nothing any more."""
+        """Let an owner's identity follow a rotated keyring once its backup is confirmed: before
+        that, the recovery phrase that the owner kept would no longer open the identity.
+        """
 
         async def plan(draft: RosterDraft) -> None:
             keyring, view = draft.view.keyring, draft.view
@@ -364,7 +369,8 @@ class Settling:
                 return
             if await runtime.in_thread(self._keyrings.backups.missing, view.user, keyring):
                 return
-            # Opened before the entry, with the keys that they were sealed to.
+            # Grants are opened before the entry is signed, with the keys that they were encrypted
+            # to.
             held = {
                 dataset.dataset: await self._keys(draft, dataset.dataset)
                 for dataset in draft.roster.datasets()
@@ -421,9 +427,9 @@ def _named(error: Conflict) -> set[bytes]:
 
 
 EVERY_SECONDS = 60.0
-#: Users whose last look is remembered; of one beyond that, the minute begins again.
+#: Users whose last check is remembered; a user beyond that limit starts a new minute.
 _KEPT = 1000
-#: Organizations of one user that are looked at.
+#: Maximum number of a user's organizations that are checked.
 _MOST_ORGANIZATIONS = 20
 
 
@@ -441,11 +447,13 @@ class Attending:
         self._settling = settling
         self._background = background
         self._every = every_seconds
-        #: when the next look of each user is due
+        #: when the next check of each user is due
         self._due: dict[bytes, float] = {}
 
     def notice(self, holder: Holder) -> None:
-        """An owner may be at work: look at what is due, if that was a minute ago."""
+        """Check for pending changes on an owner's request, if the last check was at least a minute
+        ago.
+        """
         if holder.token is not None or holder.service is not None:
             return  # neither is an owner's own
         now = runtime.monotonic()
@@ -457,7 +465,7 @@ class Attending:
         self._due[holder.user] = now + self._every
         if due is None and self._every:
             return
-        # A look opens the keyring that there is, and takes in no device with a new one.
+        # A check opens an existing keyring and never registers a device for a new keyring.
         self._background.start(ATTENDING, partial(self._look, replace(holder, newcomer=None)))
 
     async def _look(self, holder: Holder) -> None:

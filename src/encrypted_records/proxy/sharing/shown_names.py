@@ -1,7 +1,8 @@
-"""Names of datasets and schemas, by the rosters of a user's organizations.
+"""Names of datasets and schemas, from the rosters of a user's organizations.
 
-:meth:`ShownNames.find` says under which names something may be shown, which is what `ers` and the
-Python client look for; :meth:`ShownNames.by_slug` finds what a request names by its slug.
+:meth:`ShownNames.find` returns the names under which an object may be shown, which is what `ers`
+and the Python client look for; :meth:`ShownNames.by_slug` finds the object that a request names by
+its slug.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from encrypted_records.model.signatures import Withheld, require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.reading import RosterReader, hidden_roster
 
-#: For how many seconds a roster that was read is taken as it is.
+#: Age in seconds up to which a roster that was read is used without another request.
 _FRESH: Final = 10.0
 #: How many slugs or ids an error lists.
 _LISTED: Final = 5
@@ -40,7 +41,7 @@ Collection = Literal["datasets", "schemas"]
 
 @dataclass(frozen=True, slots=True)
 class ShownName:
-    """A dataset or schema as the API shows it; ``dataset`` is None of a dataset."""
+    """A dataset or schema as the API shows it; ``dataset`` is None for a dataset."""
 
     id: bytes
     organization: bytes
@@ -79,7 +80,7 @@ class ShownNames:
         pointer: str,
         own_hosts: tuple[str, ...] = (),
     ) -> bytes:
-        """The id that a reference has, or that its slug was signed for.
+        """The id in a reference, or the id that its slug was signed for.
 
         Args:
             wanted: as for :func:`encrypted_records.model.ids.from_reference`, or the same with a
@@ -104,22 +105,23 @@ class ShownNames:
     async def by_slug(self, holder: Holder, collection: Collection, slug: str) -> bytes:
         """The dataset or schema that was signed under a slug, among those that the user reads.
 
-        Only believed rosters count. The API could give any other the name, so nothing that it shows
-        without a signature is found by one.
+        Only trusted rosters count. The API could give the name to any object, so unsigned objects
+        are not found by slug.
 
         Raises:
             NotFound: nothing that the user reads was signed under this slug.
             Conflict: ``ambiguous_slug``; several were, in different datasets or organizations.
-            RosterWithheld: names are hidden from an API token, so that more could have it.
-            Refused: by names: a roster is not believed, or is not shown any more.
-            Unavailable: the API cannot be asked.
+            RosterWithheld: names are hidden from an API token, so other objects could have the
+                slug.
+            Refused: a subclass; a roster is not trusted, or is not shown any more.
+            Unavailable: the API cannot be reached.
         """
         rosters = self._reader.rosters
         organizations = set(await runtime.in_thread(rosters.organizations, holder.user))
         named = await self._named(holder, organizations, collection, slug, within=_FRESH)
         fitting = [key for key, other in named.items() if other == slug]
         if len(fitting) != 1:
-            # A roster that this proxy has not read yet may have it, or a newer entry.
+            # The slug may be in a roster that this proxy has not read yet, or in a newer entry.
             shown = await self._api.organizations(holder.auth)
             organizations |= {ids.from_text(resource.id) for resource in shown}
             named = await self._named(holder, organizations, collection, slug, within=0.0)
@@ -145,7 +147,7 @@ class ShownNames:
         *,
         within: float,
     ) -> dict[bytes, str]:
-        """The signed slugs of what the user reads, by id."""
+        """The signed slugs of objects that the user reads, by id."""
         named: dict[bytes, str] = {}
         for organization in organizations:
             try:
@@ -153,7 +155,8 @@ class ShownNames:
             except (KeyMissing, IdentityReplaced):
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
-                # They may have left. But a name that was signed is not unsigned by an answer.
+                # The user may have left the organization. But an API response does not revoke a
+                # signed name.
                 kept = await self._reader.slugs(holder.user, organization)
                 if any(other == slug or isinstance(other, Withheld) for other in kept.values()):
                     raise hidden_roster() from None
@@ -166,21 +169,20 @@ class ShownNames:
     async def find(
         self, holder: Holder, shown: Sequence[ShownName], *, everywhere: bool, by_names: Set[str]
     ) -> list[ShownAs | None]:
-        """The names to show for each; None where its organization has no roster, or the user is not
-        in it: then there are no other names than the API's.
+        """The names to show for each object; None if its organization has no roster, or the user is
+        not in it: then only the API's names exist.
 
         Args:
-            everywhere: a schema must not have the name of one in another dataset either.
-            by_names: the slugs and names that they are looked for by; empty where they are only
-                looked at.
+            everywhere: whether a schema's name must also be unique across datasets.
+            by_names: the slugs and names of a lookup; empty if objects are only displayed.
 
         Raises:
-            Refused: by names: the roster is not believed, so that nothing is found by it; or it
-                does not show what one is called.
-            Unavailable: the API cannot be asked.
+            Refused: a subclass; the roster is not trusted, so it is not searched; or it does not
+                show a name.
+            Unavailable: the API cannot be reached.
         """
         organizations = {resource.organization for resource in shown}
-        # The organization of a resource is only the API's word.
+        # The organization of a resource is unverified data from the API.
         rosters = self._reader.rosters
         organizations |= set(await runtime.in_thread(rosters.organizations, holder.user))
         ask = partial(
@@ -191,7 +193,7 @@ class ShownNames:
             named is not None and (named.signed is False or named.shown != resource)
             for resource, named in zip(shown, found, strict=True)
         ):
-            # It may have been given another name since the roster was read.
+            # The object may have been renamed since the roster was read.
             found = await ask(within=0.0)
         return found
 
@@ -214,7 +216,8 @@ class ShownNames:
             except (KeyMissing, IdentityReplaced):
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
-                # They may have left. But a name that was signed is not unsigned by an answer.
+                # The user may have left the organization. But an API response does not revoke a
+                # signed name.
                 hidden.update(await self._reader.slugs(holder.user, organization))
             except Refused as error:
                 doubtful[organization] = error
@@ -267,7 +270,7 @@ def _name(
 
 
 def _placed(roster: Roster, organization: bytes, resource: ShownName) -> ShownName | None:
-    """A dataset or schema as a roster has it; None where it does not."""
+    """A dataset or schema in a roster; None if the roster does not have it."""
     if resource.dataset is None:
         dataset = roster.dataset(resource.id)
         if dataset is None or not dataset.slug:
@@ -301,7 +304,7 @@ def _slugs(roster: Roster, user: bytes, collection: Collection) -> dict[bytes, s
 
 
 def _advice(kind: str, slug: str, known: Iterable[str]) -> str:
-    """Name the slug that was probably meant, or those that there are."""
+    """Suggest the slug that was probably meant, or list the known slugs."""
     slugs = sorted(set(known))
     near = difflib.get_close_matches(slug, slugs, 1)
     there = f"did you mean {near[0]}?" if near else f"there are: {_join(slugs)}" if slugs else ""
@@ -314,14 +317,13 @@ def _join(texts: Sequence[str]) -> str:
 
 
 def _slug(roster: Roster, resource: ShownName) -> str:
-    """The slug that a roster has of it; empty where it has none."""
+    """The slug of a resource in a roster; empty if it has none."""
     named = roster.dataset(resource.id) if resource.dataset is None else roster.schema(resource.id)
     return "" if named is None else named.slug
 
 
 def _has_one_of(roster: Roster, resource: ShownName, names: Set[str], *, everywhere: bool) -> bool:
-    """Whether something like this one that was signed has one of these as its slug or name, or
-    might have it."""
+    """Whether a signed resource has one of these names as its slug or name, or might have it."""
     named = (
         [(other.slug, other.name) for other in roster.datasets()]
         if resource.dataset is None
