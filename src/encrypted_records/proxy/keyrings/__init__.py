@@ -1,5 +1,5 @@
-"""Keyrings on disk: their users, what encrypts them, and the devices that unlocked them.
+"""Keyrings on disk: their users, their encryption, and the devices that unlocked them.
 
-The public class is :class:`.store.Keyrings`. A keyring opens for a :class:`.holder.Holder` and for
-nothing else, and only ``admission`` makes one. May import: ``disk``, ``process``.
+The public class is :class:`.store.Keyrings`. A keyring opens only for a :class:`.holder.Holder`,
+which only ``admission`` makes. May import: ``disk``, ``process``.
 """

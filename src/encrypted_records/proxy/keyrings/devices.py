@@ -1,11 +1,12 @@
-"""The devices of each keyring: registered, used, revoked, and remembered in ``access.sqlite3``.
+"""The devices of each keyring: registered, used, revoked, and stored in ``access.sqlite3``.
 
-A device belongs to one keyring. One that another user's keyring has is as good as unknown: so an
-API that takes one user for another has neither read from, nor seal into, the other's keys.
+A device belongs to one keyring. A device of another user's keyring is treated as unknown, so an API
+that confuses two users can neither read from, nor encrypt into, the other user's keys.
 
 The file has, for each keyring, its devices, the fingerprint of its newest version, and its events.
-Only the SHA-256 of a device's secret is kept, and nothing in the file opens a keyring. If it is
-lost, each user must be enrolled again; a user who can write it can read the keyrings beside it.
+Only the SHA-256 of a device's secret is stored, and nothing in the file opens a keyring. If the
+file is lost, each user must be enrolled again; a user who can write it can also read the keyrings
+in the same folder.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ CREATE TABLE IF NOT EXISTS event (
 );
 CREATE INDEX IF NOT EXISTS event_by_user ON event (user, number);
 """
-#: Events that are kept of each keyring.
+#: Maximum number of events that are kept per keyring.
 _MAX_EVENTS = 1000
 _DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """A device that was taken in; times are in seconds since 1970, ``used`` to the day."""
+    """A registered device; times are in seconds since 1970, ``used`` to the day."""
 
     id: str
     user: bytes
@@ -100,7 +101,7 @@ class KeyringRecord:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a keyring, which occurred ``count`` times on the day of ``at``."""
+    """A keyring's event, which occurred ``count`` times on the day of ``at``."""
 
     at: int
     kind: str
@@ -124,7 +125,7 @@ class AccessStore:
         self._database = Database(
             path,
             _TABLES,
-            # An unknown device is not let in.
+            # An unknown device is refused.
             code="access_store_failed",
             message="the registered devices cannot be read or written",
             loss="all devices are then unknown, including revoked ones, and must be registered"
@@ -132,7 +133,7 @@ class AccessStore:
         )
 
     def devices(self) -> list[DeviceRecord]:
-        """All devices, revoked ones too; raises as every method here."""
+        """All devices, including revoked devices; raises as every method here."""
         with self._database.asking() as database:
             rows = database.execute(
                 "SELECT id, user, digest, name, way, created, used, revoked FROM device"
@@ -168,7 +169,9 @@ class AccessStore:
             )
 
     def note(self, user: bytes, event: Event) -> None:
-        """Enter an event; one of the same kind, device and detail on the same day is counted."""
+        """Record an event; a repeated event of the same kind, device and detail on the same day
+        increases its count.
+        """
         with self._database.asking() as database:
             counted = database.execute(
                 "UPDATE event SET count = count + 1 WHERE user = ? AND kind = 'refused' AND"
@@ -198,7 +201,7 @@ class AccessStore:
         return [Event(*row) for row in rows]
 
     def last(self, user: bytes, kind: str, detail: str) -> int | None:
-        """When an event of this kind and detail occurred last."""
+        """The time of the last event of this kind and detail."""
         with self._database.asking() as database:
             row = database.execute(
                 "SELECT max(at) FROM event WHERE user = ? AND kind = ? AND detail = ?",
@@ -211,14 +214,15 @@ class AccessStore:
         self._database.close()
 
 
-#: Devices that one keyring may have; one that is not used for so long leaves.
+#: Maximum number of devices per keyring; beyond it, the device that was not used for the longest
+#: time is removed.
 _MAX_DEVICES = 50
 _UNUSED_SECONDS = 180 * 86_400
-#: Keyrings that may be made from one address in an hour, at level ``device``.
+#: Keyrings that may be made from one address per hour, at level ``device``.
 NEW_KEYRINGS = 10
 _NEW_SECONDS = 3600
 _MAX_NAME = 60
-#: The event that a backup was restored, or tried; its detail is the keyring's fingerprint.
+#: The event that a backup was restored or compared; its detail is the keyring's fingerprint.
 RESTORE_TRIED = "restore_tried"
 
 
@@ -247,8 +251,8 @@ class Enrolment:
         """The owner of this device; None where this proxy does not know it.
 
         Raises:
-            NotAuthenticated: ``device_unknown``; the id is known, and this is not its secret, or
-                it was revoked.
+            NotAuthenticated: ``device_unknown``; the id is known but the secret is wrong, or the
+                device was revoked.
         """
         known = self._devices.get(device.id)
         if known is None and device.id != DOOR:
@@ -258,14 +262,14 @@ class Enrolment:
         return known.user
 
     def digest_of(self, device_id: str) -> bytes | None:
-        """The SHA-256 of the secret of a device, also of one that was revoked."""
+        """The SHA-256 of a device's secret, also of a revoked device."""
         known = self._devices.get(device_id)
         return None if known is None else known.digest
 
     def devices(self, user: bytes) -> list[DeviceRecord]:
-        """The user's devices that are not revoked, in the order in which they came.
+        """The user's devices that are not revoked, in order of registration.
 
-        Those of one second come in any order after a restart.
+        After a restart, devices of the same second have any order.
         """
         devices = [
             device
@@ -287,14 +291,15 @@ class Enrolment:
         )
 
     def last_tried(self, user: bytes, fingerprint: str) -> int | None:
-        """When a backup of the keyring with this fingerprint was restored last, or tried, in
-        seconds since 1970."""
+        """When a backup of the keyring with this fingerprint was last restored or compared, in
+        seconds since 1970.
+        """
         return self._store.last(user, RESTORE_TRIED, fingerprint)
 
     # --- changing ---------------------------------------------------------------------------
 
     def use(self, device_id: str) -> None:
-        """Remember that a device was used today."""
+        """Record that a device was used today."""
         today = int(self._clock()) // _DAY * _DAY
         device = self._devices[device_id]
         if device.used < today:
@@ -339,7 +344,7 @@ class Enrolment:
             return made
 
     def revoke(self, user: bytes, device_id: str) -> None:
-        """End a device: it is refused from the next request on, and its streams are closed.
+        """Revoke a device: it is refused from the next request on, and its streams are closed.
 
         Raises:
             NotFound: the user has no such device.
@@ -363,7 +368,7 @@ class Enrolment:
                 del self._devices[device.id]
 
     def note(self, user: bytes, kind: str, device: str | None = None, detail: str = "") -> None:
-        """Enter an event into what is kept of the user's keyring."""
+        """Record an event of the user's keyring."""
         self._store.note(user, Event(int(self._clock()), kind, device or "", detail, 1))
 
     # --- keyrings ---------------------------------------------------------------------------
@@ -406,7 +411,7 @@ class Enrolment:
             self.take_in(holder.user, holder.newcomer, way)
 
     def remember_key(self, user: bytes, newest: RootKey) -> None:
-        """Remember by what the newest version of the user's keyring is known again."""
+        """Record the identification of the newest version of the user's keyring."""
         with self._lock:
             before = self._keyrings.get(user)
             if before is not None and before.verifier == newest.verifier:
@@ -420,7 +425,7 @@ class Enrolment:
 
     @contextmanager
     def watch(self, device_id: str | None) -> Iterator[asyncio.Event]:
-        """An event that is set when the device is revoked; never without a device."""
+        """An event that is set when the device is revoked; without a device it is never set."""
         event = asyncio.Event()
         forget = self.when_revoked(device_id, event.set)
         try:

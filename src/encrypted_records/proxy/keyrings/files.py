@@ -1,12 +1,12 @@
-"""The files of keyrings, and the secrets that encrypt them.
+"""Keyring files, and the secrets that encrypt them.
 
-Secrets are, in the order in which they are preferred: a passphrase from the environment, a key in
-the keychain, a key that a key service opens, else a key that lies beside the files. None is a flag:
+Secrets in order of preference: a passphrase from the environment, a key in the keychain, a key that
+a key service decrypts, or a machine key in the same folder. No secret is a command-line flag:
 arguments show in the process list.
 
-New files are encrypted with the first of the configured secrets, or with the user's own passphrase.
-Files under a later secret are encrypted again with the first, the kept ones too: as long as one of
-them remains, the later secret is enough to read the keyring.
+New files are encrypted with the preferred configured secret, or with the user's own passphrase.
+Files under a less preferred secret are re-encrypted with the preferred secret, including the kept
+files: while such a file remains, the less preferred secret is enough to read the keyring.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _KEY_BYTES = 32
 _MAX_PASSPHRASE_BYTES = 4096
 
 
-#: Beginnings of our variables that hold a secret, or the way to one; a cloud's own stay.
+#: Prefixes of this program's variables that hold a secret or its location; a cloud provider's
+#: variables stay.
 _PREFIXES = (
     *("ERS_KEYRING_", "ERS_VAULT_", "ERS_AWS_KMS_", "ERS_GOOGLE_KMS_", "ERS_AZURE_", "ERS_PKCS11_"),
 )
@@ -62,16 +63,16 @@ _PREFIXES = (
 def secrets_from(
     environment: MutableMapping[str, str], folder: Path, *, keychain_seconds: float = WAIT_SECONDS
 ) -> list[Wrapper]:
-    """Configured wrappers of the keyrings in ``folder``, the preferred one first.
+    """Configured wrappers of the keyrings in ``folder``, in order of preference.
 
-    A secret that comes after the preferred one is asked for only where it was used before. The
-    variables are taken out of ``environment``: no process that this one starts has use for them.
+    A less preferred secret is looked up only if it was used before. The variables are removed from
+    ``environment``: child processes do not need them.
 
     Args:
-        keychain_seconds: for which the keychain is waited for.
+        keychain_seconds: time limit of the keychain.
 
     Raises:
-        Startup: what is configured cannot be used.
+        Startup: a configured secret cannot be used.
     """
     wrappers: list[Wrapper] = []
     passphrase = passphrase_from(environment)
@@ -93,11 +94,12 @@ def secrets_from(
 
 
 def passphrase_from(environment: Mapping[str, str]) -> Passphrase | None:
-    """The configured passphrase: of ``ERS_KEYRING_PASSPHRASE_FILE``, else the variable without
-    ``_FILE``; None where neither is set. A newline at the end of the file is not part of it.
+    """The configured passphrase: from the file in ``ERS_KEYRING_PASSPHRASE_FILE``, or from the
+    variable without ``_FILE``; None if neither is set. A newline at the end of the file is not part
+    of it.
 
     Raises:
-        Startup: the file cannot be read, or what was found is no passphrase.
+        Startup: the file cannot be read, or its content is not a passphrase.
     """
     name = "ERS_KEYRING_PASSPHRASE_FILE"
     file = environment.get(name)
@@ -125,7 +127,7 @@ def _read(path: Path) -> str:
 
 
 def _machine_key(path: Path, *, may_make: bool) -> MachineKey | None:
-    """The machine key in ``path``, made now where there is none and ``may_make``.
+    """The machine key in ``path``, made now if there is none and ``may_make``.
 
     Raises:
         Startup: it is damaged.
@@ -162,7 +164,7 @@ _UNLOCK = (
     " ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE to its passphrase and start the"
     " proxy again"
 )
-#: Remedies where the secret of a wrapping is not here.
+#: Remedies if the secret of a wrapping is missing.
 _NOT_HERE = {
     fmt.WRAP_KEYCHAIN: "unlock the keychain that has its key and start the proxy again",
     fmt.WRAP_VAULT: "set ERS_VAULT_ADDR and the related variables and start the proxy again",
@@ -174,11 +176,10 @@ _NOT_HERE = {
 
 
 class KeyringFiles:
-    """
-    Args:
-        folder: the proxy's own.
-        secrets: what seals keyrings, the preferred one first. Where there is none, a machine key
-            that is kept in ``folder`` does.
+    """Args:
+        folder: the proxy's folder.
+        secrets: wrappers of keyrings, in order of preference. Without any, a machine key in
+            ``folder`` encrypts them.
 
     Raises:
         Startup: the machine key is needed and cannot be read or made, or is damaged.
@@ -187,7 +188,7 @@ class KeyringFiles:
     def __init__(self, folder: Path, *secrets: Wrapper) -> None:
         self._folder = folder / "keyrings"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        #: by wrapping, the preferred one first
+        #: by wrapping, in order of preference
         self._secrets: dict[int, Wrapper] = {secret.wrapping: secret for secret in secrets}
         self._add_machine_key(folder / "machine.key")
 
@@ -217,11 +218,11 @@ class KeyringFiles:
             raise no_keyring() from None
 
     def create(self, user: bytes, keyring: Keyring, given: Passphrase | None) -> bool:
-        """Write the file unless there is one; whether it was this call that did."""
+        """Write the file unless it exists; returns whether this call wrote it."""
         return durable.write_once(self.path(user), wrap(keyring, self.wrapper(given), user))
 
     def replace(self, user: bytes, keyring: Keyring, given: Passphrase | None) -> None:
-        """Replace the file; the old one is kept beside it."""
+        """Replace the file; the old file is kept in the same folder."""
         path = self.path(user)
         kept = durable.replace_and_keep(path, wrap(keyring, self.wrapper(given), user))
         log.warning("keyring %s was replaced; it is kept as %s", path.name, kept.name)
@@ -236,11 +237,11 @@ class KeyringFiles:
         """Open a keyring file.
 
         Args:
-            given: the passphrase of the user's own, used before the one that is configured.
+            given: the user's own passphrase, tried before the configured passphrase.
 
         Raises:
-            Closed: ``keyring_locked``: what sealed it is not here, or the passphrase is wrong;
-                ``keyring_damaged``.
+            Closed: ``keyring_locked``: the secret that encrypts it is missing, or the passphrase is
+                wrong; ``keyring_damaged``.
         """
         try:
             wrapping = wrapping_of(file)
@@ -266,11 +267,11 @@ class KeyringFiles:
             raise damaged(path, error.message, error.hint) from None
 
     def wrapper(self, given: Passphrase | None) -> Wrapper:
-        """The wrapper of a user's files from now on."""
+        """The wrapper for new files of a user."""
         return given or next(iter(self._secrets.values()))
 
     def is_own(self, file: bytes, user: bytes) -> bool:
-        """Whether a file is under a passphrase that is not the operator's."""
+        """Whether a file is under a passphrase other than the operator's."""
         operators = self._secrets.get(fmt.WRAP_PASSPHRASE)
         return wrapping(file) == fmt.WRAP_PASSPHRASE and (
             operators is None or not _opens(file, operators, user)
@@ -279,7 +280,9 @@ class KeyringFiles:
     def seal_later(
         self, path: Path, file: bytes, user: bytes, keyring: Keyring, given: Passphrase | None
     ) -> None:
-        """Seal a file, and what was kept of it, with the preferred secret where a later one did."""
+        """Re-encrypt a file and its kept files with the preferred secret, if they are under a less
+        preferred secret.
+        """
         if self._comes_later(file, given):
             durable.replace_and_keep(path, wrap(keyring, self.wrapper(given), user))
             self.open(path, path.read_bytes(), user, given)
@@ -288,17 +291,19 @@ class KeyringFiles:
         self.seal_kept_later(path, user, given)
 
     def seal_kept_later(self, path: Path, user: bytes, given: Passphrase | None) -> None:
-        """Seal what was kept of ``path`` under a later secret with the preferred one."""
+        """Re-encrypt kept files of ``path`` under a less preferred secret with the preferred
+        secret.
+        """
         if any(self._comes_later(kept.read_bytes(), given) for kept in durable.list_kept(path)):
             self._seal_kept(path, user, given, self.wrapper(given), later_alone=True)
 
     def seal_under(
         self, path: Path, user: bytes, keyring: Keyring, old: Passphrase | None, new: Passphrase
     ) -> int:
-        """Seal a keyring and what was kept of it under ``new``; nothing keeps the file before.
+        """Encrypt a keyring and its kept files under ``new``; the replaced file is not kept.
 
-        Kept files are encrypted again first. So an interruption leaves the keyring under what
-        sealed it before.
+        Kept files are re-encrypted first. So an interruption leaves the keyring under its previous
+        secret.
 
         Returns:
             How many kept files stay under what they were sealed with, since that is not here.
@@ -332,7 +337,7 @@ class KeyringFiles:
         return left
 
     def _comes_later(self, file: bytes, given: Passphrase | None) -> bool:
-        """Whether the file is under a secret that is less preferred than what seals new ones."""
+        """Whether the file is under a less preferred secret than new files."""
         order = list(self._secrets)
         own, present = wrapping(file), self.wrapper(given).wrapping
         if own not in order:
@@ -340,7 +345,7 @@ class KeyringFiles:
         return present not in order or order.index(own) > order.index(present)
 
     def _add_machine_key(self, path: Path) -> None:
-        """Take up the machine key: always where there is one, made where nothing else seals."""
+        """Load the machine key if it exists; make it only if no other secret is configured."""
         files = [keyring.read_bytes() for keyring in self._folder.glob("*.keyring")]
         if not path.exists() and any(wrapping(file) == fmt.WRAP_MACHINE_KEY for file in files):
             raise Startup(
@@ -353,7 +358,9 @@ class KeyringFiles:
 
 
 def keyring_disk_errors() -> AbstractContextManager[None]:
-    """Name what the disk refuses. Files are written whole or not at all, so nothing is lost."""
+    """Convert disk errors to named errors. Files are written whole or not at all, so nothing is
+    lost.
+    """
     return disk_errors(
         "the disk failed under the keyring",
         code="keyring_disk",

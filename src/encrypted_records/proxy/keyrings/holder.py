@@ -1,4 +1,4 @@
-"""Who may use a keyring: the level of a proxy decides what a request needs, a holder has shown it.
+"""Keyring holders: the proxy's level decides what a request needs, and a holder has proved it.
 
 The level depends on how the operator starts the proxy, and not on any statement of an API, a
 request or a page.
@@ -29,11 +29,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """
-    Attributes:
-        level: what a request needs.
-        lone: whether the proxy is for one user: the one whose keyring was made here first.
-        exposed: whether it works at level ``api`` although others can reach its port.
+    """Attributes:
+    level: what a request needs.
+    lone: whether the proxy serves a single user, whose keyring was the first made here.
+    exposed: whether it works at level ``api`` although other users can reach its port.
     """
 
     level: Level
@@ -48,9 +47,9 @@ class Circumstances:
     Attributes:
         access: the value of ``--access``: ``auto``, ``api`` or ``device``.
         host: the address that it listens on.
-        allowed_hosts: further names that it answers to.
-        own_api: whether ``ers up`` runs it beside an API and a database in the same data folder.
-        keyrings: how many users have keyrings here.
+        allowed_hosts: additional host names of this proxy.
+        own_api: whether ``ers up`` runs it with an API and a database in the same data folder.
+        keyrings: number of users with keyrings here.
     """
 
     access: str
@@ -64,7 +63,7 @@ def decide_policy(circumstances: Circumstances) -> Policy:
     """The policy for these circumstances.
 
     Raises:
-        Startup: two users have keyrings at a proxy that is for one.
+        Startup: two users have keyrings at a single-user proxy.
     """
     beyond = not _is_loopback(circumstances.host) or bool(circumstances.allowed_hosts)
     if circumstances.access == "device" or (circumstances.access == "auto" and beyond):
@@ -93,13 +92,14 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-#: The wait after the first wrong passphrase; it doubles with each further one, up to the longest.
+#: The wait after the first wrong passphrase; it doubles with each further failure, up to the
+#: longest.
 _FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 300.0
 
 
 class Attempts:
-    """Counts by name. Its caller lets one attempt of a name end before the next begins.
+    """Failed attempts by name. Its caller lets one attempt of a name end before the next begins.
 
     Args:
         message: of the error for an attempt that comes too early.
@@ -112,14 +112,14 @@ class Attempts:
     ) -> None:
         self._message = message
         self._clock = clock
-        #: how many were wrong in a row, and when the next is looked at
+        #: number of consecutive failures, and when the next attempt is allowed
         self._wrong: dict[bytes, tuple[int, float]] = {}
 
     def check(self, name: bytes) -> None:
         """Refuse an attempt that comes too early.
 
         Raises:
-            Throttled: it does; with the seconds to wait.
+            Throttled: too early; with the seconds to wait.
         """
         _, until = self._wrong.get(name, (0, 0.0))
         wait = until - self._clock()
@@ -151,7 +151,7 @@ class Holder:
         address: the network address of the sender; empty for accepted work.
         token: the API token that the request came with. No keyring is made for a read-only token,
             and a token has access only to jobs and uploads that it began.
-        service: the service whose secret key, which is its keyring, the request has.
+        service: the service whose secret key, which is its keyring, authenticates the request.
         accepted: whether this is work that was accepted earlier, such as a job. It may encrypt and
             send under an unlocked keyring, and returns no data.
     """
@@ -167,23 +167,27 @@ class Holder:
 
     @property
     def began(self) -> bytes | None:
-        """The digest of the request's API token, kept with the jobs and uploads that it begins;
-        None where it came with none.
+        """The digest of the request's API token, stored with the jobs and uploads that it begins;
+        None without a token.
         """
         return None if self.token is None else self.token.digest
 
     def owns(self, user: bytes, began: bytes | None) -> bool:
-        """Whether a job or upload of that user, which was begun with that, is for this request."""
+        """Whether this request has access to a job or upload of ``user`` with the token digest
+        ``began``.
+        """
         return user == self.user and (self.token is None or self.token.digest == began)
 
     @property
     def may_be_limited(self) -> bool:
-        """Whether the API may show less to this request than to its user: to an API token, or a job
-        that one began, which are limited to some datasets."""
+        """Whether the API may show less to this request than to its user: to an API token limited
+        to some datasets, or to a job that such a token began.
+        """
         return self.token is not None or self.accepted
 
     @classmethod
     def of_accepted_work(cls, user: bytes, auth: str = "") -> Holder:
-        """For what the proxy has accepted earlier: a job, or an upload that is handed over to
-        one."""
+        """The holder for work that the proxy has accepted: a job, or an upload that is handed over
+        to a job.
+        """
         return cls(user, auth, accepted=True)

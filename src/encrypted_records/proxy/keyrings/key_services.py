@@ -1,8 +1,8 @@
-"""Services that keep a key and never show it: they encrypt the key of the keyrings, 32 bytes.
+"""Key services, which keep a key and never reveal it: they encrypt the keyrings' key, 32 bytes.
 
-A file in the proxy's folder holds the ciphertext; a start asks the service once to decrypt it. Each
-service binds the ciphertext to the purpose. :class:`KeyService` says what they have in common; a
-class for each follows, and :func:`services_from` finds those that the environment names.
+A file in the proxy's folder has the ciphertext, which each start has the service decrypt once. Each
+service binds the ciphertext to its purpose. :class:`KeyService` is the common interface; a class
+for each service follows, and :func:`services_from` finds the services in the environment.
 """
 
 from __future__ import annotations
@@ -33,31 +33,32 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bound to each ciphertext, as far as a service can; it also shows in the service's own log.
+#: Bound to each ciphertext, if the service supports it; it also shows in the service's log.
 CONTEXT = {"application": "encrypted-records", "purpose": "keyrings"}
-#: The same for services that take bytes.
+#: The same context for services that take bytes.
 CONTEXT_BYTES = b"encrypted-records keyrings"
-#: A service answers within some hundred milliseconds; its library may try more than once.
+#: Time limit in seconds: a service answers within some hundred milliseconds, and its library may
+#: retry.
 _SECONDS = 15.0
-#: Limit of each connection and answer, where the library tries twice.
+#: Time limit in seconds of each connection and response, if the library tries twice.
 _TRY_SECONDS = 5
 _KEY_BYTES = 32
 
 
 class _Failed(Exception):
-    """The name of an error, or its code; never its text, which may quote what was sent."""
+    """The name of an error or its code; never its text, which may quote the request."""
 
     words: ClassVar[str]
 
 
 class ServiceRefusal(_Failed):
-    """The service answers and does not do it: it denies access, or does not have the key."""
+    """The service answers with a refusal: access is denied, or it does not have the key."""
 
     words = "it refuses the request"
 
 
 class Unreachable(_Failed):
-    """The service cannot be reached, is too slow, or says that it is not well."""
+    """The service cannot be reached, is too slow, or reports that it is unavailable."""
 
     words = "it cannot be reached"
 
@@ -73,13 +74,13 @@ class Unfit(_Failed):
 class KeyService(ABC):
     """A service that encrypts and decrypts 32 bytes. Errors never quote what it was sent."""
 
-    #: of the keyring files that its key seals (docs/SPEC.md, section 8)
+    #: wrapping kind of keyring files under its key (docs/SPEC.md, section 8)
     wrapping: ClassVar[int]
-    #: as people call it
+    #: name for people
     name: ClassVar[str]
     #: the name of the file with the ciphertext, in the proxy's folder
     file: ClassVar[str]
-    #: what to look at where it refuses
+    #: hint for a refusal
     advice: ClassVar[str]
 
     @property
@@ -101,7 +102,7 @@ class KeyService(ABC):
 
         Raises:
             Refused, Unreachable, Unfit
-            ValueError: it has another form.
+            ValueError: it is malformed.
         """
 
 
@@ -119,7 +120,7 @@ def service_key(
         kept: storage for a decrypted key, for starts at which the service cannot be reached. A
             refusal by the service deletes the kept key.
         offline: whether a kept key may be used. A successful start without ``offline`` deletes the
-            kept key, because it is not wanted any more.
+            kept key, because it is no longer needed.
 
     Raises:
         Startup: the service cannot be reached, or refuses, or the decrypted bytes are not a key.
@@ -161,7 +162,7 @@ def _make(service: KeyService, path: Path) -> None:
         made = _ask(lambda: service.encrypt(runtime.random_bytes(_KEY_BYTES)))
     except _Failed as error:
         raise _does_not_open(service, error) from None
-    # Should another process have been first, its key counts.
+    # If another process was first, its key counts.
     if write_once(path, made.encode("ascii")):
         log.info(
             "keyrings are protected by a key that %s decrypts: %s", service.name, service.where
@@ -179,7 +180,7 @@ def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes
     """The key that the service has decrypted at an earlier start.
 
     Raises:
-        Startup: none is kept.
+        Startup: no key is kept.
     """
     secret = None if kept is None else kept.recall()
     if secret is None:
@@ -202,14 +203,14 @@ def _does_not_open(service: KeyService, error: _Failed) -> Startup:
 
 
 def _answered(status: int, why: str) -> ServiceRefusal | Unreachable:
-    """The failure that an HTTP status stands for: a service that is not well, or too busy, has not
+    """The failure for an HTTP status: a service that is unavailable or overloaded has not
     refused.
     """
     return (Unreachable if status == 429 or status >= 500 else ServiceRefusal)(why)
 
 
 def _check_beside(environment: Mapping[str, str], named: str, *others: str) -> None:
-    """Check that a service which the variable ``named`` names has the other variables, too.
+    """Check that the other variables of a service are set, if the variable ``named`` is.
 
     Raises:
         Startup: a variable is missing.
@@ -220,7 +221,7 @@ def _check_beside(environment: Mapping[str, str], named: str, *others: str) -> N
 
 
 def _read_secret(path: Path, what: str, environment_variable: str) -> str:
-    """The secret in a file, without the space around it.
+    """The secret in a file, without surrounding whitespace.
 
     Raises:
         Startup: the file cannot be read.
@@ -243,14 +244,14 @@ def _needed(environment_variable: str, service: str, extra: str) -> Startup:
 
 # AWS KMS: a symmetric key, with an encryption context.
 
-#: Error codes by which the service says that it is not well, or too busy.
+#: Error codes of an unavailable or overloaded service.
 _AWS_NOT_WELL = frozenset(
     {
         *("DependencyTimeoutException", "InternalFailure", "KMSInternalException"),
         *("KeyUnavailableException", "ServiceUnavailable", "ThrottlingException"),
     }
 )
-#: Codes by which it says that a ciphertext is damaged, or of another key.
+#: Error codes of a ciphertext that is damaged or belongs to another key.
 _AWS_UNFIT = frozenset({"IncorrectKeyException", "InvalidCiphertextException"})
 
 
@@ -274,7 +275,7 @@ class AwsKms(KeyService):
 
     @staticmethod
     def configured(environment: Mapping[str, str]) -> AwsKms | None:
-        """The key that ``ERS_AWS_KMS_KEY`` names; None where it names none."""
+        """The key in ``ERS_AWS_KMS_KEY``; None if it is not set."""
         key = environment.get("ERS_AWS_KMS_KEY")
         return AwsKms(key) if key else None
 
@@ -292,7 +293,7 @@ class AwsKms(KeyService):
         return bytes(answer["Plaintext"])
 
     def _ask(self, call: Callable[[Any], T]) -> T:
-        """The result of ``call``, which is given a client."""
+        """The result of ``call``, which receives a client."""
         try:
             import boto3  # noqa: PLC0415 - an extra, and slow to import
             from botocore import exceptions  # noqa: PLC0415
@@ -307,7 +308,7 @@ class AwsKms(KeyService):
         try:
             return call(boto3.client("kms", config=limits))
         except exceptions.ClientError as error:
-            # Its text may quote the request.
+            # The error's text may quote the request.
             code = str(error.response.get("Error", {}).get("Code", "no code"))
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
             if code in _AWS_NOT_WELL:
@@ -329,7 +330,7 @@ class GoogleKms(KeyService):
     """A key by its resource name. Credentials are found as by every program of Google Cloud.
 
     Args:
-        endpoint: of the service, where it is not the one for all regions.
+        endpoint: of the service, if it is not the global endpoint.
     """
 
     key: str
@@ -349,7 +350,7 @@ class GoogleKms(KeyService):
 
     @staticmethod
     def configured(environment: Mapping[str, str]) -> GoogleKms | None:
-        """The key that ``ERS_GOOGLE_KMS_KEY`` names; None where it names none."""
+        """The key in ``ERS_GOOGLE_KMS_KEY``; None if it is not set."""
         key = environment.get("ERS_GOOGLE_KMS_KEY")
         return GoogleKms(key, environment.get("ERS_GOOGLE_KMS_ENDPOINT") or None) if key else None
 
@@ -368,12 +369,12 @@ class GoogleKms(KeyService):
             "ciphertext": base64.b64decode(sealed, validate=True),
             "additional_authenticated_data": CONTEXT_BYTES,
         }
-        # Without a limit of ours, the library tries for a minute.
+        # Without ``retry=None``, the library retries for a minute.
         answer = self._ask(lambda kms: kms.decrypt(request=request, retry=None, timeout=_SECONDS))
         return bytes(answer.plaintext)
 
     def _ask(self, call: Callable[[KeyManagementServiceClient], T]) -> T:
-        """The result of ``call``, which is given a client."""
+        """The result of ``call``, which receives a client."""
         try:
             import requests  # noqa: PLC0415 - what the library asks with
             from google.api_core import exceptions  # noqa: PLC0415 - an extra
@@ -384,26 +385,26 @@ class GoogleKms(KeyService):
             raise _needed("ERS_GOOGLE_KMS_KEY", self.name, "gcp") from None
         options = ClientOptions(api_endpoint=self.endpoint)
         try:
-            # gRPC starts threads of its own, which a process that forks or ends does not like.
+            # gRPC starts its own threads, which cause trouble in a process that forks or ends.
             return call(KeyManagementServiceClient(transport="rest", client_options=options))
         except (exceptions.ServerError, exceptions.TooManyRequests, exceptions.RetryError) as error:
             raise Unreachable(type(error).__name__) from None
         except exceptions.GoogleAPIError as error:
-            # Its text may quote the request.
+            # The error's text may quote the request.
             raise ServiceRefusal(type(error).__name__) from None
         except (of_login.TransportError, requests.RequestException) as error:
             raise Unreachable(type(error).__name__) from None
         except (of_login.DefaultCredentialsError, ValueError) as error:  # no name of a key
             raise Unfit(type(error).__name__) from None
         except of_login.GoogleAuthError as error:
-            # Only the cause tells that the machine's own server of credentials is away.
+            # Only the cause shows that the machine's metadata server is unreachable.
             away = error.retryable or isinstance(error.__cause__, of_login.TransportError)
             raise (Unreachable if away else ServiceRefusal)(type(error).__name__) from None
 
 
 # Azure Key Vault: an RSA key, or one of a managed HSM.
 
-#: RSA-OAEP takes no context, so its digest is encrypted behind the key (docs/SPEC.md, section 8).
+#: RSA-OAEP takes no context, so its digest is encrypted after the key (docs/SPEC.md, section 8).
 _AZURE_CONTEXT_DIGEST = hashlib.sha256(CONTEXT_BYTES).digest()
 
 
@@ -430,7 +431,7 @@ class AzureKeyVault(KeyService):
 
     @staticmethod
     def configured(environment: Mapping[str, str]) -> AzureKeyVault | None:
-        """The key that ``ERS_AZURE_KEY`` names; None where it names none."""
+        """The key in ``ERS_AZURE_KEY``; None if it is not set."""
         key = environment.get("ERS_AZURE_KEY")
         return AzureKeyVault(key) if key else None
 
@@ -482,7 +483,7 @@ class AzureKeyVault(KeyService):
         try:
             return call()
         except exceptions.HttpResponseError as error:
-            # Its text may quote the request.
+            # The error's text may quote the request.
             status = error.status_code
             if status is None:  # no credentials, or a login that was refused or not reached
                 raise Unfit(type(error).__name__) from None
@@ -495,8 +496,8 @@ class AzureKeyVault(KeyService):
 
 # HashiCorp Vault: its transit engine.
 
-#: Errors by which it, or what stands before it, says that it is not well, or too busy: statuses
-#: 429, 500, 501, 502, 503, and those that the library does not know, such as 504.
+#: Errors of an unavailable or overloaded Vault, or of a server in front of it: statuses 429, 500,
+#: 501, 502, 503, and those that the library does not know, such as 504.
 _VAULT_NOT_WELL = frozenset(
     {
         *("RateLimitExceeded", "InternalServerError", "VaultNotInitialized", "BadGateway"),
@@ -509,8 +510,8 @@ _VAULT_NOT_WELL = frozenset(
 class Vault(KeyService):
     """A key of a transit engine, and the file with the token that may use it.
 
-    Keys of the engine take a context only where they are derived ones, so none is sent: let the
-    token's policy allow this key alone.
+    The engine accepts a context only for derived keys, so none is sent: the token's policy should
+    allow this key only.
     """
 
     address: str
@@ -529,7 +530,7 @@ class Vault(KeyService):
 
     @staticmethod
     def configured(environment: Mapping[str, str]) -> Vault | None:
-        """The engine that ``ERS_VAULT_...`` name; None where no address is given.
+        """The engine in ``ERS_VAULT_...``; None if no address is set.
 
         Raises:
             Startup: the token's file or the key's name is missing.
@@ -576,7 +577,7 @@ def _ask_vault(call: Callable[[], Any], member: str) -> str:
     try:
         return str(call()["data"][member])
     except hvac.exceptions.VaultError as error:
-        # Its text quotes what was sent and answered.
+        # The error's text quotes the request and the response.
         why = type(error).__name__
         raise (Unreachable if why in _VAULT_NOT_WELL else ServiceRefusal)(why) from None
     except requests.RequestException as error:
@@ -589,8 +590,8 @@ def _ask_vault(call: Callable[[], Any], member: str) -> str:
 
 _PKCS11_NONCE_BYTES = 12
 _PKCS11_TAG_BITS = 128
-#: Errors by which a module does not refuse: the token is not there; the module's file does not
-#: load, two tokens have the label, the ciphertext is damaged, or it says nothing in particular.
+#: Errors by which a module does not refuse: the token is absent; the module's file does not load,
+#: two tokens have the label, the ciphertext is damaged, or the error is unspecific.
 _PKCS11_UNSAID: dict[str, type[Unreachable] | type[Unfit]] = {
     **dict.fromkeys(("DeviceError", "DeviceMemory", "DeviceRemoved", "HostMemory"), Unreachable),
     **dict.fromkeys(("NoSuchToken", "TokenNotPresent"), Unreachable),
@@ -626,7 +627,7 @@ class Pkcs11(KeyService):
 
     @staticmethod
     def configured(environment: Mapping[str, str]) -> Pkcs11 | None:
-        """The key that ``ERS_PKCS11_...`` name; None where no module is named.
+        """The key in ``ERS_PKCS11_...``; None if no module is set.
 
         Raises:
             Startup: token, key or the PIN's file is missing.
@@ -677,7 +678,7 @@ class Pkcs11(KeyService):
                 secret_key = pkcs11.ObjectClass.SECRET_KEY
                 return work(session.get_key(object_class=secret_key, label=self.key), how)
         except pkcs11.PKCS11Error as error:
-            # Its text may say what was looked for.
+            # The error's text may contain the label that was looked for.
             why = type(error).__name__
             raise _PKCS11_UNSAID.get(why, ServiceRefusal)(why) from None
 
@@ -699,10 +700,10 @@ def services_from(environment: Mapping[str, str]) -> list[KeyService]:
 
 
 def may_start_offline(environment: Mapping[str, str]) -> bool:
-    """Whether a start may go on with a key that the keychain has kept.
+    """Whether a start may use the key that the keychain has kept.
 
     Raises:
-        Startup: the setting says something else.
+        Startup: the setting has another value.
     """
     said = environment.get(_OFFLINE)
     if said not in (None, "", "keychain"):

@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """The result of ``work``, in a thread of its own.
+    """The result of ``work``, which runs in a separate thread.
 
     Raises:
-        TimeoutError: it takes longer. The thread goes on, and what it returns is dropped.
+        TimeoutError: it takes longer. The thread continues, and its result is dropped.
         Exception: as ``work`` does.
     """
     results: list[T] = []
@@ -47,7 +47,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         except BaseException as error:
             errors.append(error)
 
-    # A pool's thread would be waited for at the end of the process.
+    # The interpreter would wait for a pool's thread at exit.
     thread = threading.Thread(target=run, name="keys", daemon=True)  # noqa: TID251
     thread.start()
     thread.join(seconds)
@@ -60,20 +60,21 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 _APP = "encrypted-records keyrings"
 _KEY_BYTES = 32
-#: A user at the machine may be asked to unlock the keychain; without one, the start continues.
+#: Time limit in seconds: a user at the machine may be asked to unlock the keychain; without a user,
+#: the start continues.
 WAIT_SECONDS = 30.0
-#: Least priority of a backend that the library recommends; below are plain files.
+#: Minimum priority of a backend that the library recommends; plain files have less.
 _RECOMMENDED = 1
 
 
 def keychain_key(
     name_file: Path, *, may_make: bool, seconds: float = WAIT_SECONDS
 ) -> KeychainKey | None:
-    """The key of this data folder, made now where there is none and ``may_make``.
+    """The key of this data folder, made now if there is none and ``may_make``.
 
     Args:
-        name_file: holds the name under which the keychain keeps it; made with the key.
-        seconds: for which it is waited for.
+        name_file: file with the key's name in the keychain; made with the key.
+        seconds: time limit.
     """
     if not (name_file.exists() or may_make):
         return None
@@ -85,35 +86,35 @@ def keychain_key(
             log.info("keyrings are protected by a key in the keychain")
             secret = made
         else:
-            # Should another process have been first, its key counts.
+            # If another process was first, its key counts.
             secret = kept.recall()
     return None if secret is None else KeychainKey(secret)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A secret of 32 bytes that the keychain keeps.
+    """A secret of 32 bytes in the keychain.
 
     Args:
-        name_file: holds the name under which it is kept.
-        seconds: for which the keychain is waited for.
+        name_file: file with the secret's name in the keychain.
+        seconds: time limit of the keychain.
     """
 
     name_file: Path
     seconds: float = WAIT_SECONDS
 
     def recall(self) -> bytes | None:
-        """The secret; None where none is kept, or no keychain answers."""
+        """The secret; None if none is kept, or no keychain answers."""
         if not self.name_file.exists():
             return None
         return self._ask(self._read)
 
     def keep(self, secret: bytes) -> bool:
-        """Keep a secret, in place of the one before; whether a keychain has it now."""
+        """Replace the kept secret; returns whether a keychain has the new secret."""
         return self._ask(lambda backend: self._write(backend, secret)) is not None
 
     def forget(self) -> None:
-        """Keep the secret no longer. Where no keychain answers, the log says what is left there."""
+        """Delete the kept secret. If no keychain answers, the log says what is left there."""
         if self.name_file.exists():
             if self._ask(self._delete) is None:
                 log.warning(
@@ -125,7 +126,7 @@ class Kept:
             self.name_file.unlink(missing_ok=True)
 
     def _ask(self, work: Callable[[KeyringBackend], bytes | None]) -> bytes | None:
-        """The result of ``work``; None where no keychain answers, or it fails."""
+        """The result of ``work``; None if no keychain answers, or it fails."""
         if not _may_exist():
             return None
 
@@ -136,10 +137,10 @@ class Kept:
             return work(backend) if backend.priority >= _RECOMMENDED else None
 
         try:
-            # A keychain can wait for a person without end, and its library knows no time limit.
+            # A keychain can wait for a person forever, and its library has no time limit.
             return within(self.seconds, asked)
         except Exception as error:
-            # Backends raise whatever their platform does.
+            # Backends raise arbitrary exceptions of their platform.
             log.debug("no keychain: %s", type(error).__name__)
             return None
 
@@ -150,11 +151,12 @@ class Kept:
         is_new = not self.name_file.exists()
         name = runtime.random_hex(16) if is_new else self.name_file.read_text("ascii")
         backend.set_password(_APP, name, secret.hex())
-        # A keychain that forgets would take every keyring with it.
+        # A keychain that does not store the secret would make every keyring unreadable.
         if _key(backend.get_password(_APP, name)) != secret:
             return None
         if is_new and not write_once(self.name_file, name.encode()):
-            # Another process was first. Nothing would name this one, and nobody delete it.
+            # Another process was first. No name file would refer to this secret, so it would never
+            # be deleted.
             backend.delete_password(_APP, name)
             return None
         return secret
@@ -166,7 +168,9 @@ class Kept:
 
 
 def _may_exist() -> bool:
-    """Whether it is worth the import: on Linux keychains are reached over the session's bus."""
+    """Whether the import is worthwhile: on Linux, keychains are reached over the session's
+    D-Bus.
+    """
     if sys.platform != "linux":
         return True
     return any(os.environ.get(n) for n in ("DBUS_SESSION_BUS_ADDRESS", "PYTHON_KEYRING_BACKEND"))

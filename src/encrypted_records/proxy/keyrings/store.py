@@ -35,8 +35,9 @@ log = logging.getLogger(__name__)
 
 
 class OpenKeyrings:
-    """All methods but :meth:`check_unlocked`, :meth:`at_hand` and :meth:`close_unused` need the
-    lock held."""
+    """The keyrings in memory. All methods but :meth:`check_unlocked`, :meth:`at_hand` and
+    :meth:`close_unused` need the lock held.
+    """
 
     def __init__(
         self,
@@ -51,16 +52,17 @@ class OpenKeyrings:
         self.enrolment = enrolment
         self.backups = Backups(folder / "backups")
         self.unlocked = UnlockedKeyrings(clock, unlocked_seconds)
-        #: whether the keyring of a user is under a passphrase of the user's own, where known
+        #: whether a user's keyring is under the user's own passphrase, where known
         self.own: dict[bytes, bool] = {}
         self.attempts = attempts or Attempts()
         self.open: dict[bytes, Keyring] = {}
         self.services = ServiceKeyrings()
-        # One at a time: Argon2id takes much memory, and files are read before they are replaced.
+        # One caller at a time: Argon2id takes much memory, and files are read before they are
+        # replaced.
         self.lock = threading.Lock()
 
     def at_hand(self, holder: Holder) -> Keyring | None:
-        """The holder's keyring, if no passphrase is needed to open it.
+        """The holder's keyring, if it opens without a passphrase.
 
         Raises:
             Closed: ``keyring_locked``.
@@ -72,7 +74,7 @@ class OpenKeyrings:
         return None if holder.newcomer is not None else self.open.get(holder.user)
 
     def check_unlocked(self, holder: Holder) -> None:
-        """Refuse a holder whose keyring others have unlocked, and this device has not.
+        """Refuse a holder whose keyring other devices have unlocked, but this device has not.
 
         The event loop calls this, so it waits for no lock.
 
@@ -87,7 +89,7 @@ class OpenKeyrings:
             raise files.locked(self.files.path(user))
 
     def open_for(self, holder: Holder) -> Keyring | None:
-        """The keyring where this holder may use it; see :meth:`_opened`."""
+        """The keyring, if this holder may use it; see :meth:`_opened`."""
         self.check_unlocked(holder)
         keyring = self.open_file(holder.user)
         if (
@@ -96,13 +98,14 @@ class OpenKeyrings:
             and self.enrolment.policy.level is Level.DEVICE
             and self.enrolment.owner_of(holder.newcomer) != holder.user
         ):
-            # It was made for another device since this request was looked at.
+            # Another device has made it since this request was checked.
             raise unknown_device()
         return keyring
 
     def close_unused(self, user: bytes) -> bool:
-        """Close a keyring that was unlocked, when no device is left that may use it; whether it
-        was."""
+        """Close an unlocked keyring when no device may use it any more; returns whether it was
+        closed.
+        """
         closes = self.unlocked.drop_unused(user)
         if closes:
             self.open.pop(user, None)
@@ -124,7 +127,7 @@ class OpenKeyrings:
         return any(other != user for other in self.files.users())
 
     def replace(self, user: bytes, keyring: Keyring, given: Passphrase | None) -> None:
-        # Should this fail half way, the next question reads what is on disk.
+        # If this fails half way, the next call reads the file on disk.
         self.open.pop(user, None)
         self.files.replace(user, keyring, given)
         self.own.pop(user, None)
@@ -158,7 +161,8 @@ class OpenKeyrings:
                 hint="the work continues with the service's next request",
             )
         if known:
-            # With a new one instead, its records could not be read, and it could not come back.
+            # With a new keyring instead, the user could not read existing records or restore the
+            # old keyring.
             raise files.damaged(
                 path,
                 "it is missing, although it existed",
@@ -204,12 +208,12 @@ class Backups:
         self._folder.mkdir(mode=0o700, exist_ok=True)
 
     def confirm(self, user: bytes, roots: Iterable[RootKey]) -> None:
-        """Remember that the user has a backup of these keys."""
+        """Record that the user has a backup of these keys."""
         confirmed = self._read_confirmed(user) | {root.fingerprint.hex() for root in roots}
         durable.replace(self._path(user), "\n".join(sorted(confirmed)).encode())
 
     def missing(self, user: bytes, keyring: Keyring) -> list[int]:
-        """The versions that the user has not shown to have a backup of, in ascending order."""
+        """The versions without a confirmed backup, in ascending order."""
         confirmed = self._read_confirmed(user)
         return [
             version
@@ -218,7 +222,7 @@ class Backups:
         ]
 
     def knows(self, user: bytes) -> bool:
-        """Whether the user ever showed a backup, and so had a keyring here."""
+        """Whether the user ever confirmed a backup, and so had a keyring here."""
         return self._path(user).exists()
 
     def _read_confirmed(self, user: bytes) -> set[str]:
@@ -242,8 +246,9 @@ class ServiceKeyrings:
         self._known: OrderedDict[bytes, Keyring] = OrderedDict()
 
     def of(self, holder: Holder) -> Keyring | None:
-        """The keyring of a service that shows its string, or whose work was accepted here; None
-        for everybody else."""
+        """The keyring of a service that authenticates with its secret key, or whose work was
+        accepted here; None for all other holders.
+        """
         service = holder.service
         if service is None:
             return self._known.get(holder.user) if holder.accepted else None
@@ -255,8 +260,7 @@ class ServiceKeyrings:
         return known
 
 
-#: A keyring that was unlocked stays so for a device that uses it within this time, where nothing
-#: else is set.
+#: Default time without use after which a device loses access to an unlocked keyring, in seconds.
 UNLOCKED_SECONDS = 12 * 3600.0
 
 
@@ -270,7 +274,7 @@ class UnlockedKeyrings:
         self.seconds = seconds
         self._lock = threading.Lock()
         self._given: dict[bytes, Passphrase] = {}
-        #: by user: the devices, and when each used the keyring last
+        #: by user: the devices, and the time of each device's last use
         self._devices: dict[bytes, dict[str, float]] = {}
 
     def __contains__(self, user: bytes) -> bool:
@@ -284,7 +288,7 @@ class UnlockedKeyrings:
         return self._given.get(user)
 
     def add(self, user: bytes, passphrase: Passphrase, device: str | None) -> None:
-        """Enter a passphrase, and the device on which it was typed."""
+        """Add a passphrase and the device on which it was typed."""
         with self._lock:
             self._given[user] = passphrase
             devices = self._devices.setdefault(user, {})
@@ -300,8 +304,9 @@ class UnlockedKeyrings:
             self._devices.get(user, {}).pop(device, None)
 
     def drop_unused(self, user: bytes) -> bool:
-        """Forget devices that have not used the keyring for long, and with the last one the
-        passphrase; whether it was that."""
+        """Remove devices that have not used the keyring for long, and with the last device the
+        passphrase; returns whether the passphrase was removed.
+        """
         with self._lock:
             before = self._clock() - self.seconds
             devices = self._devices.get(user, {})
@@ -313,7 +318,7 @@ class UnlockedKeyrings:
             return True
 
     def admits(self, holder: Holder) -> bool:
-        """Whether the holder's device unlocked the keyring; it counts as used now."""
+        """Whether the holder's device unlocked the keyring; this counts as a use."""
         with self._lock:
             devices = self._devices.get(holder.user, {})
             if holder.device not in devices:
@@ -330,10 +335,10 @@ class Keyrings:
     """Safe to use from several threads; opening a keyring may take a third of a second.
 
     Args:
-        folder: the proxy's own.
-        secrets: what seals keyrings (:class:`KeyringFiles`, which says what it raises).
+        folder: the proxy's folder.
+        secrets: wrappers of keyrings (:class:`KeyringFiles`, which documents the errors).
         enrolment: decides whether a keyring may be made, and enrols its device.
-        unlocked_seconds: without use, after which a keyring that was unlocked locks by itself.
+        unlocked_seconds: time without use after which an unlocked keyring locks automatically.
     """
 
     def __init__(
@@ -364,7 +369,7 @@ class Keyrings:
 
         Raises:
             Closed: the file is damaged, missing, of another machine, of a newer version, or locked.
-            NotAllowed, NotAuthenticated, Throttled: none may be made for this holder.
+            NotAllowed, NotAuthenticated, Throttled: no keyring may be made for this holder.
             Unavailable: it has to be written, and the disk is full or fails.
         """
         keyring = self._core.at_hand(holder)
@@ -374,7 +379,7 @@ class Keyrings:
             return self._core.open_for(holder) or self._core.make(holder)
 
     def existing(self, holder: Holder) -> Keyring | None:
-        """The holder's keyring, or None where there is none.
+        """The holder's keyring; None if there is none.
 
         Raises:
             Closed, NotAuthenticated, Unavailable: as :meth:`of`.
@@ -386,7 +391,7 @@ class Keyrings:
             return self._core.open_for(holder)
 
     def check_unlocked(self, holder: Holder) -> None:
-        """Refuse a holder whose keyring others have unlocked, and this device has not.
+        """Refuse a holder whose keyring other devices have unlocked, but this device has not.
 
         The event loop calls this, so it waits for no lock.
 
@@ -396,11 +401,11 @@ class Keyrings:
         self._core.check_unlocked(holder)
 
     def close_unused(self) -> list[bytes]:
-        """Lock what no device has used for long; whose keyrings these were."""
+        """Lock keyrings that no device has used for long; returns their users."""
         return [user for user in self._core.unlocked.users() if self._core.close_unused(user)]
 
     def lock(self, holder: Holder) -> None:
-        """Forget a keyring that was unlocked here, on whichever devices.
+        """Lock a keyring on all devices.
 
         Raises:
             Conflict: ``keyring_not_lockable``; it would open again without being unlocked.
@@ -421,10 +426,10 @@ class Keyrings:
     def unlock(
         self, user: bytes, passphrase: Passphrase, *, device: str, counted: bytes
     ) -> Keyring:
-        """Open the user's keyring, which is under a passphrase of the user's own, on a device.
+        """Open the user's keyring, which is under the user's own passphrase, on a device.
 
         Args:
-            counted: what wrong passphrases are counted under.
+            counted: name under which wrong passphrases are counted.
 
         Raises:
             NotFound: there is none.
@@ -439,9 +444,8 @@ class Keyrings:
             return self._core.open.setdefault(user, keyring)
 
     def check_passphrase(self, user: bytes, passphrase: Passphrase, *, counted: bytes) -> None:
-        """
-        Raises:
-            NotFound, Throttled, Closed: as :meth:`unlock`; it is not the passphrase.
+        """Raises:
+        NotFound, Throttled, Closed: as :meth:`unlock`; or the passphrase is wrong.
         """
         with self._core.lock, keyring_disk_errors():
             path, file = self._core.files.read(user)
@@ -457,12 +461,14 @@ class Keyrings:
         return known is not None and hmac.compare_digest(shown, known.verifier)
 
     def user_of_words(self, phrase: str) -> bytes | None:
-        """The user whose keyring's newest version has these words; None without one."""
+        """The user whose keyring's newest version has these words; None if there is no such
+        user.
+        """
         users = self._core.enrolment.users()
         return next((user for user in users if self.knows_words(user, phrase)), None)
 
     def dismiss(self, user: bytes, device: str) -> None:
-        """Forget that a device, which was revoked, has unlocked the keyring."""
+        """Remove the unlocked state of a revoked device."""
         with self._core.lock:
             self._core.unlocked.drop_device(user, device)
             self._core.close_unused(user)
@@ -470,7 +476,7 @@ class Keyrings:
     # --- about keyrings ---------------------------------------------------------------------
 
     def has(self, user: bytes) -> bool:
-        """Whether there is a keyring of this user's, or was one that is only missing."""
+        """Whether the user has a keyring here, or had a keyring that is missing now."""
         return (
             user in self._core.open
             or self._core.files.path(user).exists()
@@ -479,12 +485,13 @@ class Keyrings:
         )
 
     def is_open(self, user: bytes) -> bool:
-        """Whether the user's keyring is in memory; it may be unlocked for other devices alone."""
+        """Whether the user's keyring is in memory; it may be unlocked for other devices only."""
         return user in self._core.open
 
     def is_for_another(self, user: bytes) -> bool:
-        """Whether this proxy is for one user, who is another one; of a user without a keyring
-        here."""
+        """Whether this proxy serves a single user, and ``user``, who has no keyring here, is not
+        that user.
+        """
         return (
             self._core.enrolment.policy.lone
             and not self.is_here(user)
@@ -492,21 +499,21 @@ class Keyrings:
         )
 
     def is_here(self, user: bytes) -> bool:
-        """Whether the file of this user's keyring is here."""
+        """Whether the user's keyring file is here."""
         return self._core.files.path(user).exists()
 
     def is_own(self, user: bytes) -> bool:
-        """Whether the user's keyring is under a passphrase of the user's own, not the operator's.
+        """Whether the user's keyring is under the user's own passphrase, not the operator's.
 
-        It takes a third of a second where the operator's passphrase has to be tried.
+        It takes a third of a second if the operator's passphrase has to be tried.
         """
         with self._core.lock, keyring_disk_errors():
             known = self._core.own.get(user)
             return self._core.check_own(user) if known is None else known
 
     def own_if_known(self, user: bytes) -> bool | None:
-        """Whether the keyring is the user's own, where no look at the file is needed; None
-        elsewhere. See :meth:`is_own`.
+        """Whether the keyring is under the user's own passphrase, if that is known without reading
+        the file; otherwise None. See :meth:`is_own`.
         """
         return self._core.own.get(user)
 
@@ -526,11 +533,11 @@ class KeyringChanges:
         self._keyrings = keyrings
 
     def change_passphrase(self, holder: Holder, old: Passphrase | None, new: Passphrase) -> int:
-        """Seal the holder's keyring under ``new``, and what was kept of it; records stay as they
-        are. It is unlocked on the holder's device then, and on no other.
+        """Encrypt the holder's keyring and its kept files under ``new``; records do not change. It
+        is then unlocked on the holder's device only.
 
         Args:
-            old: what it is sealed with; needed where that is a passphrase.
+            old: the current secret; needed if it is a passphrase.
 
         Returns:
             How many kept files stay under what they were sealed with, since that is not here.
@@ -561,9 +568,9 @@ class KeyringChanges:
             return left
 
     def rotate(self, holder: Holder) -> Keyring:
-        """Add a version to the holder's keyring, which seals from now on.
+        """Add a version to the holder's keyring, which encrypts from now on.
 
-        The new file replaces the old one in one step: an interruption leaves one of the two.
+        The new file replaces the old file atomically: an interruption leaves one of the two.
 
         Raises:
             NotFound: there is no keyring to rotate.
@@ -588,17 +595,17 @@ class KeyringChanges:
 
         It stays under its user's own passphrase if that was typed on the holder's device. Otherwise
         the passphrase counts as lost, as it does for a user who shows words instead: the keyring is
-        encrypted with what the proxy was started with, and no device has it unlocked any more.
+        encrypted with the configured secret, and is locked on all devices.
 
         Args:
-            by_words: whether the holder has shown the words of the present keyring, instead of its
+            by_words: whether the holder has shown the words of the current keyring, instead of its
                 passphrase.
-            replace: whether it may replace one that has other keys. One that has all keys of the
-                present one may always. What is replaced is kept.
+            replace: whether it may replace a keyring with other keys. A keyring with all keys of
+                the current keyring may always replace it. The replaced file is kept.
 
         Raises:
-            Conflict: there is one with other keys, and it is not to be replaced.
-            NotAllowed, NotAuthenticated, Throttled: none may be made for this holder.
+            Conflict: there is a keyring with other keys, and ``replace`` is false.
+            NotAllowed, NotAuthenticated, Throttled: no keyring may be made for this holder.
             Unavailable: the disk is full or fails.
         """
         user = holder.user
@@ -626,7 +633,7 @@ class KeyringChanges:
             self._keyrings.backups.confirm(user, keyring.roots.values())
 
     def _is_part_of(self, user: bytes, keyring: Keyring) -> bool:
-        """Whether ``keyring`` has every key of the user's present one."""
+        """Whether ``keyring`` has every key of the user's current keyring."""
         try:
             present = self._keyrings.open_file(user)
         except Closed:

@@ -1,7 +1,7 @@
-"""Work that a proxy does beside requests: none begins with it, and none fails by it.
+"""Background work of a proxy: no request starts with it, and none fails because of it.
 
-All of it is started here, so that no failure is lost, and that a proxy which stops leaves nothing
-running. Requests may wait for what was started, by :meth:`Background.wait` alone.
+All background work is started here, so that failures are logged, and a proxy that stops leaves
+nothing running. Requests wait for it only by :meth:`Background.wait`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Background:
         self._tasks: dict[Task, str] = {}
 
     def start(self, name: str, work: Work) -> Task:
-        """Begin ``work``. Where it fails, that is logged here, and its task just ends.
+        """Start ``work``. A failure is logged here, and its task just ends.
 
         Args:
-            name: of its kind; :meth:`stop` takes it, and errors are logged with it.
+            name: name of the kind of work, for :meth:`stop` and the log.
         """
         task = asyncio.create_task(attempt(name, work))  # noqa: TID251 # this is where they start
         self._tasks[task] = name
@@ -62,11 +62,11 @@ class Background:
         return task
 
     def every(self, seconds: float, name: str, work: Work, *, at_once: bool = True) -> None:
-        """Do ``work`` again and again until :meth:`stop`, also behind a time when it failed.
+        """Repeat ``work`` until :meth:`stop`, also after a failure.
 
         Args:
             seconds: between its end and its next beginning.
-            at_once: whether the first time is now.
+            at_once: whether it runs immediately.
         """
 
         async def again() -> None:
@@ -85,14 +85,15 @@ class Background:
         timeout: float | None = None,  # noqa: ASYNC109 # as asyncio.wait has it
         return_when: str = asyncio.ALL_COMPLETED,
     ) -> None:
-        """Wait for some of what was started, as :func:`asyncio.wait` does; also for none."""
+        """Wait for some of the started tasks, like :func:`asyncio.wait`; also for none."""
         if waited := set(tasks):
             self.hurry(waited)
             await asyncio.wait(waited, timeout=timeout, return_when=return_when)
 
     def hurry(self, tasks: Collection[Task]) -> None:
-        """A request waits for these from now on. Here, nothing is put off; where tests have it put
-        off until they ask for it, these begin."""
+        """Mark tasks that a request waits for. It does nothing here; in tests that delay background
+        work until requested, these tasks start.
+        """
 
     async def finish(self, *names: str, within: float) -> None:
         """Wait up to ``within`` seconds for the tasks with these names, and cancel the rest."""
@@ -100,7 +101,9 @@ class Background:
         await self.stop(*names)
 
     async def stop(self, *names: str) -> None:
-        """Cancel what has one of these names, or all where there is none, and see it end."""
+        """Cancel the tasks with these names, or all tasks if there are no names, and wait for their
+        end.
+        """
         stopped = self._named(names)
         for task in stopped:
             task.cancel()

@@ -2,10 +2,10 @@
 
 Single-flight: each key is fetched once for all requests that need it at the same time
 (:class:`Fetches`). A request that needs a key which another request fetches waits for the end of
-that fetch, and then looks in the shared cache again. Nothing else is passed between requests, and
-errors are not either. For each request, the API still confirms that its own caller may read
+that fetch, and then looks in the shared cache again. Nothing else is passed between requests, not
+even errors. For each request, the API still confirms that its own caller may read
 (:mod:`encrypted_records.proxy.search.upstream`). So a waiting request gets nothing that it would
-not have got by arriving a moment later.
+not have received a moment later.
 
 Lock order: a task that owns a claim never awaits another fetch, so there is no deadlock. For pages
 and segments, unclaimed keys are claimed and fetched first, and other fetches are awaited after
@@ -43,7 +43,7 @@ class Fetch:
 
 
 class Fetches(Generic[K]):
-    """Used by one event loop."""
+    """The fetches under way, by key. Used by one event loop."""
 
     def __init__(self) -> None:
         self._under_way: dict[K, Fetch] = {}
@@ -90,8 +90,9 @@ async def wait_for(fetches: Collection[Fetch]) -> bool:
     """Wait until all of these have ended.
 
     Returns:
-        Whether one was given up, because its client went away say. One of those who waited fetches
-        it again, and the others may wait for that. After one that failed, each tries for itself.
+        Whether a fetch was given up, for example because its client disconnected. Then one of the
+        waiting requests fetches the keys again, and the others may wait for it. After a failed
+        fetch, each request tries for itself.
     """
     ended = {fetch.ended for fetch in fetches}
     await asyncio.wait(ended)
@@ -120,15 +121,15 @@ class Waiting(Generic[I, O]):
 
 @dataclass(eq=False, slots=True)
 class WaitingLine(Generic[I, O]):
-    """Tasks that wait for the same, in the order in which they came."""
+    """Tasks that wait under the same key, in order of arrival."""
 
     waiting: list[Waiting[I, O]] = field(default_factory=list)
-    #: who is being served
+    #: the tasks that are being served
     taken: list[Waiting[I, O]] = field(default_factory=list)
 
     def take(self, fit: Callable[[Sequence[I]], int] = len) -> list[Waiting[I, O]]:
-        """Take the tasks that are served now: the first ones that still wait, and as many as
-        ``fit`` says, at least one. Empty if all went away.
+        """Take the tasks to serve now: the first tasks that still wait, as many as ``fit`` returns,
+        at least one. Empty if all were cancelled.
         """
         here = [waiter for waiter in self.waiting if not waiter.outcome.done()]
         count = max(1, fit([waiter.item for waiter in here])) if here else 0
@@ -149,7 +150,7 @@ class Gathering(Generic[K, I, O]):
         self._running: set[asyncio.Task[None]] = set()
 
     async def ask(self, key: K, item: I) -> O:
-        """The result of ``serve`` for ``item``, served with others that wait under its key."""
+        """The result of ``serve`` for ``item``, served with other items that wait under its key."""
         waiting: Waiting[I, O] = Waiting(item, asyncio.get_running_loop().create_future())
         line = self._lines.get(key)
         if line is not None:
@@ -160,8 +161,9 @@ class Gathering(Generic[K, I, O]):
         return await waiting.outcome
 
     def _begin(self, key: K, line: WaitingLine[I, O]) -> None:
-        # A task of its own, since who came first may go away; and on behalf of who came last: what
-        # a server did not answer before that tells nothing of what it would now.
+        # A separate task, because the first caller may be cancelled. It runs in the context of the
+        # last caller: an API response before that caller's arrival proves nothing about the API's
+        # answer now.
         context = line.waiting[-1].context
         task = asyncio.create_task(self._serve_some(key, line), context=context)  # noqa: TID251 # requests wait for it
         self._running.add(task)

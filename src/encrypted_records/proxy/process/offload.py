@@ -38,18 +38,19 @@ T = TypeVar("T")
 
 
 THREADS = 2
-#: A body of more bytes is long to read, and so is the question or the record in it.
+#: Reading a body of more bytes takes long, and so do the query or the record in it.
 LONG_BYTES = 64 << 10
-#: Of no more bytes, work is done on the event loop where nothing else makes it long.
+#: Work on at most this many bytes is done on the event loop, unless something else makes it long.
 FEW_BYTES = 8 << 10
 
-#: The user for whom this context works, if there is one; :class:`Lines` sets it.
+#: The user of the current context, if any; :class:`Lines` sets it.
 current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
 
 
 class Lines:
-    """The queues of one proxy before the threads: one task of each user is in each at a time. Work
-    that waits is this proxy's, and ends with it."""
+    """The proxy's queues in front of the threads: each runs one task per user at a time. Waiting
+    work belongs to this proxy, and ends with it.
+    """
 
     def __init__(self) -> None:
         self.long = FairQueue(THREADS, most_of_one=1)
@@ -61,8 +62,7 @@ class Lines:
         _lines.set(self)
 
 
-#: The queues of the proxy for which this request or this job works. Work that belongs to no user
-#: waits in none.
+#: The queues of the proxy that runs the current request or job. Work without a user waits in none.
 _lines: contextvars.ContextVar[Lines | None] = contextvars.ContextVar("lines", default=None)
 
 
@@ -75,12 +75,12 @@ class Sent(dict[str, Any]):
 
 
 def is_long(body: object) -> bool:
-    """Whether what is to be read of ``body``, an object that was sent, takes long."""
+    """Whether reading ``body``, an object of a request, takes long."""
     return isinstance(body, Sent) and body.size > LONG_BYTES
 
 
 class Run(Protocol):
-    """The place where work is done: :func:`aside`, :func:`asyncio.to_thread`, or :func:`here`."""
+    """The place where work runs: :func:`aside`, :func:`asyncio.to_thread`, or :func:`here`."""
 
     async def __call__(
         self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs
@@ -98,7 +98,7 @@ async def _run(threads: ThreadPoolExecutor, queue: FairQueue | None, work: Calla
 
 
 async def here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    """On the event loop: for what is done sooner than a thread has begun."""
+    """Run on the event loop: for work that takes less time than starting a thread."""
     return function(*arguments, **named)
 
 
@@ -114,7 +114,7 @@ def by_size(size: int, *, few: bool = False) -> Run:
 
 
 async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    """Run work that takes long in a thread; see :func:`asyncio.to_thread`."""
+    """Run long work in a thread; see :func:`asyncio.to_thread`."""
     lines = _lines.get()
     return await _run(_long, lines.long if lines else None, partial(function, *arguments, **named))
 
@@ -127,10 +127,10 @@ async def deriving(function: Callable[P, T], /, *arguments: P.args, **named: P.k
 
 # --- turns of long answers ------------------------------------------------------------------------
 
-#: Parts under way at once, of all users.
+#: Export parts under way at once, of all users.
 PARTS_AT_ONCE = 2
-#: A rest is so many times as long as the part before it, and at most so many seconds. A shorter
-#: part needs none.
+#: Ratio of a rest to the part before it, the longest rest in seconds, and the longest part in
+#: seconds that needs no rest.
 REST, MOST_REST_SECONDS, SHORT_SECONDS = 1.0, 2.0, 0.02
 
 
@@ -138,10 +138,9 @@ class Turns:
     """Used by one event loop."""
 
     def __init__(self, is_busy: Callable[[float], bool]) -> None:
-        """
-        Args:
-            is_busy: takes a number of seconds, and tells whether short requests were under way
-                within that time before now.
+        """Args:
+        is_busy: returns whether short requests were under way within the last given number of
+            seconds.
         """
         self._is_busy = is_busy
         self._queue = FairQueue(PARTS_AT_ONCE)
@@ -149,7 +148,7 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, user: bytes) -> AsyncIterator[None]:
-        """A turn for one part of a user's answer; the rest after it belongs to the turn."""
+        """A turn for one part of a user's answer; the rest afterwards belongs to the turn."""
         clock = asyncio.get_running_loop().time
         async with self._lines.setdefault(user, asyncio.Lock()):
             async with self._queue.take(user):
@@ -160,8 +159,9 @@ class Turns:
                 await runtime.sleep(min(REST * took, MOST_REST_SECONDS))
 
     async def each(self, user: bytes, parts: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """The parts, each made in a turn; they are closed with this. No turn is held while a part
-        is read."""
+        """The parts, each made in a turn; they are closed with this iterator. No turn is held while
+        a part is consumed.
+        """
         async with aclosing(parts):
             while True:
                 async with self.take(user):

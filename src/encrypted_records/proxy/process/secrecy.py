@@ -74,7 +74,7 @@ class SecretNames:
         self._key = runtime.random_bytes(32)
 
     def of(self, parts: Sequence[str]) -> bytes:
-        """The name of a secret that has these parts: 32 bytes."""
+        """The name of a secret with these parts: 32 bytes."""
         state = hmac.HMAC(self._key, hashes.SHA256())
         state.update(msgspec.msgpack.encode(parts))
         return state.finalize()
@@ -84,9 +84,8 @@ class SecretNames:
 
 
 def shuffled(items: Iterable[T]) -> list[T]:
-    """The items in random order: the order in which things are asked for would tell how they follow
-    one another."""
+    """The items in random order: the order of requests would reveal the order of the items."""
     order = list(items)
-    # The system is asked once for all of them: once for each takes longer than all else here.
+    # One system call for all items: a call per item takes longer than the rest of this function.
     draws = struct.unpack(f"{len(order)}Q", runtime.random_bytes(8 * len(order)))
     return [item for _, item in sorted(zip(draws, order, strict=True), key=itemgetter(0))]

@@ -49,8 +49,8 @@ class Sharing:
         attend_seconds: float = EVERY_SECONDS,
     ) -> Sharing:
         """Args:
-            heads: heads of logs, at which an epoch ends them.
-            attend_seconds: minimum time between two checks for pending changes.
+        heads: heads of logs, at which an epoch ends them.
+        attend_seconds: minimum time between two checks for pending changes.
         """
         api = RosterApi(transport)
         reader = RosterReader(api, keyrings, rosters)
