@@ -1,4 +1,4 @@
-"""Layers that every request and answer of the proxy passes: guard, load limit, sessions, messages.
+"""Layers that process every request and answer of the proxy: guard, load limit, sessions, messages.
 
-Nothing here knows an endpoint. May import: ``process``, ``auth``, ``keyrings``, ``admission``.
+This package knows no endpoints. May import: ``process``, ``auth``, ``keyrings``, ``admission``.
 """

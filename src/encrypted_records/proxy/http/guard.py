@@ -1,17 +1,15 @@
-"""Checks that every request passes first: request id, Host, Origin and Sec-Fetch, and the access
-log.
+"""Checks that precede every request: request id, Host, Origin and Sec-Fetch, and the access log.
 
-A server on this machine can be reached by any page in the user's browser. A page of another site
-that makes its name resolve here (DNS rebinding) is stopped by the Host check; one that sends
-requests across sites, or opens a WebSocket, is stopped by what browsers say of where a request
-comes from: ``Sec-Fetch-Site``, and ``Origin`` where something changes. A link that leads here from
-elsewhere may open a page, and nothing else. Neither check ever consults the API. A WebSocket is
-refused by an HTTP answer, before its upgrade.
+Any page in the user's browser can reach a server on this machine. The Host check stops a page of
+another site that makes its name resolve here (DNS rebinding). Browsers' statements about the origin
+of a request stop pages that send requests across sites or open a WebSocket: ``Sec-Fetch-Site``, and
+``Origin`` for changes. A link from another site may only open a page. Neither check consults the
+API. A WebSocket is refused by an HTTP answer, before its upgrade.
 
-Nothing under /api/ is a page. So no browser goes there, and every answer from there says that it is
-data: much of it is what the API has said.
+No page is under /api/. So no browser navigates there, and every answer from there is marked as
+data: much of it comes from the API.
 
-A proxy that runs for one command answers that command alone.
+A proxy that runs for one command answers only that command.
 """
 
 from __future__ import annotations
@@ -41,9 +39,9 @@ log = logging.getLogger("encrypted_records.proxy.request")
 
 #: Messages that begin an answer; an accepted WebSocket begins with 101.
 _STARTS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
-#: A Host header: a name, or an IPv6 address, and maybe a port.
+#: A Host header: a name or an IPv6 address, and optionally a port.
 _HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-#: Servers in front of this one; of what comes before, nobody knows anything.
+#: Maximum number of servers in front of this one; earlier addresses are unverified.
 _HOPS = 16
 _SCHEMES = {"ws": "http", "wss": "https"}
 
@@ -61,8 +59,8 @@ class OwnNames:
     Args:
         host, port: the address on which it listens.
         more: names given by the operator, with a port or for any port.
-        api: the URL of the API. The proxy is not addressed by it, but URLs of its resources contain
-            it.
+        api: the URL of the API. It is not an address of the proxy, but URLs of its resources
+            contain it.
     """
 
     def __init__(self, host: str, port: int, more: Iterable[str] = (), api: str = "") -> None:
@@ -70,27 +68,27 @@ class OwnNames:
         names = {f"{name}:{port}" for name in own}
         if port == 80:
             names |= {*own}
-        #: The address that is printed at the start, for a caller who used another.
+        #: The address that is printed at the start, for a caller who used another address.
         self.address = f"http://{own[0]}:{port}"
         self._given = frozenset(name.lower() for name in more)
         self._names = frozenset(name.lower() for name in names) | self._given
         self._api = same_machine(api.rstrip("/")) if api else ()
 
     def includes(self, host: str) -> bool:
-        """Whether a Host header names this proxy: as a whole, or by a name for any port."""
+        """Whether a Host header names this proxy: exactly, or by a name for any port."""
         match = _HOST.fullmatch(host.lower())
         return match is not None and (match[0] in self._names or match["name"] in self._given)
 
     def includes_origin(self, origin: str) -> bool:
-        """Whether absolute URLs that begin so lead here."""
+        """Whether absolute URLs with this origin belong to this proxy."""
         scheme, separator, host = origin.partition("://")
         return bool(separator) and scheme in ("http", "https") and self.includes(host)
 
     def is_of_page(self, origin: str, scheme: str, host: str) -> bool:
-        """Whether an Origin header is that of a page which the very same request leads to.
+        """Whether an Origin header is that of a page on the same host as the request.
 
-        Behind a front server that adds TLS, the page's scheme is https though the request's is
-        not, and its name may be another one of the operator's than the Host header has.
+        Behind a front server that adds TLS, the page's scheme is https although the request's is
+        not, and its name may be another of the operator's names than the Host header has.
 
         Args:
             scheme, host: of the request.
@@ -107,8 +105,9 @@ class OwnNames:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins whose absolute URLs count as references to our own resources: this proxy's, and
-        the API's."""
+        """Origins whose absolute URLs count as references to this proxy's resources: this proxy's,
+        and the API's.
+        """
         own = (f"{scheme}://{name}" for name in self._names for scheme in ("http", "https"))
         return (*own, *self._api)
 
@@ -159,7 +158,7 @@ class Guard:
             status = status or STOPPED  # the answer is the server's
             raise
         finally:
-            # Never the query string: a careless client may have put a value into it.
+            # The query string is never logged: a careless client may have put a value into it.
             seconds = runtime.monotonic() - started
             route = getattr(scope.get("route"), "path", None)
             self._requests.observe(method, route, status, seconds)
@@ -169,7 +168,7 @@ class Guard:
                 "status": status,
                 "milliseconds": round(seconds * 1000, 1),
             }
-            # repr: a path is the caller's, and must not break the line
+            # repr: the caller chooses the path, which must not break the line
             log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
             logs.request_id.reset(token)
             renewal.reset(before)
@@ -182,7 +181,7 @@ class Guard:
                 "the name in the Host header does not belong to this proxy",
                 hint=f"use {self._names.address}, or allow the name with --allowed-hosts",
             )
-        # The method that a client of resumable uploads means may be in a header.
+        # A client of resumable uploads may send the intended method in a header.
         methods = {method, headers.get("x-http-method-override", method).upper()}
         is_data = scope["path"].startswith("/api/")
         if headers.get("sec-fetch-mode") == "navigate" and is_data:
@@ -214,7 +213,9 @@ def _across() -> ErsError:
 
 
 def _follows_link(methods: set[str], headers: Headers) -> bool:
-    """Whether a browser goes to an address, in a tab of its own: what it shows, it shows alone."""
+    """Whether a browser navigates to an address in a separate tab, so that the page is not
+    embedded.
+    """
     return (
         methods == {"GET"}
         and headers.get("sec-fetch-mode") == "navigate"
@@ -223,7 +224,7 @@ def _follows_link(methods: set[str], headers: Headers) -> bool:
 
 
 def _way(scope: Scope, headers: Headers) -> str:
-    """The addresses on the way to this proxy; the API decides how many of them to believe.
+    """The addresses on the way to this proxy; the API decides how many of them to trust.
 
     Anything else that a client sends as an address is replaced by "unknown".
     """
@@ -241,11 +242,11 @@ def _address(text: str) -> str:
 
 
 class Private:
-    """ASGI middleware.
+    """ASGI middleware: refuses requests without the proxy's secret.
 
     Args:
-        secret: what each request has to carry in the header ``X-ERS-Inline``; None for a proxy
-            that answers others as well.
+        secret: required value of the header ``X-ERS-Inline``; None for a proxy that answers all
+            clients.
     """
 
     def __init__(self, app: ASGIApp, secret: str | None) -> None:

@@ -21,21 +21,21 @@ from encrypted_records.http import problem
 from encrypted_records.proxy.http.messages import problem_answer
 from encrypted_records.proxy.process.secrecy import SecretNames
 
-#: So many requests under way are never too many: few that take long are no crowd.
+#: With at most this many requests under way, none is refused: a few long requests are not overload.
 FEW = 64
-#: In seconds; a request that would be answered later, as a mean, is refused. The last ones of a
-#: crowd are answered later than its mean.
+#: Maximum mean latency in seconds: requests beyond it are refused. The last requests of a crowd
+#: wait longer than the mean.
 MOST_SECONDS = 1.0
-#: Bounds of what ``Retry-After`` says, in seconds.
+#: Bounds of ``Retry-After``, in seconds.
 _RETRY = (1, 10)
-#: Seconds between two answers, before a crowd has shown how fast they are given; the same of a
-#: first crowd that finds nothing in memory, since fewer than so many were answered before it; and
-#: for how many seconds of a crowd that counts as shown.
+#: Assumed seconds between two answers before a crowd was measured; the same for a first crowd with
+#: cold caches; the number of answers up to which caches count as cold; and the assumed time in
+#: seconds under load that these values stand for.
 _PACE, _FIRST_PACE, _FIRST, _ASSUMED_SECONDS = 0.005, 0.01, 500, 0.25
-#: Of a crowd so many seconds count, the last ones most; and for how long after it. After a shorter
-#: pause only that it was slow counts.
+#: Time constant in seconds of the decaying measurement of a crowd; the seconds for which it is kept
+#: after the crowd; and the pause in seconds after which it is kept only if the crowd was slow.
 _LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
-#: Requests that last as long as their bodies do, or wait; their own limits hold for them.
+#: Requests that last as long as their bodies, or wait; their own limits apply to them.
 _LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/changes/", "/api/records/export/")
 
 
@@ -61,12 +61,12 @@ class _Pace:
 
     @property
     def seconds(self) -> float:
-        """Between two answers."""
+        """Seconds between two answers."""
         return self._seconds / max(self._answers, 1e-9)
 
 
 class RunningRequests:
-    """Requests under way, by sender, and how long each of them takes the whole proxy."""
+    """Requests under way, by sender, and the proxy's time per request."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class RunningRequests:
         self._most_seconds = most_seconds
         self._clock = clock
         self._under_way: Counter[bytes] = Counter()
-        #: when each of those under way came, if always the first one was answered
+        #: arrival times of the requests under way, if they were answered in order of arrival
         self._came: deque[float] = deque()
         self._pace = _Pace(_FIRST_PACE)
         self._answered = 0
-        #: when the last one was answered
+        #: time of the last answer
         self._left_at = -math.inf
-        #: when there was last seen to be a crowd, and since when there is
+        #: when a crowd was last seen, and when it began
         self._seen_at: float | None = None
         self._began_at = 0.0
 
@@ -94,7 +94,7 @@ class RunningRequests:
         return len(self._came)
 
     def was_busy(self, seconds: float) -> bool:
-        """Whether a request was running within the last ``seconds``."""
+        """Whether a request was running within the last ``seconds`` seconds."""
         return bool(self._under_way) or self._clock() - self._left_at <= seconds
 
     def enter(self, sender: bytes) -> None:
@@ -119,8 +119,8 @@ class RunningRequests:
             self._begin(now)
 
     def _expect(self, now: float) -> float:
-        """Seconds until a request would be answered that came now to a crowd."""
-        # A few that take long may be under way from before the crowd.
+        """Expected latency in seconds of a request that joins a crowd now."""
+        # A few long requests may have begun before the crowd.
         waits = now - max(self._began_at, self._came[0])
         return max((self.under_way + 1) * self._pace.seconds, waits)
 
@@ -129,23 +129,24 @@ class RunningRequests:
         return self._under_way.get(sender, 0) + 1 > self.under_way / senders
 
     def leave(self, sender: bytes) -> None:
-        """Count a request out: it is answered."""
+        """Count a request out after its answer."""
         self._answered += 1
         self._left_at = self._clock()
-        # Only in a crowd does it tell how fast answers can be given.
+        # Only under load does an answer show the throughput.
         if self.under_way >= self._few:
             self._look(self._clock())
             self._pace.count()
-        # As many as are answered, whichever they are: one that takes long is no crowd.
+        # The oldest arrival is removed for each answer, whichever request was answered: one long
+        # request is not overload.
         self._came.popleft()
         self._under_way[sender] -= 1
         if not self._under_way[sender]:
             del self._under_way[sender]
 
     def _begin(self, now: float) -> None:
-        """There is a crowd from now on."""
-        # A crowd that comes at once is taken at once: all of it, before any of it is answered. So
-        # it is not taken on the word of another crowd, which may have been smaller, or easier.
+        """A crowd begins now."""
+        # A crowd that arrives at once is admitted at once, all of it, before any request is
+        # answered. So it is not judged by an earlier crowd, which may have been smaller or cheaper.
         if self._seen_at is None:
             if self._answered >= _FIRST:
                 self._pace = _Pace(_PACE)
@@ -156,14 +157,14 @@ class RunningRequests:
         self._seen_at = self._began_at = now
 
     def _look(self, now: float) -> None:
-        """There was a crowd until now."""
+        """A crowd was present until now."""
         assert self._seen_at is not None
         self._pace.pass_time(now - self._seen_at)
         self._seen_at = now
 
 
 def _counts(path: str) -> bool:
-    # Pages are not: one person opens few of them at a time, and reads each.
+    # Pages are excluded: a person opens few of them at a time, and reads each.
     return path.startswith("/api/") and not path.startswith(_LONG)
 
 
@@ -175,7 +176,8 @@ class LoadLimit:
     """ASGI middleware: refuses requests with 503 and ``Retry-After`` under overload.
 
     A request counts from the arrival of its complete body: endless bodies, which any client can
-    begin, do not keep others out. Senders without credentials are distinguished by their addresses.
+    send, do not block other clients. Senders without credentials are distinguished by their
+    addresses.
     """
 
     def __init__(self, app: ASGIApp, crowd: RunningRequests) -> None:
@@ -218,7 +220,7 @@ class LoadLimit:
 
 
 def _credentials(headers: Headers) -> list[str]:
-    """The credentials of a request, or nothing."""
+    """The credentials of a request; empty if it has none."""
     sent = [headers.get("authorization", ""), headers.get("cookie", "")]
     return sent if any(sent) else []
 

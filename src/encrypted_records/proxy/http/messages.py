@@ -47,7 +47,8 @@ log = logging.getLogger(__name__)
 # --- bodies of requests ---------------------------------------------------------------------------
 
 MAX_BODY_BYTES = 16 << 20
-#: The most bytes of a body with passphrases, phrases or a keyring file: a thousand versions fit.
+#: Maximum size in bytes of a body with passphrases, phrases or a keyring file: a thousand versions
+#: fit.
 MAX_SECRET_BYTES = 256 << 10
 
 
@@ -77,8 +78,8 @@ async def read_json(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
     """The body of a request whose media type is JSON.
 
     Raises:
-        Malformed: a text in it holds half of a surrogate pair.
-        Unsupported: it has another media type, or declares another charset than UTF-8.
+        Malformed: a string in it contains half of a surrogate pair.
+        Unsupported: it has another media type, or declares a charset other than UTF-8.
         TooLarge: as :func:`read_body`.
     """
     body = await read_records(request, limit=limit)
@@ -87,7 +88,7 @@ async def read_json(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 async def read_records(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Records from a body, whose validation names the row and field of a text with half of a
+    """Records from a body. Validation reports the row and field of a string with half of a
     surrogate pair; see :func:`read_json`.
 
     Raises:
@@ -104,10 +105,10 @@ async def read_records(request: Request, *, limit: int = MAX_BODY_BYTES) -> byte
 
 
 async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of ``work``, which is cancelled where the client goes away meanwhile.
+    """The outcome of ``work``, which is cancelled if the client disconnects.
 
     Raises:
-        ClientDisconnect: it went.
+        ClientDisconnect: it disconnected.
     """
     working = asyncio.create_task(work)  # noqa: TID251 # ends with its request
     leaving = asyncio.create_task(_until_gone(request))  # noqa: TID251 # ends with its request
@@ -128,10 +129,10 @@ async def _until_gone(request: Request) -> None:
 
 
 async def read_struct(request: Request, kind: type[Body]) -> Body:
-    """The body as a structure of msgspec's, for bodies that hold secrets: no error repeats any.
+    """The body as a msgspec structure, for bodies with secrets: no error repeats any.
 
     Raises:
-        InvalidQuery: it is not that.
+        InvalidQuery: it does not match the structure.
         Malformed, TooLarge, Unsupported: as :func:`read_json`.
     """
     try:
@@ -144,7 +145,7 @@ async def read_struct(request: Request, kind: type[Body]) -> Body:
 
 
 async def read_optional(request: Request, kind: type[Body]) -> Body:
-    """As :func:`read_struct`; a request without a body stands for one without members."""
+    """Like :func:`read_struct`; a request without a body counts as an empty object."""
     return await read_struct(request, kind) if media_type(request) else kind()
 
 
@@ -152,7 +153,7 @@ async def read_object(request: Request) -> Sent:
     """The body as a JSON object.
 
     Raises:
-        InvalidQuery: it is not one.
+        InvalidQuery: it is not an object.
         Malformed: it is not JSON.
         TooLarge: as :func:`read_json`, or more values than a body may hold.
         Unsupported: as :func:`read_json`.
@@ -171,13 +172,14 @@ def _loads(body: bytes) -> Any:
 
 # --- answers --------------------------------------------------------------------------------------
 
-#: Values of an answer, and their characters, that are written sooner than a thread has begun.
+#: Values of an answer, and their characters, that are written in less time than a thread takes to
+#: start.
 FEW_CELLS, FEW_BYTES = 2000, 256 << 10
 PIECE_BYTES = 256 << 10
 
-#: An answer is not stored, and its media type is not guessed.
+#: An answer is not cached, and its media type is not guessed.
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-#: The credentials that are accepted, for a 401.
+#: Accepted credentials, for a 401.
 CHALLENGES = (
     ("WWW-Authenticate", 'Basic realm="encrypted-records", charset="UTF-8"'),
     ("WWW-Authenticate", 'Bearer realm="encrypted-records"'),
@@ -200,7 +202,7 @@ def record_json(
     definition: SchemaDefinition,
     fields: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """A record as users see it: its fields in the definition's order, or those asked for."""
+    """A record as users see it: its fields in the definition's order, or the requested fields."""
     return {
         "id": to_text(record.record_id),
         "url": reference("records", record.record_id),
@@ -226,7 +228,7 @@ async def records_answer(
     *,
     head: dict[str, Any],
 ) -> Response:
-    """``head`` and, as its member ``results``, records as :func:`record_json` has them."""
+    """``head``, with the member ``results``: records as :func:`record_json` returns them."""
     results = await write_each(
         records,
         len(definition.fields if fields is None else fields),
@@ -238,8 +240,9 @@ async def records_answer(
 async def write_each(
     records: Sequence[PlainRecord], fields: int, write: Callable[[PlainRecord], bytes]
 ) -> list[bytes]:
-    """``write`` of each record, of which ``fields`` fields are shown; in a thread where that takes
-    long."""
+    """Apply ``write`` to each record, of which ``fields`` fields are shown; in a thread if that
+    takes long.
+    """
     few = records if len(records) * fields <= FEW_CELLS else ()
     texts = (value for record in few for value in record.data.values() if isinstance(value, str))
     is_quick = len(few) == len(records) and sum(map(len, texts)) <= FEW_BYTES
@@ -251,8 +254,9 @@ async def write_each(
 
 
 def json_list(begin: bytes, items: Sequence[bytes], end: bytes) -> Response:
-    """JSON items with commas between them. A long list is sent in pieces, as the client takes them:
-    copying a hundred MiB at once keeps everybody else waiting."""
+    """JSON items separated by commas. A long list is sent in pieces at the client's pace: copying a
+    hundred MiB at once would block all other requests.
+    """
     parts = [begin, *chain.from_iterable((b",", item) for item in items), end]
     if items:
         del parts[1]
@@ -338,7 +342,9 @@ async def on_gone(_request: Request, _error: Exception) -> Response:
 
 
 async def on_bug(_request: Request, error: Exception) -> Response:
-    """A bug of ours. The log has its type and its lines, not its text, which may quote a record."""
+    """A bug in this package. The log has its type and its lines, not its text, which may quote a
+    record.
+    """
     log.error("unexpected %s", type(error).__name__, exc_info=error)
     return problem_answer(
         problem.document(500, "internal_error", "an unexpected error occurred in the proxy")
@@ -356,8 +362,8 @@ _NAMES = {kind.value: kind for kind in _MEDIA_TYPES}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a file; ``safe`` is whether no spreadsheet may run a text of it, and
-    ``names_schema`` whether the header of CSV ends in the schema's id.
+    """The form of a file. ``safe`` prevents a spreadsheet from running a text as a formula;
+    ``names_schema`` ends the CSV header with the schema's id.
     """
 
     kind: Format
@@ -369,13 +375,13 @@ class Form:
         return self.kind is Format.CSV
 
     def download(self, content: AsyncGenerator[bytes, None]) -> Download:
-        """The answer of this form."""
+        """The answer in this form."""
         return Download(content, _MEDIA_TYPES[self.kind], by_line=not self.csv)
 
 
 def form_of(request: Request, body: dict[str, Any]) -> Form:
-    """The form that ``format``, ``safe_cells`` and ``with_schema_id`` ask for, which are taken out
-    of the body; or else the header Accept.
+    """The form that ``format``, ``safe_cells`` and ``with_schema_id`` request, which are removed
+    from the body; otherwise the form in the header Accept.
 
     Raises:
         InvalidQuery: there is no such form.
@@ -400,9 +406,9 @@ def _of_csv(body: dict[str, Any], name: str, kind: Format) -> bool:
 
 
 class Download(StreamingResponse):
-    """A body from which a client can tell whether it is complete.
+    """A body that shows a client whether it is complete.
 
-    A failure of NDJSON has a line of its own; CSV and Arrow have no room for it.
+    A failure of NDJSON has its own line; CSV and Arrow have no room for it.
     """
 
     def __init__(
@@ -412,10 +418,9 @@ class Download(StreamingResponse):
         *,
         by_line: bool = False,
     ) -> None:
-        """
-        Args:
-            content: is closed when the answer ends, also where its client has gone away.
-            by_line: whether it is NDJSON.
+        """Args:
+        content: is closed when the answer ends, also if its client has disconnected.
+        by_line: whether it is NDJSON.
         """
         super().__init__(content, media_type=media_type)
         self._content = content
@@ -433,7 +438,7 @@ class Download(StreamingResponse):
             log.warning("a download was interrupted: %s", error.message)
             last = json_line({"error": problem.of_error(error)}) if self._by_line else b""
             await send({"type": "http.response.body", "body": last, "more_body": True})
-            # Not ended: the server then closes the connection without the last chunk.
+            # Without the end of the body, the server closes the connection before the last chunk.
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -6,16 +6,16 @@ written by the proxy, so that the proxy decides what browsers keep for its addre
 
 Pages live below a secret path, and so does their cookie. Browsers send a cookie to every port of
 its host, but only to addresses below its Path (RFC 6265, sections 5.1.4 and 8.5). So each browser
-has a path of its own, ``/~<16 letters and digits>/``, that follows from the secret of its device,
+has a separate path, ``/~<16 letters and digits>/``, that is derived from the secret of its device,
 and one cookie of that path, which holds the secret, the session and the CSRF token. No other port
-receives it. One that another port has planted for us counts for nothing, since its path does not
-follow from it. The path is taken off before anything routes or logs the request.
+receives it. A cookie that another port has planted is ignored, because its path is not derived from
+its secret. The path is removed before the request is routed or logged.
 
 The state of a visitor's pages, such as filters, order and page number, is kept only in memory, on
 the session's desk. Filters contain search terms. In a URL they would end up in the browser's
 history, in bookmarks and in shared links. So a page's URL names at most the schema; the rest is
-kept here until the user logs out, or for a while after its last use. If a session ends in another
-way, its state passes to the next session of the same user in the same browser.
+kept here until the user logs out, or for some hours after its last use. If a session ends in
+another way, its state passes to the next session of the same user in the same browser.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _CookieKind:
-    """``longest`` is how many seconds it is kept at most."""
+    """``longest`` is the maximum lifetime in seconds."""
 
     longest: int
     hidden_from_scripts: bool
@@ -60,17 +60,18 @@ _KINDS = {
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:
-    """The Cookie header for the API; empty where there is nothing for it."""
+    """The Cookie header for the API; empty if there is no cookie for it."""
     kept = ((name, plain(cookies.get(name))) for name in _KINDS)
     return "; ".join(f"{name}={value}" for name, value in kept if value)
 
 
 def rewrite_cookies(lines: Iterable[str], names: Collection[str], *, secure: bool) -> list[str]:
-    """The API's Set-Cookie headers as the proxy's: of its two cookies, the last of each name.
+    """The API's Set-Cookie headers, rewritten by the proxy: the last header for each of the two
+    names.
 
     Args:
-        names: of those that may be set.
-        secure: whether the request came by https, so that the cookie need not go by http.
+        names: of cookies that may be set.
+        secure: whether the request came by https, so that the cookie is never sent over http.
     """
     written: dict[str, str] = {}
     for line in lines:
@@ -93,7 +94,7 @@ def _attribute(attribute: str) -> tuple[str, str]:
 
 
 def _seconds(max_age: str | None, longest: int) -> int | None:
-    """None where the cookie is to go with the browser."""
+    """None for a cookie that ends with the browser session."""
     if max_age is None or not re.fullmatch(r"-?[0-9]{1,12}", max_age):
         return None
     return max(0, min(int(max_age), longest))
@@ -112,7 +113,7 @@ def _cookie_line(name: str, value: str, seconds: int | None, *, secure: bool) ->
 
 # --- the cookie of pages --------------------------------------------------------------------------
 
-#: In a scope: the path that was taken off, such as ``/~abcdefghijklmnop``.
+#: Key in a scope: the path that was removed, such as ``/~abcdefghijklmnop``.
 SCOPE_AT = "ers.at"
 KEPT_SECONDS = 180 * 86_400
 _BELOW = re.compile(rf"/~([a-z2-7]{{{credentials.PAGE_CHARACTERS}}})(/.*)?", re.DOTALL)
@@ -121,7 +122,7 @@ _MADE_BY_DJANGO = re.compile(r"[A-Za-z0-9]{0,64}")
 
 @dataclass(frozen=True, slots=True)
 class PageCookie:
-    """The contents of a browser's cookie below its path. None of it may print."""
+    """The contents of a browser's cookie below its path. It must never be printed."""
 
     device: DeviceSecret
     session: str = field(repr=False, default="")
@@ -129,7 +130,7 @@ class PageCookie:
 
     @property
     def at(self) -> str:
-        """The path below which it counts."""
+        """The path below which it is valid."""
         return f"/~{self.device.page}"
 
     def put_into(self, response: Response, name: str, *, secure: bool) -> None:
@@ -156,8 +157,8 @@ def cookie_name(port: int) -> str:
 class PagePaths:
     """ASGI middleware: removes a secret path, and puts the content of its cookie into the scope.
 
-    Below a secret path no other cookie counts, and the session and the CSRF token of the page's
-    cookie stand where the rest of the proxy looks for them.
+    Below a secret path no other cookie counts. The session and the CSRF token of the page's cookie
+    are put where the rest of the proxy reads them.
     """
 
     def __init__(self, app: ASGIApp, name: str) -> None:
@@ -186,7 +187,7 @@ class PagePaths:
         await self._app(inner, receive, send)
 
     def _cookie(self, connection: HTTPConnection, page: str) -> PageCookie | None:
-        """The cookie that this path follows from, among those of our name."""
+        """The cookie from which this path is derived, among the cookies with the proxy's name."""
         for value in _cookies_named(connection, self._name):
             secret, _, rest = value.partition(".")
             session, dot, csrf = rest.partition(".")
@@ -203,7 +204,7 @@ class PagePaths:
 
 
 def _cookies_named(connection: HTTPConnection, name: str) -> Iterator[str]:
-    """Every cookie of this name: a browser may send several, of several paths."""
+    """Every cookie of this name: a browser may send several cookies, of several paths."""
     for header in connection.headers.getlist("cookie"):
         for pair in header.split(";"):
             given, _, value = pair.strip().partition("=")
@@ -212,17 +213,17 @@ def _cookies_named(connection: HTTPConnection, name: str) -> Iterator[str]:
 
 
 def at_of(connection: HTTPConnection) -> str:
-    """The secret path of a request; empty where it came without one."""
+    """The secret path of a request; empty if it came without a secret path."""
     at: str = connection.scope.get(SCOPE_AT, "")
     return at
 
 
 # --- desks ----------------------------------------------------------------------------------------
 
-#: A desk is cleared when nobody has used it for this long.
+#: A desk is cleared after this many seconds without use.
 IDLE_SECONDS = 8 * 3600.0
 MAX_DESKS = 1000
-#: Questions, and schemas, that one session keeps.
+#: Maximum numbers of questions and of schemas per session.
 MAX_ITEMS = 200
 
 
@@ -231,14 +232,14 @@ class Desk:
     """Items of one session, with names such as ``("search", schema)``."""
 
     used: float = 0.0
-    #: whose session it is, once that is known
+    #: the session's user, once known
     user: bytes = b""
-    #: when a form was sent last that may have changed what pages show, by the monotonic clock
+    #: when a form was last sent that may have changed the pages, by the monotonic clock
     changed_at: float = float("-inf")
     _items: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict, repr=False)
 
     def item(self, name: tuple[str, ...], make: Callable[[], T]) -> T:
-        """The item under ``name``; made when there is none."""
+        """The item under ``name``; made if there is none."""
         item: T = self._items[name] if name in self._items else make()
         self.put(name, item)
         return item
@@ -249,7 +250,7 @@ class Desk:
         return item if isinstance(item, kind) else None
 
     def take(self, name: tuple[str, ...], kind: type[T]) -> T | None:
-        """The item under ``name``, which is gone from the desk then."""
+        """Remove and return the item under ``name``."""
         item = self._items.pop(name, None)
         return item if isinstance(item, kind) else None
 
@@ -260,7 +261,7 @@ class Desk:
             self._items.popitem(last=False)
 
     def get(self, name: tuple[str, ...]) -> Any:
-        """The item under ``name``; None when there is none."""
+        """The item under ``name``; None if there is none."""
         return self._items.get(name)
 
     def __contains__(self, kind: str) -> bool:
@@ -268,7 +269,7 @@ class Desk:
 
 
 class Desks:
-    """Desks by session; a session is known by an HMAC of its cookie only."""
+    """Desks by session; only an HMAC of a session's cookie is stored."""
 
     def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         self._names = SecretNames()
@@ -276,7 +277,7 @@ class Desks:
         self._desks: OrderedDict[bytes, Desk] = OrderedDict()
 
     def of(self, session: str) -> Desk:
-        """The desk of a session; without one, a desk that nobody is given again."""
+        """The desk of a session; without a session, a new desk that is never returned again."""
         now = self._clock()
         if not session:
             return Desk(now)
@@ -294,13 +295,12 @@ class Desks:
         return desk
 
     def known(self, session: str) -> Desk | None:
-        """The desk of a session that has one; none is made."""
+        """The desk of a session if it exists; none is made."""
         desk = self._desks.get(self._names.of([session]))
         return None if desk is None or desk.used < self._clock() - IDLE_SECONDS else desk
 
     def hand_over(self, ended: str, session: str, user: bytes) -> None:
-        """The desk of a session that has ended becomes that of ``session``, if it was the same
-        user's."""
+        """Pass the desk of an ended session to ``session``, if it was the same user's."""
         desk = self._desks.pop(self._names.of([ended]), None)
         if desk is not None and desk.user == user:
             self._desks[self._names.of([session])] = desk

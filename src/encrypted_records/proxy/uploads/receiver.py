@@ -24,13 +24,13 @@ from encrypted_records.proxy.spool import Appending
 from encrypted_records.proxy.uploads import tus
 from encrypted_records.proxy.uploads.tus import Checksum
 
-#: A request that has sent nothing for so long gives way to another.
+#: A request that has sent nothing for this many seconds gives way to another request.
 STALLED_SECONDS = 5.0
-#: After so long, it ends without another.
+#: A request that has sent nothing for this many seconds is ended, even without another request.
 IDLE_SECONDS = 60.0
-#: How long the other one waits until the received bytes are on disk.
+#: Seconds that the other request waits until the received bytes are on disk.
 ENDING_SECONDS = 30.0
-#: Bytes that go to the idle thread at once, and bytes that may wait for the busy one.
+#: Bytes that are passed to the idle thread at once, and bytes that may wait for the busy thread.
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
 
@@ -40,7 +40,7 @@ class UploadLock:
 
     def __init__(self, *, brief: bool) -> None:
         self.released = asyncio.Event()
-        #: what writes the body, once it has begun
+        #: the writer of the body, once it has begun
         self.appending: Appending | None = None
         self._last = runtime.monotonic()
         self._taking: asyncio.Task[Any] | None = None
@@ -55,11 +55,11 @@ class UploadLock:
 
     @property
     def gives_way(self) -> bool:
-        """Whether another request may wait for the upload: this one is ending, or stalled."""
+        """Whether another request may wait for the upload: this request is ending or stalled."""
         return self._ending or self.idle(STALLED_SECONDS)
 
     def interrupt(self) -> None:
-        """Take no more bytes."""
+        """Accept no more bytes."""
         if self._taking is not None:
             self._taking.cancel()
 
@@ -80,7 +80,7 @@ class UploadLock:
 
 
 class UploadLocks:
-    """The holds of this process, which is the only one that appends."""
+    """The locks of this process, which is the only process that appends."""
 
     def __init__(self) -> None:
         self._holds: dict[bytes, UploadLock] = {}
@@ -129,7 +129,7 @@ class UploadLocks:
 
 
 class Receiver:
-    """Threads that seal and write bodies, and do nothing else, so that nothing else waits."""
+    """Threads that only encrypt and write bodies, so that nothing else waits for them."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="receiving")
@@ -146,17 +146,17 @@ class Receiver:
         most: int,
         checksum: Checksum | None,
     ) -> tuple[int, ErsError | None]:
-        """Append a body, or as much of it as comes.
+        """Append a body, or the part of it that arrives.
 
         Args:
             stream: may raise BadInput; then nothing of the body is kept.
             most: if more bytes than that arrive, nothing of the body is kept.
 
         Returns:
-            The upload's offset, which is on disk, and the error that cut the body short.
+            The upload's offset, which is on disk, and the error that interrupted the body.
 
         Raises:
-            OutOfSpace, Unavailable: the disk cannot store it; the spool knows what it has.
+            OutOfSpace, Unavailable: the disk cannot store it; the spool records the stored bytes.
         """
         pieces = _Pieces(self._threads, appending, checksum)
         problem: ErsError | None = None
@@ -168,7 +168,7 @@ class Receiver:
         except BadInput as error:
             problem = error
         finally:
-            # In every case, no thread may still be writing after this.
+            # After this, no thread may still be writing.
             await pieces.hand_over()
             await pieces.wait()
         if broken_off:
@@ -211,7 +211,7 @@ class _Pieces:
 
     @property
     def are_due(self) -> bool:
-        """Whether the thread waits for more, or must be waited for."""
+        """Whether the thread waits for more bytes, or must be waited for."""
         is_free = self._writing is None or self._writing.done()
         return self._size >= (PIECE_BYTES if is_free else MOST_BYTES)
 

@@ -1,13 +1,12 @@
 """Resumable uploads, from their creation until their job takes them over, or until they end.
 
-All checks come before the first byte of a body is read: the upload is the caller's, it has not
-ended, no other request uses it, and the request fits it. For users other than its owner an upload
-does not exist.
+All checks precede the first byte of a body: the upload is the caller's, it has not ended, no other
+request uses it, and the request fits it. For users other than its owner an upload does not exist.
 
-A file is recognized by its first bytes (its type, its CSV header, and the schema that this names)
-as soon as they are there, not when the last byte is: a sender learns that a file cannot be stored
-before terabytes of it are sent. Bytes with a checksum count once it was compared. If the API is
-away, the job makes these checks later.
+A file is recognized by its first bytes (its type, its CSV header, and the schema in the header) as
+soon as they arrive, not after the last byte: a sender learns that a file cannot be stored before
+terabytes of it are sent. Bytes with a checksum count only after it was compared. If the API is
+unreachable, the job makes these checks later.
 """
 
 from __future__ import annotations
@@ -84,12 +83,12 @@ class Handover:
         return job is None or job.state in ENDED
 
     async def give(self, caller: Holder | None, upload: Upload, keyring: Keyring) -> None:
-        """Give a complete upload to its job, or fail the job if the upload is no valid input.
+        """Give a complete upload to its job, or fail the job if the upload is not valid input.
 
         A second call changes nothing.
 
         Args:
-            caller: who sent the last bytes; None if that is no longer known.
+            caller: the sender of the last bytes; None if that is no longer known.
         """
         if not (upload.has_job and upload.is_complete):
             return
@@ -128,9 +127,9 @@ class Handover:
                 await self._jobs.abandon(upload.id, error)
 
 
-#: An upload that gets no bytes for so long expires.
+#: An upload that receives no bytes for this many seconds expires.
 LIFETIME_SECONDS = 7 * 86_400.0
-#: For so long after its end, the address of an upload reports that it has ended.
+#: Seconds after its end during which the address of an upload reports that it has ended.
 REMEMBERED_SECONDS = 30 * 86_400.0
 SWEEP_SECONDS = 10.0
 
@@ -147,9 +146,8 @@ class UploadService:
         names: OwnNames,
         clock: WatchedClock,
     ) -> None:
-        """
-        Args:
-            clock: by which uploads expire; time that is in doubt ends none.
+        """Args:
+        clock: for the expiry of uploads; doubtful time ends none.
         """
         self._store = store
         self._spool = spool
@@ -171,13 +169,14 @@ class UploadService:
         stream: AsyncIterator[bytes],
         note: FileNote,
     ) -> Upload:
-        """A new upload, with the request's body if it has one, and with a job unless it is partial.
+        """Create an upload, with the request's body if it has one, and with a job unless it is
+        partial.
 
         Args:
-            note: what the sender says of the file.
+            note: the sender's note on the file.
 
         Raises:
-            Conflict: ``uploaded_before``, where the options ask for it.
+            Conflict: ``uploaded_before``, if the options require the check.
             OutOfSpace: the disk has no space for its announced length.
             NotFound, BadInput, Conflict: a part does not exist, is not partial, or not complete.
             ErsError: the body was refused, or the job; then the upload does not exist.
@@ -200,7 +199,7 @@ class UploadService:
                 return await self.append(caller, upload, Append(0, None, asked.body), stream)
             await self._handover.give(caller, made, keyring)
         except ErsError as error:
-            # No response has contained its address.
+            # No response has contained the upload's address.
             await self._drop(upload, error)
             raise
         return made
@@ -213,7 +212,7 @@ class UploadService:
         begin: UploadStatus,
         parts: list[tuple[bytes, int]],
     ) -> Upload:
-        """Add a new upload to store and spool; the upload of a job has its file already."""
+        """Add a new upload to store and spool; an upload with a job has its file already."""
         made = Upload(
             id=upload,
             owner=caller.user,
@@ -226,7 +225,8 @@ class UploadService:
         )
         if made.kind is not Kind.FINAL:
             self._spool.require_space(self._store.sum_owed() + (made.length or 0))
-        # Before its file is made, which nothing would delete if the store did not know it.
+        # Stored before its file is made: a file that the store does not know would never be
+        # deleted.
         self._store.put(made)
         if made.kind is Kind.PARTIAL:
             self._spool.create(upload, keyring)
@@ -245,7 +245,7 @@ class UploadService:
         await runtime.in_thread(self._store.forget, upload)
 
     async def _part(self, caller: Holder, keyring: Keyring, url: str) -> tuple[bytes, int]:
-        """The upload that a final one names as its part, and its size."""
+        """The upload that a final upload names as its part, and its size."""
         match = _URL.fullmatch(url)
         if match is None or not (match[1] is None or self._names.includes_origin(match[1])):
             raise header.malformed("Upload-Concat", "names an upload that does not exist here")
@@ -339,7 +339,7 @@ class UploadService:
         asked: Append,
         stream: AsyncIterator[bytes],
     ) -> Upload:
-        """Receive a body, and judge the file as soon as its first bytes are there."""
+        """Receive a body, and check the file as soon as its first bytes arrive."""
         first = await self._judge.first_bytes(caller, upload, keyring)
         try:
             if asked.body.checksum is None:
@@ -400,8 +400,8 @@ class UploadService:
             await self._end(entry, UploadState.TERMINATED)
 
     async def start(self) -> None:
-        """Note which jobs an earlier process left waiting for their uploads, before a request can
-        begin one: a job that has just begun has no upload yet either.
+        """Note the jobs that an earlier process left waiting for their uploads, before a request
+        can begin a job: a new job has no upload yet either.
 
         Raises:
             ErsError: the disk cannot be read.
@@ -448,7 +448,7 @@ class UploadService:
                 log.warning("an upload's job does not continue: %s", error.message)
 
     async def _clear_spool(self) -> None:
-        """Delete bytes of no known upload, which an earlier process did not delete."""
+        """Delete bytes of unknown uploads, which an earlier process did not delete."""
         for upload in await runtime.in_thread(self._spool.uploads):
             # A new upload is entered before its file is made.
             entered = await runtime.in_thread(self._store.get, upload)
@@ -517,22 +517,23 @@ def expired() -> Gone:
     )
 
 
-#: So many bytes show what a file is, or that it is nothing; of UTF-16 it takes twice as many.
+#: This many bytes are enough to recognize a file or to refuse it; UTF-16 takes twice as many.
 _ENOUGH_BYTES = 2 * MAX_HEADER_BYTES + (64 << 10)
-#: Bytes that have to come before the same beginning is looked at again within one request, and as a
-#: part of what there is: who sends byte by byte must not have it parsed byte by byte.
+#: Bytes that must arrive before the same beginning is parsed again within one request, absolutely
+#: and as a fraction of the bytes so far: otherwise a sender of single bytes would cause a parse per
+#: byte.
 _MORE_BYTES, _MORE_PART = 4096, 4
-#: Uploads that were judged and are kept in mind; to judge one again costs little.
+#: Checked uploads that are remembered; checking an upload again costs little.
 _REMEMBERED = 10_000
 
 
 class FirstBytes:
-    """The first bytes of one upload. ``verdict`` is why it cannot be stored.
+    """The first bytes of one upload. ``verdict`` is the reason why it cannot be stored.
 
     Args:
-        options: of its job; None where there is nothing to judge any more.
-        kind: what its sender calls it.
-        start: what came of it before.
+        options: of its job; None if there is nothing left to check.
+        kind: the type that its sender declares.
+        start: bytes that arrived before.
     """
 
     def __init__(
@@ -556,13 +557,13 @@ class FirstBytes:
         return self._options is None
 
     async def see(self, data: bytes, *, final: bool = False) -> None:
-        """Judge what has come by now, with ``data``.
+        """Check the bytes so far, including ``data``.
 
         Args:
             final: whether the upload ends here.
 
         Raises:
-            BadInput: it cannot be stored, whatever comes.
+            BadInput: it cannot be stored, whatever bytes follow.
         """
         if self._options is None:
             return
@@ -587,7 +588,7 @@ class FirstBytes:
         return await self._jobs.look(self._caller, options, self._start, final=final)
 
     async def watch(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same bytes, each judged before it is passed on."""
+        """The same bytes, each checked before it is passed on."""
         async for chunk in stream:
             await self.see(chunk)
             yield chunk
@@ -621,7 +622,7 @@ class Judge:
         return b"".join(self._spool.read(upload.id, keyring, size=size)) if size else b""
 
     async def conclude(self, upload: Upload, first: FirstBytes) -> None:
-        """Judge what has come of an upload, all of it where it is complete.
+        """Check the bytes of an upload so far: all of them if it is complete.
 
         Raises:
             BadInput: it cannot be stored.

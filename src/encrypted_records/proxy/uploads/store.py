@@ -207,11 +207,11 @@ def status_of(upload: Upload, keyring: Keyring) -> UploadStatus:
 
 
 def charset_of(metadata: Mapping[str, bytes]) -> Charset | None:
-    """The charset that an upload's metadata declares, as ``charset`` or in ``filetype``; None is
-    UTF-8, and also where it declares none.
+    """The charset in an upload's metadata, as ``charset`` or in ``filetype``; None for UTF-8, and
+    if no charset is declared.
 
     Raises:
-        Unsupported: ``unsupported_charset``: none that is read, or two.
+        Unsupported: ``unsupported_charset``: an unsupported charset, or two charsets.
     """
     declared = metadata.get("charset", b"").decode(errors="replace")
     kind = metadata.get("filetype", b"").decode(errors="replace")

@@ -1,12 +1,11 @@
-"""Resumable uploads, TUS 1.0.0: headers in, decisions out. Nothing in here does I/O.
+"""Resumable uploads, TUS 1.0.0: headers in, decisions out. This module does no I/O.
 
-Single header values are text in, typed value out, and back. A value that is not exactly of its form
-is refused. No error repeats a value: metadata contains file names, which are private.
+Header values are parsed from text to typed values, and written back. A malformed value is refused.
+No error repeats a value: metadata contains file names, which are private.
 
 Requests are a table. Each is checked in two steps, both before the first byte of its body:
 :func:`read` checks its own headers, :func:`admit` checks them against the upload. After both, the
-body may be read. docs/tus.md lists every MUST and SHOULD of the protocol with the test that holds
-it.
+body may be read. docs/tus.md lists every MUST and SHOULD of the protocol with its test.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CONTENT_TYPE = "application/offset+octet-stream"
 MAX_SIZE = 1 << 40
 #: The longest Upload-Metadata that is accepted, in characters as sent.
 MAX_METADATA = 61_000
-#: Parts of one concatenation, at most.
+#: Maximum number of parts of a concatenation.
 MAX_PARTS = 1000
 
 _DIGEST_BYTES = {"md5": 16, "sha1": 20, "sha256": 32}
@@ -45,7 +44,9 @@ ALGORITHMS = ("sha256", "sha1", "md5")
 
 
 class Kind(Enum):
-    """The purpose of an upload: itself, a part of others, or the concatenation of such parts."""
+    """The purpose of an upload: a whole file, a part of others, or the concatenation of such
+    parts.
+    """
 
     WHOLE = "whole"
     PARTIAL = "partial"
@@ -64,7 +65,7 @@ def read_size(text: str, header: str) -> int:
     """A non-negative integer, in decimal digits and nothing else.
 
     Raises:
-        Malformed: it is not one.
+        Malformed: not a non-negative integer.
     """
     if not (text.isascii() and text.isdecimal()) or len(text) > 19:
         raise malformed(header, "is not a non-negative integer")
@@ -75,7 +76,7 @@ def read_upload_length(text: str) -> int:
     """The length of an upload.
 
     Raises:
-        Malformed: it is no length.
+        Malformed: it is not a length.
         TooLarge: it is more than is accepted.
     """
     length = read_size(text, "Upload-Length")
@@ -97,7 +98,7 @@ def read_metadata(text: str) -> Mapping[str, bytes]:
 
     Raises:
         Malformed: not pairs of a key and Base64, or a key twice.
-        TooLarge: longer than what is kept.
+        TooLarge: longer than the limit.
     """
     if len(text) > MAX_METADATA:
         raise TooLarge(
@@ -129,8 +130,8 @@ def read_checksum(text: str) -> Checksum:
     """Upload-Checksum: the name of an algorithm, and a digest in Base64.
 
     Raises:
-        Malformed: an algorithm that is not spoken here, or no digest.
-        ChecksumMismatch: a digest that no body can have, for its length.
+        Malformed: an unsupported algorithm, or not a digest.
+        ChecksumMismatch: the digest has the wrong length.
     """
     algorithm, _, encoded = text.partition(" ")
     if algorithm not in ALGORITHMS:
@@ -207,7 +208,7 @@ class OffsetMismatch(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class UploadStatus:
-    """The state of an upload, as :func:`admit` and the answers need it.
+    """The state of an upload, for :func:`admit` and the answers.
 
     ``length`` is None while it is deferred, ``expires`` (seconds since 1970) once it is complete.
     ``metadata`` and ``concat`` are the headers as they were sent.
@@ -258,7 +259,9 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """PATCH: put the body at ``offset``. ``length`` is that of the upload, named only now."""
+    """PATCH: append the body at ``offset``. ``length`` is the upload's length if it was deferred
+    until now.
+    """
 
     offset: int
     length: int | None
@@ -274,7 +277,7 @@ Request = DescribeServer | Create | Show | Append | TerminateUpload
 
 
 def method_of(method: str, headers: Headers) -> str:
-    """The method that counts: X-HTTP-Method-Override, where it is given, instead of the real."""
+    """The effective method: X-HTTP-Method-Override if it is given, otherwise the real method."""
     return headers.get("x-http-method-override", method).upper()
 
 
@@ -284,7 +287,7 @@ def list_methods(*, on_upload: bool) -> tuple[str, ...]:
 
 
 def read(method: str, headers: Headers, *, on_upload: bool) -> Request | None:
-    """The request that these headers make; None where its URL does not have the method.
+    """The request that these headers make; None if its URL does not have the method.
 
     Args:
         method: as :func:`method_of` gives it.
@@ -293,7 +296,7 @@ def read(method: str, headers: Headers, *, on_upload: bool) -> Request | None:
 
     Raises:
         VersionRefused: it does not speak version 1.0.0.
-        Malformed, TooLarge, Unsupported, NotAllowed: by its headers, it cannot be done.
+        Malformed, TooLarge, Unsupported, NotAllowed: its headers are invalid.
     """
     reader = _TABLE.get((method, on_upload))
     if reader is None:
@@ -391,9 +394,9 @@ def admit(append: Append, upload: UploadStatus) -> int | None:
 
     Raises:
         NotAllowed: ``upload_final``: it is the concatenation of others.
-        OffsetMismatch: the upload is not where the request believes.
-        BadInput: ``length_fixed``: the request names another length than is known, or one that
-            is exceeded already.
+        OffsetMismatch: the upload has another offset.
+        BadInput: ``length_fixed``: the request names a length other than the known length, or a
+            length that is exceeded already.
         TooLarge: ``beyond_length``: the body would not fit.
     """
     if upload.kind is Kind.FINAL:
