@@ -1,9 +1,9 @@
 """Admission: from a request to the ``Holder`` whose keyring it may use.
 
-The API says who a caller is. Whether that person's keys are used for a request is decided here
-alone: by the level of this proxy (``keyrings.holder``), by the devices that are registered with it
-(``keyrings.devices``), and, where keys go out or change, by a proof in that very request. Only
-this module makes a ``Holder``, and keyrings open for nothing else.
+The API identifies the caller. Only this module decides whether that person's keys are used for a
+request: by the level of this proxy (``keyrings.holder``), by the devices that are registered with
+it (``keyrings.devices``), and, if keys are revealed or changed, by a proof in the same request.
+Only this module makes a ``Holder``, and keyrings open for nothing else.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from encrypted_records.proxy.process.offload import deriving
 
 T = TypeVar("T")
 
-#: Where the middleware of the pages puts the device of their cookie.
+#: Scope key under which the middleware of the pages puts the device of their cookie.
 SCOPE_DEVICE = "ers.device"
 
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """An authenticated user, and what else the request shows.
+    """An authenticated user, and the other evidence in the request.
 
     Attributes:
         device: the device of the request, registered or not.
@@ -83,7 +83,7 @@ class Applicant:
 
     @property
     def holder(self) -> Holder:
-        """For what this request itself makes or takes in."""
+        """The holder for a keyring or device that this request makes or registers."""
         known = self.device.id if self.device is not None and self.enrolled else None
         newcomer = None if self.enrolled else self.device
         caller = self.caller
@@ -91,10 +91,9 @@ class Applicant:
 
 
 class Admission:
-    """
-    Attributes:
-        enrolment: the devices of each keyring.
-        codes: with which an enrolled device enrols another one.
+    """Attributes:
+    enrolment: the devices of each keyring.
+    codes: codes with which an enrolled device enrols another device.
     """
 
     def __init__(
@@ -105,12 +104,13 @@ class Admission:
         self._door = door
         self.enrolment = enrolment
         self.codes = Codes()
-        #: Answers challenges for devices that are not known, so that none shows whether it is.
+        #: Answers challenges for unknown devices, so that an answer does not show whether a device
+        #: is known.
         self._nobody = runtime.random_bytes(32)
 
     @property
     def over_mirror(self) -> bool:
-        """Whether a mirror is read, which knows no logins."""
+        """Whether the proxy reads from a mirror, which knows no logins."""
         return self._access.over_mirror
 
     async def holder(self, connection: HTTPConnection) -> Holder:
@@ -125,7 +125,7 @@ class Admission:
             return self._over_mirror(connection)
         credentials = credentials_of(connection)
         if credentials.service is not None:
-            # Its string is its keyring, so it needs none that is here.
+            # A service's secret key is its keyring, so it needs no keyring here.
             caller = await self._access.caller(credentials)
             return Holder(
                 caller.user, caller.auth, address=_address_of(connection), service=caller.service
@@ -135,7 +135,7 @@ class Admission:
         if by_device:
             if device is None:
                 raise needed_device()
-            # Refused before the API is asked: it learns nothing from who tries.
+            # Refused before a request to the API, which learns nothing about failed attempts.
             self.enrolment.owner_of(device)
         caller = await self._access.caller(credentials)
         user = caller.user
@@ -158,14 +158,14 @@ class Admission:
         return _hold(caller, None, device, connection)
 
     def _over_mirror(self, connection: HTTPConnection) -> Holder:
-        """The holder by the device that is registered here: a mirror tells nobody apart.
+        """The holder, identified by its registered device: a mirror does not identify users.
 
-        A browser also needs a session, which a logout has taken from its cookie. Nobody can say
-        here whether the session goes on.
+        A browser also needs a session, which a logout removes from its cookie. This proxy cannot
+        know whether the session is still valid.
 
         Raises:
-            NotAuthenticated: ``device_needed``, ``device_unknown``; an API token, whose limits and
-                end nobody here knows; a browser that was logged out.
+            NotAuthenticated: ``device_needed``, ``device_unknown``; an API token, because its
+                limits and expiry are unknown here; a browser that was logged out.
         """
         credentials: RequestCredentials | None = None
         with suppress(NotAuthenticated):  # a device says whose it is without any
@@ -192,11 +192,11 @@ class Admission:
         return _hold(self._access.known_here(owner), device.id, None, connection)
 
     async def readmit(self, user: bytes, token: BearerToken, device: str | None) -> Holder:
-        """The holder for work that continues without a request, by an API token that a request
-        left for it.
+        """The holder for work that continues without a request, with an API token that a request
+        has left for it.
 
         Args:
-            device: the id of the enrolled device that sent the request; None where it had none.
+            device: the id of the enrolled device that sent the request; None without a device.
 
         Raises:
             NotAuthenticated: ``bad_token``; the token is not the user's, or has ended.
@@ -215,8 +215,9 @@ class Admission:
     def _at_level_api(
         self, connection: HTTPConnection, caller: Caller, device: DeviceSecret | None, *, here: bool
     ) -> Holder:
-        """The word of the API suffices; a device is still known again, and a keyring that is made
-        takes it in."""
+        """Authentication by the API suffices. A device is still recognized, and a new keyring
+        registers it.
+        """
         owner: bytes | None = b""
         if device is not None:
             with suppress(NotAuthenticated):
@@ -290,11 +291,11 @@ class Admission:
     async def until_revoked(
         self, holder: Holder, items: AsyncGenerator[T, None]
     ) -> AsyncGenerator[T, None]:
-        """``items``, as long as the device that asked for them is not revoked. They are closed with
-        this.
+        """``items``, until the device that requested them is revoked. They are closed with this
+        iterator.
 
         Raises:
-            NotAuthenticated: ``device_unknown``; it was.
+            NotAuthenticated: ``device_unknown``; the device was revoked.
         """
         with self.enrolment.watch(holder.device) as revoked:
             async with aclosing(items):
@@ -304,10 +305,10 @@ class Admission:
                     yield item
 
     def answer_to(self, headers: Mapping[str, str]) -> str | None:
-        """The answer to a client that wants to know whether this is its proxy.
+        """The answer to a client that checks whether this is its proxy.
 
         Raises:
-            InvalidQuery: the challenge does not have its form.
+            InvalidQuery: the challenge is malformed.
         """
         challenge = headers.get(CHALLENGE_HEADER)
         if challenge is None:
@@ -341,10 +342,10 @@ def _device_of(
 
 
 def _refuse_logged_out(connection: HTTPConnection, device: DeviceSecret | None) -> None:
-    """Over a mirror, a browser has its device also after it was logged out.
+    """Over a mirror, a browser keeps its device after a logout.
 
     Raises:
-        NotAuthenticated: it was.
+        NotAuthenticated: the browser is logged out.
     """
     by_cookie = device is not None and device is connection.scope.get(SCOPE_DEVICE)
     if by_cookie and not plain(connection.cookies.get(SESSION)):
@@ -423,8 +424,7 @@ class Codes:
         return NewCode(f"{text[:4]}-{text[4:]}", _CODE_SECONDS)
 
     def user_of(self, typed: str) -> bytes | None:
-        """The user whose code this is; None if it is nobody's. The caller limits how often this is
-        tried."""
+        """The user whose code this is; None if there is none. The caller limits the attempts."""
         text = _plain(typed)
         with self._lock:
             for user, code in self._codes.items():
@@ -436,8 +436,7 @@ class Codes:
         """Use up the code of the user's keyring.
 
         Raises:
-            NotAllowed: ``code_wrong``; it is not that code, was used, is too old, or was tried too
-                often.
+            NotAllowed: ``code_wrong``; the code is wrong, used or expired, or was tried too often.
         """
         text = _plain(typed)
         with self._lock:
@@ -475,7 +474,7 @@ class Door:
     read; this user can read every other file of the proxy as well. It is made at each start.
 
     Args:
-        path: where ``ers`` looks for it; without one there is no door.
+        path: where ``ers`` looks for it; None if there is no door.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -496,7 +495,7 @@ class Door:
         return hmac.compare_digest(shown.digest, self._secret.digest)
 
     def close(self) -> None:
-        """Take the file away, if it is still this door's."""
+        """Remove the file, if it still belongs to this door."""
         if self._path is None:
             return
         with suppress(OSError):
@@ -504,16 +503,10 @@ class Door:
                 self._path.unlink()
 
 
-# Fresh proofs: requests that reveal or change keys need one. It is asked for in the very request,
-# at every level, and never remembered. Checked in this order:
-#
-# 1. *from where*: a device that is enrolled for this keyring, or the door;
-# 2. *who*: the passphrase, where the keyring has one of its user's own, and then nothing else; else
-#    the door, or the account's password, which the API checks again.
-#
-# The words of the newest version replace both: a user who has them has the keys.
+# Fresh proofs for requests that reveal or change keys. Such a request itself contains the proof, at
+# every level, and the proof is never remembered. Checked in this order:
 
-#: In place of a user's id, for those who have not shown yet who they are.
+#: Stands for the user's id if the user is not identified yet.
 NOBODY = bytes(ids.ID_BYTES)
 
 
@@ -525,14 +518,15 @@ class Proofs:
         self.attempts = Attempts("too many wrong proofs")
 
     async def demand(self, connection: HTTPConnection, proof: Proof | None) -> Holder:
-        """The holder who may have keys given out or changed by this request.
+        """The holder whose keys this request may reveal or change.
 
-        Where the user has no keyring here, the device of the request is the one that is taken in
-        with the keyring that is made, and the account's password or the door is asked for alone.
+        If the user has no keyring here, the request's device is registered with the new keyring,
+        and only the account's password or the door is required.
 
         Raises:
             NotAuthenticated, NotAllowed: as :meth:`Admission.applicant`; ``proof_needed``, which
-                says what is missing; ``proof_code_needed``, beside the password; ``proof_wrong``.
+                says what is missing; ``proof_code_needed``, in addition to the password;
+                ``proof_wrong``.
             Throttled: too soon after a wrong proof.
             Closed: ``keyring_locked``, for a passphrase that does not open the keyring.
         """
@@ -540,7 +534,7 @@ class Proofs:
         return await self.check(applicant, proof)
 
     async def check(self, applicant: Applicant, proof: Proof | None) -> Holder:
-        """As :meth:`demand`, for a request whose applicant is known."""
+        """Like :meth:`demand`, for a request whose applicant is known."""
         proof = proof or Proof()
         user = applicant.caller.user
         here = await runtime.in_thread(self._keyrings.has, user)
@@ -589,11 +583,11 @@ class Proofs:
             raise
 
     async def _password(self, applicant: Applicant, password: str, code: str) -> None:
-        """Ask the API again whether this is the account's password."""
+        """Have the API check again whether this is the account's password."""
         user = applicant.caller.user
         name = user + applicant.counted
         self.attempts.check(name)
-        # Counted before it is known to be wrong, so that many at once are not all looked at.
+        # Counted before the check, so that many concurrent attempts are not all checked.
         self.attempts.wrong(name)
         try:
             email = await self._api.email(applicant.caller.auth)
@@ -609,8 +603,8 @@ class Proofs:
                 ) from None
             same = False
         except ErsError:
-            # Not answered, so not tried. To guess behind that takes an API which helps, and such an
-            # API learns each password as it comes.
+            # The API gave no answer, so this is not an attempt. Guessing this way needs an API that
+            # helps, and such an API learns each password anyway.
             self.attempts.right(name)
             raise
         if not same:

@@ -1,4 +1,4 @@
-"""The proxy as an application: routes, middleware and handlers of errors around its services."""
+"""The proxy as an ASGI application: routes, middleware and error handlers around its services."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from encrypted_records.proxy.settings import Overrides, ProxySettings
 
 log = logging.getLogger(__name__)
 
-#: Open requests get this long to end after a signal.
+#: Seconds that open requests get to end after a signal.
 GRACEFUL_SECONDS = 5
 #: 64 connections of clients, 160 to the API, and files and workers' pipes.
 LEAST_DESCRIPTORS = 320
-#: Known callers upload over slow lines, and :mod:`.uploads.receiver` ends those that are silent
+#: Known callers upload over slow connections, and :mod:`.uploads.receiver` ends silent uploads
 #: earlier. A reader of an export may pause.
 LIMITS = ServerLimits(known_grace_seconds=75.0, unread_seconds=600.0)
 
@@ -108,7 +108,7 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
 
 
 def server_of(app: Starlette) -> Server:
-    """The server of an application that :func:`create_app` has made."""
+    """The server of an application from :func:`create_app`."""
     limits = replace(LIMITS, connections=room_for_connections(LIMITS.connections))
     return Server(
         app,

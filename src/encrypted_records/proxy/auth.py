@@ -1,14 +1,15 @@
 """Credentials -> caller, through the API, which alone identifies users.
 
-Whether that person's keys are used for the request is not the API's to say (:mod:`.admission`).
+The API does not decide whether that person's keys are used for the request (:mod:`.admission`).
 
-The proxy has no rights of its own: it asks the API everything with the caller's credentials. Basic
-credentials and session cookies are traded for an access token, which is used until it expires, so
-that the rest of the proxy knows one kind of caller. Credentials are held only
-as an HMAC under a key that this process made.
+The proxy has no rights of its own: every request to the API has the caller's credentials. Basic
+credentials and session cookies are exchanged for an access token, which is used until it expires,
+so that the rest of the proxy handles one kind of caller. Credentials are stored only as an HMAC
+under a key that this process made.
 
-A change by session is traded under the request's own CSRF token, which the API judges. To read,
-a session needs none; then the trade, which the API takes for a change, carries a pair of ours.
+For a change by session, the exchange uses the request's own CSRF token, which the API checks. A
+session needs no CSRF token for reading; then the exchange, which the API treats as a change,
+carries a token pair made by the proxy.
 """
 
 from __future__ import annotations
@@ -46,23 +47,24 @@ from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
 from encrypted_records.proxy.process.offload import Lines
 from encrypted_records.proxy.process.secrecy import SecretNames
 
-#: whether a token is being traded again for this request
+#: whether a token is being exchanged again for this request
 _renewing: ContextVar[bool] = ContextVar("renewing", default=False)
 #: Session keys and CSRF tokens are letters and digits; tokens in a header are twice as long.
 _MADE_BY_DJANGO = re.compile(r"[A-Za-z0-9]{1,64}")
 #: Methods that change nothing (RFC 9110, section 9.2.1).
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-#: How long a caller is remembered without asking again who it is.
+#: Seconds for which a caller's identity is cached.
 KNOWN_SECONDS = 10.0
-#: A traded token is replaced this long before it expires.
+#: An exchanged token is replaced this many seconds before it expires.
 EARLY_SECONDS = 30.0
 MAX_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``auth`` is an Authorization value of the caller's; it must not print. ``token`` is the API
-    token that it holds, if it holds one, and ``service`` the service that it is."""
+    """``auth`` is the caller's Authorization value; it must not be printed. ``token`` is the
+    caller's API token, if any, and ``service`` is the service that the caller is, if any.
+    """
 
     user: bytes
     auth: str = field(repr=False)
@@ -72,9 +74,9 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """Credentials of a request. None of them may be printed.
+    """Credentials of a request. They must not be printed.
 
-    The secret of ``session`` is the cookie, and ``csrf`` the token's cookie and header; read
+    The secret of ``session`` is the cookie, and ``csrf`` has the token's cookie and header; read
     requests have no ``csrf``. ``device`` is the secret after the password of ``basic``, which is
     never sent to the API.
     """
@@ -86,15 +88,15 @@ class RequestCredentials:
 
     @property
     def token(self) -> BearerToken | None:
-        """The API token that these are, if they are one."""
+        """The API token, if the credentials are one."""
         return parse_api_token(self.secret) if self.scheme == "bearer" else None
 
     @property
     def service(self) -> ServiceKey | None:
-        """The service whose string these are, if they are one.
+        """The service whose secret key the credentials are, if any.
 
         Raises:
-            NotAuthenticated: they begin as one, and end otherwise; or its id is another's.
+            NotAuthenticated: a malformed secret key, or the key does not match its id.
         """
         if self.scheme != "bearer" or not looks_like_service_key(self.secret):
             return None
@@ -102,15 +104,16 @@ class RequestCredentials:
             service = parse_service_key(self.secret)
         except Malformed as error:
             raise NotAuthenticated(error.message, code="bad_token", hint=error.hint) from None
-        # Without this, somebody who works with the API could come as any user here, and be
-        # shown what is open for that user.
+        # Without this check, an accomplice of the API could come as any user here, and see that
+        # user's unlocked data.
         if RootKey(service.secret).service_id != service.id:
             raise NotAuthenticated("the secret key does not belong to a service", code="bad_token")
         return service
 
 
 def credentials_of(connection: HTTPConnection) -> RequestCredentials:
-    """The credentials of a request or of a WebSocket's upgrade; a header goes before a cookie.
+    """The credentials of a request or of a WebSocket's upgrade; a header takes precedence over a
+    cookie.
 
     Raises:
         NotAuthenticated: there are none, or their scheme is not supported.
@@ -145,9 +148,9 @@ def _basic(secret: str) -> RequestCredentials:
 
 
 def refuse_service_string(*shown: str) -> None:
-    """
-    Raises:
-        NotAuthenticated: one of these is a service's string, where the API would get it.
+    """Raises:
+    NotAuthenticated: one of these values is a service's secret key, which the API would
+        receive.
     """
     if any(looks_like_service_key(text) for text in shown):
         raise NotAuthenticated(
@@ -158,7 +161,7 @@ def refuse_service_string(*shown: str) -> None:
 
 
 def refuse_in_basic(value: str) -> None:
-    """Refuse an Authorization value of Basic credentials that hold a service's string.
+    """Refuse an Authorization value of Basic credentials that contain a service's secret key.
 
     Raises:
         NotAuthenticated: they do.
@@ -173,7 +176,9 @@ def refuse_in_basic(value: str) -> None:
 
 
 def plain(value: str | None) -> str:
-    """A value as Django makes them, or nothing: others could break out of the header sent on."""
+    """A value in Django's format, or an empty value: other values could break out of the forwarded
+    header.
+    """
     return value if value is not None and _MADE_BY_DJANGO.fullmatch(value) else ""
 
 
@@ -185,18 +190,17 @@ class _KnownLogin:
     caller_until: float = 0.0
 
     def remembered(self) -> Caller | None:
-        """The caller, while nothing has to be asked."""
+        """The cached caller, if no request to the API is needed."""
         now = runtime.monotonic()
         return self.caller if now < self.auth_until and now < self.caller_until else None
 
 
 class Access:
-    """
-    Args:
-        mirror: the secret of the mirror that is read instead of an API; None without one.
+    """Args:
+        mirror: the secret of the mirror that replaces the API; None without a mirror.
 
     Attributes:
-        lines: in which the long work of each user waits.
+        lines: queues for the long work of each user.
     """
 
     def __init__(self, api: Api, mirror: str | None = None) -> None:
@@ -218,13 +222,13 @@ class Access:
         Raises:
             NotAuthenticated: refused by the API.
             NotAllowed: a change by session without the CSRF token.
-            Unavailable: the API cannot be asked.
+            Unavailable: the API cannot be reached.
         """
         if self.over_mirror:
             return self._over_mirror(credentials)
         token = credentials.token
         if token is not None:
-            # Not remembered: it may be revoked anywhere, and ends at once.
+            # Not cached: the token may be revoked anywhere, and must stop working at once.
             auth = f"Bearer {token.text}"
             caller = Caller(ids.from_text(await self._api.user_id(auth)), auth, token)
             self.lines.enter(caller.user)
@@ -234,9 +238,9 @@ class Access:
             return await self._service(service)
         known = None if refresh else self._entry(credentials).remembered()
         if known is None:
-            # One exchange at a time per credential: each costs the API a password hash. All who
-            # wait go on together: a lock would let one go on in each step of the event loop, and
-            # who has come last would wait for as many steps.
+            # One exchange at a time per credential: each costs the API a password hash. All waiting
+            # requests continue together: a lock would release one request per step of the event
+            # loop, and the last request would wait for as many steps.
             known = await self._asking.ask(self._name(credentials), (credentials, refresh))
         self.lines.enter(known.user)
         self._offer_renewal(credentials, known)
@@ -244,20 +248,19 @@ class Access:
 
     @property
     def over_mirror(self) -> bool:
-        """Whether a mirror is read, which knows no logins."""
+        """Whether the proxy reads from a mirror, which knows no logins."""
         return self._mirror is not None
 
     def known_here(self, user: bytes, service: ServiceKey | None = None) -> Caller:
-        """A user whom this proxy knows by itself, as a reader of the mirror."""
+        """A user whom this proxy identifies without the API, as a reader of the mirror."""
         self.lines.enter(user)
         shown = f"{ids.to_text(user)}:{self._mirror or ''}"
         return Caller(user, f"Basic {base64.b64encode(shown.encode()).decode()}", service=service)
 
     def _over_mirror(self, credentials: RequestCredentials) -> Caller:
-        """
-        Raises:
-            NotAuthenticated: the credentials are not a service's string, whose key says whose it is
-                without anybody's word.
+        """Raises:
+        NotAuthenticated: the credentials are not a service's secret key, which identifies its
+            service without the API.
         """
         service = credentials.service
         if service is None:
@@ -270,8 +273,9 @@ class Access:
         return self.known_here(service.id, service)
 
     def _offer_renewal(self, credentials: RequestCredentials, caller: Caller) -> None:
-        """Have this request's questions to the API put again under another token, where the API
-        does not know the traded one any more."""
+        """Let this request repeat its calls to the API under another token, if the API no longer
+        knows the exchanged token.
+        """
         known = renewal.get()
         if known is None or credentials.scheme not in ("basic", "session") or _renewing.get():
             return
@@ -296,7 +300,7 @@ class Access:
         together = line.take()
         if not together:
             return
-        # An error is right for all: they sent the same credentials, and are one sender.
+        # The error applies to all waiting requests: they sent the same credentials.
         credentials, _ = together[0].item
         refresh = any(refresh for _, refresh in (waiter.item for waiter in together))
         caller = await self._identify(credentials, refresh=refresh)
@@ -315,8 +319,8 @@ class Access:
             except NotAuthenticated:
                 if fresh:
                     raise
-                # The API has another database or secret key since the trade, or another time: the
-                # token is refused for that, and not the password or session behind it.
+                # The API has had another database, secret key or clock since the exchange: this is
+                # why the token is refused, and not because of the password or session behind it.
                 await self._trade_into(entry, credentials)
                 user = await self._api.user_id(entry.auth)
             entry.caller = Caller(ids.from_text(user), entry.auth)
@@ -330,11 +334,11 @@ class Access:
         entry.auth_until = began + seconds
 
     async def _service(self, service: ServiceKey) -> Caller:
-        """A service, which the API judges each time: it may be removed anywhere, and ends at once.
-        The API gets the token that follows from the string.
+        """A service, which the API checks each time: it may be removed anywhere, and must stop
+        working at once. The API receives the token that is derived from the secret key.
 
         Raises:
-            NotAuthenticated: the API knows none, or another one.
+            NotAuthenticated: the API does not know the service, or returns a different service.
         """
         auth = authorization_of(service)
         if ids.from_text(await self._api.user_id(auth)) != service.id:
@@ -343,11 +347,11 @@ class Access:
         return Caller(service.id, auth, service=service)
 
     def forget(self, credentials: RequestCredentials) -> None:
-        """Drop what is remembered: the API has refused the token behind these credentials."""
+        """Drop the cached caller: the API has refused the token for these credentials."""
         self._known.pop(self._name(credentials), None)
 
     def forget_everyone(self) -> None:
-        """Drop all that is remembered: a login may have ended, and whose is the API's to know."""
+        """Drop all cached callers: a login may have ended, and only the API knows whose."""
         self._known.clear()
 
     def _name(self, credentials: RequestCredentials) -> bytes:
@@ -362,18 +366,18 @@ class Access:
         return entry
 
     async def _trade(self, credentials: RequestCredentials) -> tuple[str, float]:
-        """The Authorization value for these credentials, and for how many seconds to use it."""
+        """The Authorization value for these credentials, and how many seconds it may be used."""
         match credentials.scheme:
             case "bearer":
-                # The API judges it each time it is asked, and nothing was traded for it.
+                # The API checks the token with each request, and nothing was exchanged for it.
                 return f"Bearer {credentials.secret}", KNOWN_SECONDS
             case "basic":
                 email, _, password = credentials.secret.partition(":")
                 token = await self._api.access_token(email, password)
             case _:
                 token = await self._api.session_token(_session_headers(credentials))
-        # By a monotonic clock, and not by the API's clock: one that is
-        # ahead of ours must not have each request trade again.
+        # By a monotonic clock, and not by the API's clock: if that is ahead of this machine's
+        # clock, an exchange would be needed for each request.
         return f"Bearer {token}", max(token_lifetime(token) - EARLY_SECONDS, KNOWN_SECONDS)
 
 

@@ -1,12 +1,12 @@
-"""Files that survive a power cut, the proxy's SQLite files, and errors of the disk by name.
+"""Files that survive a power failure, the proxy's SQLite files, and named errors of the disk.
 
 Whole files are replaced atomically: written completely or not at all, and on disk when the call
-returns. Content is written to a temporary name and synced, and only then gets its own name. An
-interruption leaves the old file readable, and at worst an unused temporary file.
+returns. Content is written to a temporary name and synced, and then renamed. An interruption leaves
+the old file readable, and at worst an unused temporary file.
 
-What an SQLite file was told is on disk, too. A file is checked when it is opened: a damaged page
-may hide rows as well as spoil them, and rows that are silently missing are worse than a proxy that
-does not start.
+Committed changes of an SQLite file are on disk, too. A file is checked when it is opened: a damaged
+page may hide rows as well as corrupt them, and rows that are silently missing are worse than a
+proxy that does not start.
 
 This module imports nothing of the proxy.
 """
@@ -33,7 +33,7 @@ from encrypted_records.errors import ErsError, OutOfSpace, Startup, Unavailable
 log = logging.getLogger(__name__)
 
 
-# Errors of files and of SQLite, by our names.
+# Named errors of files and of SQLite.
 
 _DATA_FOLDER_HINT = "check the disk that holds the proxy's data folder"
 
@@ -42,14 +42,14 @@ _FULL = "SQLITE_FULL"
 
 
 def _is_full(error: OSError | sqlite3.Error) -> bool:
-    """Whether there is no space left, or no more of it for this user."""
+    """Whether the disk is full, or this user's quota is."""
     if isinstance(error, OSError):
         return error.errno in _NO_SPACE
     return _reason_of(error) == _FULL
 
 
 def _reason_of(error: OSError | sqlite3.Error) -> str:
-    """The system's or SQLite's name of the error. SQLite's text may quote what is in the file."""
+    """The system's or SQLite's name of the error. SQLite's text may quote the file's content."""
     if isinstance(error, OSError):
         return (error.strerror or "it fails").lower()
     return getattr(error, "sqlite_errorname", None) or type(error).__name__
@@ -63,7 +63,7 @@ def _error_of(
     hint: str = _DATA_FOLDER_HINT,
     full: str = "the disk is full",
 ) -> ErsError:
-    """The error of ours: ``OutOfSpace`` with the message ``full``, or ``Unavailable``."""
+    """The package's error: ``OutOfSpace`` with the message ``full``, or ``Unavailable``."""
     if _is_full(error):
         return OutOfSpace(full)
     if isinstance(error, OSError):
@@ -75,11 +75,11 @@ def _error_of(
 def disk_errors(
     message: str, *, code: str, hint: str = _DATA_FOLDER_HINT, full: str = "the disk is full"
 ) -> Iterator[None]:
-    """Name the errors of files and of SQLite.
+    """Convert the errors of files and of SQLite to named errors.
 
     Raises:
         OutOfSpace: the disk is full.
-        Unavailable: of this code; the disk fails otherwise.
+        Unavailable: with this code; the disk fails otherwise.
     """
     try:
         yield
@@ -93,7 +93,7 @@ def disk_errors(
 
 
 def write_once(path: Path, content: bytes) -> bool:
-    """Create ``path`` (0600) unless it exists; whether it was this call that did."""
+    """Create ``path`` (0600) unless it exists; returns whether this call created it."""
     temporary = _write_beside(path, content)
     try:
         os.link(temporary, path)
@@ -106,7 +106,7 @@ def write_once(path: Path, content: bytes) -> bool:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace the content of ``path`` (0600); the old content is gone then."""
+    """Replace the content of ``path`` (0600); the old content is lost."""
     temporary = _write_beside(path, content)
     try:
         temporary.replace(path)
@@ -117,11 +117,11 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def replace_and_keep(path: Path, content: bytes) -> Path:
-    """Replace a file, as :func:`replace` does, and keep what ``path`` held under another name.
+    """Replace a file, like :func:`replace`, and keep the content of ``path`` under another name.
 
     Returns:
-        That name: the first of ``.previous``, ``.previous-2``, ... that is free, so that nothing
-        kept before is overwritten.
+        That name: the first free name of ``.previous``, ``.previous-2``, ... so that no kept file
+        is overwritten.
     """
     kept = _keep(path)
     sync_folder(path.parent)
@@ -160,7 +160,7 @@ def _write_beside(path: Path, content: bytes) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put on disk which names ``folder`` has."""
+    """Sync the directory entries of ``folder`` to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -171,13 +171,14 @@ def sync_folder(folder: Path) -> None:
 # Files without a name: other processes do not find them, and they are gone with their process,
 # however that ends. So no sweep is needed. Only encrypted data is written to them.
 
-#: Bytes between two looks at how much room the disk has left.
+#: Bytes between two checks of the free disk space.
 _LOOK_BYTES = 64 << 20
 
 
 class NamelessFile:
     """A file without a name in ``folder``; ``keep_free`` bytes of the disk stay free. ``work`` is
-    what it is for, in errors."""
+    its purpose, for errors.
+    """
 
     def __init__(self, folder: Path, keep_free: int, work: str) -> None:
         self._folder = folder
@@ -190,7 +191,7 @@ class NamelessFile:
             self._file: IO[bytes] = file
 
     def close(self) -> None:
-        """Give its room back to the disk."""
+        """Release its disk space."""
         self._file.close()
 
     def append(self, data: bytes | bytearray) -> int:
@@ -226,19 +227,19 @@ class NamelessFile:
         return disk_errors(f"the disk failed under {self._work}", code="spool_failed")
 
 
-# Ballast: a file whose only use is its size, the room that a start needs on a full disk. SQLite
-# cannot open a database without some room for its log and its shared memory, so a proxy that was
-# restarted on a full disk would not even answer questions, which need no room.
+# Ballast: a file that reserves the disk space which a start needs on a full disk. SQLite cannot
+# open a database without some space for its log and its shared memory, so a proxy that was
+# restarted on a full disk could not even answer queries, which need no space.
 
 BALLAST_NAME = "ballast"
-#: The size of the file, in bytes: several times what the proxy's databases take while nothing is
-#: written, and their logs while a proxy catches up with the logs of its schemas.
+#: The size of the file in bytes: several times the size of the proxy's databases while nothing is
+#: written, and of their logs while a proxy catches up with the logs of its schemas.
 BALLAST_BYTES = 2 << 20
 _ZEROS = bytes(1 << 20)
 
 
 def drop_ballast_if_full(folder: Path) -> None:
-    """Give the room of the file back where the disk has less room than it.
+    """Delete the ballast if the disk has less free space than its size.
 
     Raises:
         OSError: the folder cannot be used.
@@ -251,15 +252,16 @@ def drop_ballast_if_full(folder: Path) -> None:
 
 
 def keep_ballast(folder: Path) -> None:
-    """Make the file where the disk has at least as much room beside it. Errors are ignored:
-    without the file the proxy starts as long as the disk has room."""
+    """Make the ballast if the disk has at least as much additional space. Errors are ignored:
+    without the file the proxy starts as long as the disk has space.
+    """
     path = folder / BALLAST_NAME
     with suppress(OSError):
         if path.exists() and path.stat().st_size == BALLAST_BYTES:
             return
         if shutil.disk_usage(folder).free < 2 * BALLAST_BYTES:
             return
-        # Not by ftruncate: a file with a hole takes no room.
+        # Not by ftruncate: a sparse file takes no space.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             for _ in range(BALLAST_BYTES // len(_ZEROS)):
@@ -270,10 +272,10 @@ def keep_ballast(folder: Path) -> None:
 
 T = TypeVar("T")
 
-#: The most pages that SQLite allows.
+#: The maximum number of pages in SQLite.
 MOST_PAGES = (1 << 32) - 2
 
-#: Beginnings of SQLite's names for a file that is not what it wrote.
+#: Prefixes of SQLite's names for errors of a damaged file.
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
 
 
@@ -294,11 +296,11 @@ class Database:
         """Open the file, or make it.
 
         Args:
-            tables: SQL that makes what is not there yet.
+            tables: SQL that makes missing tables.
             later: columns that files of earlier versions lack: their types, by table and name.
-            code, message: of the error for a file that fails later on.
-            loss: what a proxy loses with this file, in a few words.
-            most_pages: of 4 KiB; a file that needs more is refused as a full disk is.
+            code, message: of the error if the file fails later.
+            loss: short text about the loss if this file is lost.
+            most_pages: maximum number of 4 KiB pages; a larger file is refused like a full disk.
 
         Raises:
             Startup: the file is damaged, or cannot be opened.
@@ -314,7 +316,8 @@ class Database:
 
     @contextmanager
     def asking(self) -> Iterator[sqlite3.Connection]:
-        """The database for one thread; every change outside a transaction is one of its own.
+        """The database for one thread; every change outside a transaction is a separate
+        transaction.
 
         Raises:
             OutOfSpace: the disk is full.
@@ -328,19 +331,19 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """The same, for one transaction.
+        """The database, for one transaction.
 
         Raises:
-            OutOfSpace, Unavailable: as :meth:`asking`; nothing of it was stored.
+            OutOfSpace, Unavailable: as :meth:`asking`; nothing was stored.
         """
         with self.asking() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database
-                # This is where a full disk shows, and then the transaction is still open.
+                # A full disk shows at the commit, and then the transaction is still open.
                 database.execute("COMMIT")
             except BaseException:
-                # SQLite may have done so itself.
+                # SQLite may have rolled back already.
                 if database.in_transaction:
                     database.execute("ROLLBACK")
                 raise
@@ -364,7 +367,7 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError  # what it says quotes the file
-        # By itself each table is a transaction, which waits for the disk.
+        # Outside a transaction, each table is a separate transaction, which waits for the disk.
         database.executescript(f"BEGIN; {tables}; COMMIT")
         for table, columns in later.items():
             there = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
@@ -372,7 +375,7 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
                 if name not in there:
                     database.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
     except BaseException:
-        # Closing may try to write what could not be read.
+        # Closing may try to write pages that could not be read.
         with suppress(sqlite3.Error):
             database.close()
         raise
@@ -380,9 +383,9 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
 
 
 class CacheDatabase:
-    """A file that may be lost, for its owner's eyes. Safe to use from several threads.
+    """A file that may be lost, readable only by its owner. Safe to use from several threads.
 
-    An error counts as having nothing; a damaged file is replaced by an empty one.
+    An error counts as an empty result; a damaged file is replaced by an empty file.
     """
 
     def __init__(self, path: Path, tables: str) -> None:
@@ -436,7 +439,7 @@ def _open_cache(path: Path, tables: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        # After a power cut the newest of it may be missing, never half there.
+        # After a power failure the newest changes may be missing, but never half written.
         database.execute("PRAGMA synchronous = NORMAL")
         # Deleted data must not stay in free pages.
         database.execute("PRAGMA secure_delete = ON")

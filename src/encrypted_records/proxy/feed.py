@@ -1,16 +1,16 @@
-"""The change feed: what commits did to a schema's records, opened, for programs that follow it.
+"""The change feed: what commits did to a schema's records, decrypted, for programs that follow it.
 
-A page of the feed is what comes after a cursor, at one snapshot of the log. Every commit is
-followed row by row. A row that it added is an ``upsert``, unless the row is dead by now: then a
-later commit says what became of the record, and no value is handed out that is known to be old. A
-row that it ended is a ``delete``, unless the same commit added another version of the record. The
-index has no ids, so those of ended rows are read from the API, which keeps the rows for a while;
-each opens for its own id alone. Where one is gone, the consumer has to start again.
+A page of the feed has the changes after a cursor, at one snapshot of the log. Every commit is
+followed row by row. A row that it added is an ``upsert``, unless the row is dead now: then a later
+commit reports the record, and no outdated value is returned. A row that it ended is a ``delete``,
+unless the same commit added another version of the record. The index has no ids, so the ids of
+ended rows are read from the API, which keeps the rows for a while; each row decrypts for its own id
+only. If such a row is gone, the consumer has to start again.
 
-A consumer that has all changes waits for the next: one request a second and schema to the API, no
-matter how many wait. They take turns at asking, each with its own credentials. So no request relies
-on the rights of another user for long, and a user who has lost the right to read the schema learns
-it at the next turn.
+Consumers that have all changes wait for the next: one request per second and schema to the API,
+however many consumers wait. They take turns, each with its own credentials. So no request relies on
+the rights of another user for long, and a user who has lost the right to read the schema gets an
+error at the next turn.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 
-#: Bytes of the log's digest in a cursor: enough that no other log has them by chance.
+#: Bytes of the log's digest in a cursor: enough to exclude collisions with another log.
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
-    """All commits up to ``version`` are done, and of the next one the first ``number`` rows: those
-    that it ended, then those that it added.
+    """All commits up to ``version`` are done, and the first ``number`` rows of the next commit: the
+    rows that it ended, then the rows that it added.
 
     Attributes:
-        digest: of the log at ``version``. Another log may have the same number of commits.
+        digest: digest of the log at ``version``. Another log may have the same number of commits.
         left: positions of the rows that are still to be listed for a consumer that began with
             nothing.
     """
@@ -91,7 +91,7 @@ class FeedCursor:
         return base64.urlsafe_b64encode(msgspec.msgpack.encode(parts)).rstrip(b"=").decode()
 
     def is_of(self, digest: bytes | None) -> bool:
-        """Whether a log with this digest at the cursor's version is the cursor's."""
+        """Whether a log with this digest at the cursor's version is the cursor's log."""
         return digest is not None and digest[:_DIGEST_BYTES] == self.digest[:_DIGEST_BYTES]
 
 
@@ -104,9 +104,8 @@ class _CursorText(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def parse_cursor(text: str) -> FeedCursor:
-    """
-    Raises:
-        InvalidQuery: no answer had this cursor.
+    """Raises:
+    InvalidQuery: the cursor is malformed.
     """
     try:
         data = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
@@ -137,11 +136,12 @@ def _start_again(why: str) -> Gone:
     )
 
 
-# The effects of all commits between a version and a snapshot. Those of the newest commits are in
-# memory. Earlier commits are asked of the API once more: they are the ones that were verified if
-# they lead from one of the log's digests to another.
+# The effects of all commits between a version and a snapshot. Effects of the newest commits are in
+# memory. Earlier commits are read from the API again: they are the verified commits if they lead
+# from one of the log's digests to another.
 
-#: Commits that are read again for a consumer; one that is further behind lists all records sooner.
+#: Maximum number of commits that are read again for a consumer; if a consumer is further behind,
+#: listing all records is faster.
 _MOST_COMMITS = 20_000
 
 
@@ -151,8 +151,9 @@ async def _read_effects(
     """The effects of the commits after ``since``, up to the snapshot.
 
     Raises:
-        Gone: ``start_again``; they are too many, or end rows of which nothing says what they were.
-        LogBroken: the API hands out other commits than those that were verified.
+        Gone: ``start_again``; there are too many commits, or they end rows that cannot be
+            identified.
+        LogBroken: the API returns commits other than the verified commits.
         ErsError: as :meth:`Api.manifest`.
     """
     recent = ledger.effects_since(since)
@@ -207,13 +208,13 @@ def _replay(entries: Sequence[LogEntry], snapshot: Snapshot) -> list[Effects]:
     return [replay.follow(body, entry.version) for body, entry in zip(bodies, entries, strict=True)]
 
 
-#: Rows that one commit may both end and add: of more it would take long to tell which rows are new
-#: versions of which records.
+#: Maximum number of rows that one commit may both end and add: with more rows, matching new
+#: versions with their records would take long.
 _MOST_PAIRED = 1 << 17
-#: Rows whose ids are asked for at once, at most.
+#: Maximum number of rows whose ids are requested at once.
 _AT_ONCE = 1000
 
-#: A row by its place when it was ended.
+#: A row, by its place when it was ended.
 _Ended = tuple[PlacedGroup, int]
 #: Record id and version.
 _Name = tuple[bytes, int]
@@ -240,8 +241,9 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """``changes`` lead to ``cursor``. With ``current``, a consumer that has applied all of them
-    holds what a search finds at ``version``."""
+    """``changes`` lead to ``cursor``. With ``current``, a consumer that has applied them has
+    exactly the records that a search finds at ``version``.
+    """
 
     changes: list[RecordChange]
     cursor: FeedCursor
@@ -252,24 +254,25 @@ class FeedPage:
 
 @dataclass(slots=True)
 class _Plan:
-    """The rows that a page is about, in order.
+    """The rows of a page, in order.
 
-    ``room`` is how many more there may be. ``ended`` and ``added`` are by version and number within
-    the commit.
+    ``room`` is the number of rows that may be added. ``ended`` and ``added`` are by version and
+    number within the commit.
     """
 
     room: int
     ended: dict[tuple[int, int], _Ended] = field(default_factory=dict)
     added: dict[tuple[int, int], RowRef] = field(default_factory=dict)
     listed: list[RowRef] = field(default_factory=list)
-    #: commits of which ended rows are here, and that added rows, too
+    #: commits with ended rows in this page that also added rows
     paired: list[Effects] = field(default_factory=list)
 
 
 async def _read_page(
     context: QueryContext, successors: SuccessorIds, cursor: FeedCursor | None, limit: int
 ) -> FeedPage:
-    """The changes after ``cursor``, of at most ``limit`` rows; without it, of all live records.
+    """The changes after ``cursor``, of at most ``limit`` rows; without a cursor, of all live
+    records.
 
     Raises:
         Gone: ``start_again``.
@@ -346,7 +349,7 @@ async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
 def _plan_commits(
     plan: _Plan, context: QueryContext, every: Sequence[Effects], cursor: FeedCursor
 ) -> FeedCursor:
-    """Plan the rows of commits until there is no more room; where that ends."""
+    """Plan the rows of commits until the page is full; returns the end position."""
     for effects in every:
         before = cursor.version == effects.version - 1
         skip = cursor.number if before else 0
@@ -364,8 +367,9 @@ def _at(context: QueryContext, version: int, number: int, left: range) -> FeedCu
 
 
 def _plan_commit(plan: _Plan, context: QueryContext, effects: Effects, skip: int) -> int | None:
-    """Plan the rows of one commit behind the first ``skip``; the number of rows that are done,
-    where that is not all."""
+    """Plan the rows of one commit after the first ``skip``; returns the number of planned rows if
+    some are left.
+    """
     version, ended = effects.version, effects.ended_count
     if skip < ended:
         some = list(islice(_rows_of(effects), skip, skip + plan.room))
@@ -403,7 +407,7 @@ def _rows_of(effects: Effects) -> Iterator[_Ended]:
 
 
 def _plan_listing(plan: _Plan, context: QueryContext, cursor: FeedCursor) -> FeedCursor:
-    """Plan rows that a new consumer has not been told of; where that ends."""
+    """Plan rows that a new consumer has not received yet; returns the end position."""
     left = cursor.left
     live = context.snapshot.live_between(left.start, left.stop)
     plan.listed = list(islice(live, plan.room + 1))
@@ -440,7 +444,7 @@ async def _open(
     for (version, number), record in zip(plan.added, records, strict=False):
         cursor = _at(context, version - 1, number + 1, begun.left)
         add(version, cursor, (record.record_id, record.version), record)
-    # By commit, what it ended first: what is sorted is in order within each of both.
+    # By commit, ended rows first: the input is in order within each of the two.
     changes.sort(key=lambda change: (change.cursor.version, change.cursor.number))
     at = _at(context, context.snapshot.version, 0, begun.left)
     for ref, record in zip(plan.listed, records[len(plan.added) :], strict=True):
@@ -453,7 +457,7 @@ async def _open(
 async def _read_added(
     context: QueryContext, effects: Effects, every: Sequence[Effects]
 ) -> frozenset[bytes]:
-    """The ids of all records of which a commit added rows, also of those that are dead by now."""
+    """The ids of all records of which a commit added rows, including rows that are dead now."""
     snapshot, added = context.snapshot, effects.added
     live = list(snapshot.live_between(added.start, added.stop))
     records = await context.rows(live, alone=len(live) > MOST_OPENED)
@@ -480,7 +484,7 @@ async def _read_ended(context: QueryContext, ended: Sequence[_Ended]) -> list[_N
     """The ids and versions of ended rows.
 
     Raises:
-        Gone: ``start_again``; the API has one of the rows no longer, or its key was forgotten.
+        Gone: ``start_again``; the API no longer has one of the rows, or its key was forgotten.
         DoesNotOpen: the API returned another row.
     """
     names: list[_Name] = []
@@ -517,12 +521,13 @@ def _authenticate(
 
 
 class SuccessorIds:
-    """The ids of records of which large commits added rows: such a commit takes many pages."""
+    """Cached ids of the records of which large commits added rows: such a commit takes many
+    pages.
+    """
 
     def __init__(self, most: int = 2 * _MOST_PAIRED) -> None:
-        """
-        Args:
-            most: ids that are kept.
+        """Args:
+        most: maximum number of cached ids.
         """
         self._most = most
         self._kept: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()
@@ -530,7 +535,7 @@ class SuccessorIds:
     async def of(
         self, context: QueryContext, effects: Effects, every: Sequence[Effects]
     ) -> frozenset[bytes]:
-        """Read the ids like :func:`_read_added`, or return those that are kept."""
+        """The ids as from :func:`_read_added`, read or cached."""
         log = context.state.ledger.digest_at(effects.version)
         assert log is not None, "a page is of versions that are known"
         ids = self._kept.get(log)
@@ -544,7 +549,7 @@ class SuccessorIds:
 
 # Waiting for changes.
 
-#: Between two questions about one schema, in seconds.
+#: Seconds between two requests about one schema.
 ASK_SECONDS = 1.0
 
 
@@ -564,7 +569,7 @@ class WatchedSchema:
         self._line: deque[asyncio.Future[None]] = deque()
 
     def see(self, version: int) -> None:
-        """The log is at a version."""
+        """Record that the log is at a version."""
         if version > self.newest:
             self.newest = version
             self._call(len(self._line))
@@ -573,10 +578,10 @@ class WatchedSchema:
         """Wait until the log goes beyond version ``since``, or until a time.
 
         Args:
-            ask: brings the state of the one who waits to the newest version; that.
+            ask: refreshes the waiting caller's state; returns the newest version.
 
         Raises:
-            Unavailable: the API could not be asked at the end.
+            Unavailable: the API could not be reached at the end.
             ErsError: as ``ask``.
         """
         self.waiting += 1
@@ -599,7 +604,7 @@ class WatchedSchema:
                 finally:
                     self._is_asked = False
                     self._call(1)
-                    # The others go first.
+                    # Let the other waiting tasks continue first.
                     await runtime.sleep(0)
         finally:
             self.waiting -= 1
@@ -626,12 +631,12 @@ class WatchedSchema:
                 turn.set_result(None)
 
 
-#: Requests that may wait at once, of all schemas.
+#: Maximum number of requests that wait at once, of all schemas.
 _MOST_WAITING = 1000
-#: Schemas and credentials of which it is remembered when the API was asked.
+#: Maximum number of schema and credential pairs whose last request to the API is remembered.
 _MOST_ASKED = 1000
 
-#: A schema, and the credentials that are to see it: of others nothing is shared.
+#: A schema, and the credentials for reading it: nothing is shared between credentials.
 _Key = tuple[bytes, bytes, str]
 
 
@@ -641,7 +646,7 @@ class Feed:
         self._runner = runner
         self._successors = SuccessorIds()
         self._watches: WeakValueDictionary[bytes, WatchedSchema] = WeakValueDictionary()
-        #: when the API was last asked for the state of a schema
+        #: time of the last request to the API for a schema's state
         self._asked: OrderedDict[_Key, float] = OrderedDict()
 
     @property
@@ -650,7 +655,7 @@ class Feed:
         return sum(watch.waiting for watch in self._watches.values())
 
     def watch(self, schema: bytes) -> WatchedSchema:
-        """The watch of the schema; it exists as long as a caller has a reference."""
+        """The watch of the schema; it exists while a caller has a reference to it."""
         watch = self._watches.get(schema)
         if watch is None:
             watch = self._watches[schema] = WatchedSchema()
@@ -659,7 +664,7 @@ class Feed:
     async def read(
         self, caller: Holder, schema: bytes, cursor: FeedCursor | None, limit: int
     ) -> FeedPage:
-        """The changes after a cursor, as of at most a second ago; without one, all records.
+        """The changes after a cursor, at most a second old; without a cursor, all records.
 
         Raises:
             Gone: ``start_again``.
@@ -673,7 +678,7 @@ class Feed:
         return await self._runner.ask(caller, schema, question, confirmed_state=state)
 
     async def begin_now(self, caller: Holder, schema: bytes) -> FeedPage:
-        """An empty page whose cursor leads to what changes from now on. Raises as :meth:`read`."""
+        """An empty page whose cursor leads to future changes. Raises as :meth:`read`."""
 
         async def question(context: QueryContext) -> FeedPage:
             cursor = _present_cursor(context, listing=False)
@@ -688,7 +693,7 @@ class Feed:
 
         Raises:
             Overloaded: too many wait already.
-            ErsError: as :meth:`Schemas.refresh`: a caller who may not read it any more is told.
+            ErsError: as :meth:`Schemas.refresh`: including for a caller who may no longer read it.
         """
         if self.waiting >= _MOST_WAITING:
             raise Overloaded(
@@ -701,10 +706,10 @@ class Feed:
         await watch.wait(since, until, ask)
 
     async def _find_confirmed(self, caller: Holder, schema: bytes, least: int) -> SchemaState:
-        """The schema's state, as the API has confirmed it to this caller within a second.
+        """The schema's state that the API has confirmed to this caller within a second.
 
         Args:
-            least: a version that it should have reached.
+            least: the minimum version.
         """
         state = self._schemas.get_cached(caller, schema)
         asked_at = self._asked.get((schema, caller.user, caller.auth), -math.inf)

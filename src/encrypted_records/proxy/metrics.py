@@ -1,6 +1,6 @@
 """Prometheus metrics of the proxy's services, read at each request for metrics.
 
-Everything is summed over all users and schemas: no label tells one from another.
+All values are sums over all users and schemas: no label distinguishes them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from encrypted_records.proxy.search.caches import DiskCache, MemoryCache
 from encrypted_records.proxy.webhooks import Status, Webhooks
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 
-#: How long the proxy may be too busy to answer.
+#: Seconds that the proxy may be too busy to answer.
 _PATIENCE = 10.0
 
 
 class Figures(Collector):
-    """Asked from threads; the parts are read in the event loop, which changes them."""
+    """Collected in threads; the values are read in the event loop, which changes them."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """A proxy that reads from a mirror instead of an API (docs/how-to/mirror.md).
 
-Answers of a mirror are verified as an API's answers are. The age of the copy is the mirror's own
-word; the time of the newest commit is signed by the member who made it.
+Answers of a mirror are verified as an API's answers are. The mirror states the age of the copy,
+unverified; the time of the newest commit is signed by the member who made it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from encrypted_records.errors import ApiFailed, ErsError, NotAllowed, RosterOlde
 from encrypted_records.index.log.order import LogOlder
 from encrypted_records.index.roster.belief import RosterForked
 
-#: How long the mirror's description of itself is used without asking again.
+#: Seconds for which the mirror's description of itself is cached.
 FRESH_SECONDS = 5.0
 HEADER = "X-ERS-Mirror"
 
@@ -38,7 +38,7 @@ class Copied(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> str:
-        """The age of the copy for people."""
+        """The age of the copy as text for people."""
         for size, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
             if self.seconds >= size:
                 count = self.seconds // size
@@ -67,10 +67,10 @@ class Mirrored:
     _asked: float = field(default=float("-inf"))
 
     async def look(self) -> Copied | None:
-        """The mirror's description of itself; None while it does not answer.
+        """The mirror's description of itself; None if it does not answer.
 
         Raises:
-            ApiFailed: ``not_a_mirror``; it answers, and is not a mirror.
+            ApiFailed: ``not_a_mirror``; the server is not a mirror.
         """
         now = runtime.monotonic()
         if now - self._asked < FRESH_SECONDS:
@@ -119,7 +119,7 @@ class Mirrored:
         )
 
     def name_stale(self, error: ErsError) -> ErsError:
-        """The error, by another name where it is that the copy is older than what was seen."""
+        """Convert an error if its reason is that the copy is older than the remembered state."""
         if not isinstance(error, LogOlder | RosterOlder) or isinstance(error, RosterForked):
             return error
         return type(error)(

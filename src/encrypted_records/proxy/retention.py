@@ -1,13 +1,14 @@
 """Retention: delete records past the period in the signed definition of their schema.
 
 The rule comes from the log that this proxy has verified. Expired records are found in the index, or
-by verified ids; the API is trusted for neither, because otherwise it could have everything deleted.
-:class:`WatchedClock` says whether this machine's clock may decide which records are old enough.
+by verified ids; the API is trusted for neither, because otherwise it could cause every record to be
+deleted. :class:`WatchedClock` says whether this machine's clock may decide which records are old
+enough.
 
 :class:`DailyRetention` runs when a user with the right to delete works with this proxy, because a
 proxy acts only with a caller's credentials. The first search or change of a day in a schema starts
-it in the background, with the credentials of that request; what they do not permit is not done, and
-no request waits for it or fails because of it.
+it in the background, with the credentials of that request and only as far as these permit; no
+request waits for it or fails because of it.
 """
 
 from __future__ import annotations
@@ -59,22 +60,25 @@ log = logging.getLogger(__name__)
 # The clock of this machine, and doubts about it.
 
 _DAY_SECONDS = DAY_MILLISECONDS // 1000
-#: How far the clock may be from others, and how far it may step without a doubt, in seconds.
+#: Maximum difference in seconds between the clock and other clocks, and maximum step of the clock
+#: without a doubt.
 _MOST_SECONDS = float(_DAY_SECONDS)
-#: Seconds that a proxy has to run with a clock that does not step before a doubt ends.
+#: Seconds that a proxy has to run without a clock step before a doubt ends.
 _SETTLED_SECONDS = float(_DAY_SECONDS)
-#: Seconds between two notes of the time.
+#: Seconds between two stored marks of the time.
 NOTE_SECONDS = 600.0
-#: Between two looks the proxy ran for no longer than this: it was stopped, or the machine slept.
+#: Maximum running time in seconds between two checks; after a longer time the proxy was stopped, or
+#: the machine slept.
 _MOST_RUN_SECONDS = 2 * NOTE_SECONDS
-#: Doubts that are kept one by one.
+#: Doubts that are stored separately.
 _MOST_DOUBTS = 64
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def name_boot() -> str:
-    """A name for the time since this machine was started, in which :func:`runtime.elapsed` is one
-    clock; empty where the system has none."""
+    """The name of the machine's current boot, within which :func:`runtime.elapsed` is one clock;
+    empty if the system has none.
+    """
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -82,13 +86,12 @@ def name_boot() -> str:
 
 
 def _require_right(now: float, *, api: float | None, newest: int) -> None:
-    """Compare the clock with what others say. Neither of them alone has anything deleted: they only
-    prevent it.
+    """Compare the clock with other clocks. These never cause a deletion: they only prevent it.
 
     Args:
-        now: by the clock, in seconds since 1970.
-        api: the API's time; None where it states none.
-        newest: when the newest commit of the log stored or ended records, in milliseconds.
+        now: the clock's time, in seconds since 1970.
+        api: the API's time; None if it states none.
+        newest: the time of the log's newest commit that stored or ended records, in milliseconds.
 
     Raises:
         Conflict: ``clock_wrong``.
@@ -110,23 +113,23 @@ class ClockReading:
 
     @property
     def doubtful(self) -> float:
-        """The number of seconds of ``now`` that nothing but this clock bears out."""
+        """The number of seconds of ``now`` that only this clock supports."""
         return sum(doubt.seconds for doubt in self.doubts if doubt.seconds is not None)
 
     @property
     def certain(self) -> float:
-        """The latest time that does not rest on a step in doubt, in seconds since 1970.
+        """The latest time that does not rest on a doubtful step, in seconds since 1970.
 
-        A new proxy has nothing to compare with: there it is ``now``.
+        A new proxy has no earlier time to compare with: there it is ``now``.
         """
         return self.now - self.doubtful
 
     def certain_for(self, past: Past) -> float:
-        """:attr:`certain`, by the commits of a log too: those are authenticated, and each is
-        evidence that its time has come.
+        """:attr:`certain`, also by the commits of a log: these are authenticated, and each is
+        evidence that its time has passed.
 
-        Commits of the two days before a doubt began may be this machine's own, made by the clock
-        that is in doubt; those before are not.
+        Commits of the two days before a doubt began may be this machine's own, with times of the
+        doubtful clock; earlier commits are not.
         """
         if not self.doubts:
             return self.now
@@ -141,7 +144,7 @@ class ClockReading:
         return min(self.now, max(known, float(proven * _DAY_SECONDS)))
 
     def doubt(self, past: Past) -> str | None:
-        """The reason why a log's records are deleted by an earlier time than the clock's; None if
+        """The reason why a log's records are deleted by a time earlier than the clock's; None if
         they are not.
         """
         missing = self.now - self.certain_for(past)
@@ -176,24 +179,23 @@ class WatchedClock:
         real: Callable[[], float] = runtime.elapsed,
         boot: Callable[[], str] = name_boot,
     ) -> None:
-        """
-        Args:
-            wall: seconds since 1970.
-            real: seconds that only go on while the machine is not started again.
-            boot: a name for the time since the machine was started; empty if unknown.
+        """Args:
+        wall: seconds since 1970.
+        real: seconds of a clock that is monotonic within a boot.
+        boot: the name of the current boot; empty if unknown.
         """
         self._heads = heads
         self.wall = wall
         self.real = real
         self._boot = boot()
         self._mark: ClockMark | None = None
-        #: on the clock of ``real``: when the mark was stored
+        #: time of the last stored mark, on the clock ``real``
         self._noted = 0.0
         self._lock = threading.Lock()
 
     @property
     def doubtful(self) -> float:
-        """Seconds that the last look found in doubt."""
+        """Seconds that were in doubt at the last check."""
         mark = self._mark
         return 0.0 if mark is None else ClockReading(mark.wall, mark.doubts).doubtful
 
@@ -251,7 +253,7 @@ class WatchedClock:
             self._keep(ClockMark(self.wall(), self.real(), self._boot, 0.0, ()))
 
     def _keep(self, mark: ClockMark) -> None:
-        """Hold the mark, and store it where it says something new or the stored one is old."""
+        """Keep the mark, and store it if it has changed or the stored mark is old."""
         before = self._mark
         self._mark = mark
         if (
@@ -273,7 +275,7 @@ def _age(doubts: Sequence[Doubt], passed: float) -> tuple[Doubt, ...]:
 
 
 def _shorten(doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
-    """The same doubts, the two oldest as one where they are too many."""
+    """The same doubts; if there are too many, the two oldest are joined."""
     if len(doubts) <= _MOST_DOUBTS:
         return doubts
     first, other, *rest = doubts
@@ -319,21 +321,21 @@ def _wrong(why: str) -> Conflict:
 
 # Expired records: found, and deleted once a day.
 
-#: Logs whose rows' ages are kept.
+#: Logs whose rows' ages are cached.
 _KEPT_LOGS = 64
-#: Users and schemas of which it is known when they are due; beyond that, all are due again.
+#: Users and schemas whose next due time is remembered; beyond that, all are due again.
 _MOST_DUE = 10_000
-#: Until it is tried again, where it failed.
+#: Seconds until a retry after a failure.
 _AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class DueRecords:
-    """Records that a rule lets go at a version of the log: ``records`` whose day is before
+    """Records that a rule deletes at a version of the log: ``records`` whose day is before
     ``before``.
 
-    ``held`` counts those that would go by this machine's clock and stay, because that is in doubt;
-    ``doubt`` says why, and is None where there are none.
+    ``held`` counts records that are old enough by this machine's clock, but stay because the clock
+    is in doubt; ``doubt`` is the reason, and is None if there are no such records.
     """
 
     rule: Retention | None
@@ -362,27 +364,27 @@ class Retainer:
         self._ages = OrderedDict()
         #: by schema; two runs at once would count the same records
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
-        #: by user and schema, when its rule is to be carried out next, in seconds of real time: a
-        #: clock that was ahead and is set right again must not put it off
+        #: by user and schema: the next run of its rule, in seconds of real time, so that a clock
+        #: that was ahead and is corrected does not delay it
         self._due: dict[tuple[bytes, bytes], float] = {}
 
     def is_due(self, caller: Holder, schema: bytes) -> bool:
-        """Whether this user has not carried out the schema's rule today, nor tried to just now."""
+        """Whether this user has neither applied the schema's rule today nor just tried to."""
         return self._clock.real() >= self._due.get((caller.user, schema), -math.inf)
 
     def put_off(self, caller: Holder, schema: bytes) -> None:
-        """Try again in a while."""
+        """Try again after some minutes."""
         if len(self._due) >= _MOST_DUE:
             self._due.clear()
         self._due[caller.user, schema] = self._clock.real() + _AGAIN_SECONDS
 
     def put_off_to_tomorrow(self, caller: Holder, schema: bytes) -> None:
-        """It is done, or this user cannot do it."""
+        """The rule was applied, or this user may not apply it."""
         left = _DAY_SECONDS - self._clock.wall() % _DAY_SECONDS
         self._due[caller.user, schema] = self._clock.real() + left
 
     async def look(self, caller: Holder, schema: bytes) -> DueRecords:
-        """Records that go now; nothing is changed.
+        """The records that the rule deletes now; nothing is changed.
 
         Raises:
             ErsError: as :meth:`QueryRunner.ask` and :meth:`WatchedClock.look`.
@@ -404,8 +406,8 @@ class Retainer:
         return await self._runner.ask(caller, schema, question)
 
     async def look_ahead(self, caller: Holder, schema: bytes, new: SchemaDefinition) -> int:
-        """The number of records that would go at once by the rule of a definition that may come; 0
-        without one, and by a field that no stored record has as a date.
+        """The number of records that a proposed definition's rule would delete at once; 0 without a
+        rule, and if its field is not a date in any stored record.
 
         Raises:
             ErsError: as :meth:`QueryRunner.ask`.
@@ -428,12 +430,12 @@ class Retainer:
     async def run(
         self, caller: Holder, schema: bytes, *, clock_is_right: bool = False
     ) -> DueRecords:
-        """Delete what goes now; how many records that were. Time of this machine's clock that is
-        in doubt makes no record older.
+        """Delete the expired records; returns their number. Doubtful time of this machine's clock
+        makes no record older.
 
         Args:
-            clock_is_right: the caller says that a clock in doubt is right. Once the caller was
-                allowed to delete by it, it is no longer in doubt.
+            clock_is_right: the caller confirms that a doubtful clock is right. The doubt ends if
+                the caller was allowed to delete by it.
 
         Raises:
             Conflict: ``no_retention``; ``clock_wrong``.
@@ -479,10 +481,10 @@ class Retainer:
         return len(await self._find(now, context))
 
     async def _find(self, now: float, context: QueryContext) -> list[int]:
-        """The numbers of the rows that go.
+        """The numbers of the rows to delete.
 
         Raises:
-            Conflict: ``no_retention``; the rule was taken away meanwhile.
+            Conflict: ``no_retention``; the rule was removed meanwhile.
         """
         rule = _rule_of(context)
         if rule is None:
@@ -504,7 +506,7 @@ class Retainer:
         ledger = context.state.ledger
         key = (context.upstream.caller.user, context.state.id)
         held = self._ages.pop(key, None)
-        # Another log may have other rows of the same numbers.
+        # Another log may have other rows with the same numbers.
         ages = held[1] if held is not None and held[0]() is ledger else Ages()
         self._ages[key] = (weakref.ref(ledger), ages)
         while len(self._ages) > _KEPT_LOGS:
@@ -513,7 +515,7 @@ class Retainer:
 
 
 def _rule_of(context: QueryContext) -> Retention | None:
-    """The rule of the snapshot's definition; None where it has none, or nothing was ever stored."""
+    """The rule in the snapshot's definition; None if there is none, or nothing was ever stored."""
     history = context.snapshot.history
     return None if history is None else history.present.retention
 
@@ -532,31 +534,30 @@ def _no_retention() -> Conflict:
 # index has no ids; the API sends them, and they are accepted only if a field of the row decrypts
 # with them.
 
-#: Rows that are asked for before the next ones are.
+#: Maximum number of rows per request.
 AT_ONCE = 1 << 15
-#: Of a row that has ended; the last day that can be told from it is the one before.
+#: Value for an ended row; the last day that can be represented is the day before it.
 _NEVER = 0xFFFF
 
 
 class Ages:
-    """Ages of one log's rows: the day since 1970 by the number of each row, as far as it was asked
-    for.
+    """Ages of one log's rows: the day since 1970 by row number, for the rows that were requested.
 
-    A row keeps its number, whatever is merged, ended or sealed again. ``known`` is how many were
-    asked for.
+    A row keeps its number through merges, ends and re-encryption. ``known`` is the number of
+    requested rows.
     """
 
     def __init__(self) -> None:
-        #: end to end, as they were asked for
+        #: concatenated, in order of the requests
         self._days: list[NDArray[np.uint16]] = []
         self.known = 0
 
     async def learn(self, upstream: Upstream) -> None:
-        """Ask for the rows that are not known yet.
+        """Request the rows that are not known yet.
 
         Raises:
-            RowsGone: a row is gone that lived in the snapshot.
-            DoesNotOpen: what the API says of a row is not so.
+            RowsGone: a live row of the snapshot is gone.
+            DoesNotOpen: the API's id of a row is wrong.
         """
         snapshot = upstream.snapshot
         while self.known < snapshot.stored:
@@ -568,7 +569,7 @@ class Ages:
             except NotFound as error:
                 if error.reason != "row_gone":
                     raise
-                # No row is old for being gone: the log has to say that it ended, or it is broken.
+                # A missing row is not an expired row: either the log ends it, or the log is broken.
                 raise RowsGone from None
             days = np.full(end - first, _NEVER, np.uint16)
             for number, (record, _) in names.items():
@@ -578,7 +579,7 @@ class Ages:
                 self.known = end
 
     def find_before(self, day: int, snapshot: Snapshot) -> list[int]:
-        """The numbers of the rows that live and whose records were first stored before a day."""
+        """The numbers of live rows whose records were first stored before a day."""
         found: list[int] = []
         first = 0
         for days in list(self._days):
@@ -615,7 +616,7 @@ class DailyRetention:
         if caller.accepted or reads or not self._retainer.is_due(caller, state.id):
             return
         self._retainer.put_off(caller, state.id)
-        # It opens the keyring that there is, and takes in no device with a new one.
+        # The run opens an existing keyring and never registers a device for a new keyring.
         run = partial(self._run, replace(caller, newcomer=None), state.id)
         self._background.start(RETENTION, run)
 
@@ -623,8 +624,8 @@ class DailyRetention:
         try:
             done = await self._retainer.run(caller, schema)
         except NotAllowed as error:
-            # A reader's: the first request of somebody who writes does it. An API that says so of a
-            # writer wins a day, as it does by giving no answer.
+            # The caller may only read: the first request of a user who may write applies the rule.
+            # An API that falsely refuses a writer gains a day, as it does by not answering.
             log.info("retention is left to other proxies: %s", error.reason)
             self._retainer.put_off_to_tomorrow(caller, schema)
         except ErsError as error:

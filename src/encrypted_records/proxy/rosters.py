@@ -2,7 +2,7 @@
 
 If an API later shows fewer entries, or another continuation, that is an error and not a changed
 list of people. The memory is separate for each user: a roster shown to one user proves nothing to
-another. The roster shown first is kept as well, for users to check.
+another. The first roster is kept as well, for users to check.
 :mod:`encrypted_records.index.roster.belief` decides which roster is accepted.
 """
 
@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS first_shown (
 ) WITHOUT ROWID
 """
 _ASK = "SELECT found, number, digest FROM roster WHERE user = ? AND organization = ?"
-# The newest entry never becomes older, and no organization takes the place of another.
+# The newest entry never becomes older, and no organization replaces another.
 _REMEMBER = """
 INSERT INTO roster (user, organization, found, number, digest) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (user, organization) DO UPDATE SET number = excluded.number, digest = excluded.digest
@@ -69,7 +69,7 @@ _SHOWN_FIRST = "INSERT OR IGNORE INTO first_shown VALUES (?, ?, ?, ?, ?, ?)"
 _SHOWN = "SELECT members, number, time, words FROM first_shown WHERE user = ? AND organization = ?"
 _KNOWN = "SELECT organization FROM roster WHERE user = ? ORDER BY organization"
 _USERS = "SELECT user FROM roster WHERE organization = ? ORDER BY user"
-# An API token may be shown less of an entry than its user was.
+# An API token may be shown less of an entry than its user.
 _KEEP_ENTRY = """
 INSERT INTO entry (user, organization, number, body, signature, openings) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (user, organization, number) DO UPDATE
@@ -93,10 +93,9 @@ class Rosters:
     """Safe to use from several threads."""
 
     def __init__(self, path: Path, whole: Rosters | None = None) -> None:
-        """
-        Args:
-            whole: another memory, which stays as it is: what is remembered here must be a beginning
-                of what that one has.
+        """Args:
+            whole: another memory, which is not changed: the rosters remembered here must be
+                prefixes of its rosters.
 
         Raises:
             Startup: the file is damaged, or cannot be opened.
@@ -127,19 +126,20 @@ class Rosters:
             return _get(database, user, organization)
 
     def remember(self, user: bytes, roster: Roster) -> None:
-        """Keep a roster's head, durable when it returns. A founder, or a user who answers an
-        invitation, does so before the API hears of it.
+        """Keep a roster's head, durable on return. A founder, or a user who answers an invitation,
+        calls this before the API receives the entry or answer.
 
         Raises:
-            RosterOlder: it lacks what was seen already, and nothing has changed.
-            RosterForked: as that; or it is not shown to be a beginning of what another memory has.
-            OutOfSpace, Unavailable: the disk does not take it.
+            RosterOlder: it lacks remembered entries; nothing has changed.
+            RosterForked: as that; or it is not proved to be a prefix of the roster in the other
+                memory.
+            OutOfSpace, Unavailable: the disk cannot be written.
         """
         if self._whole is not None:
             self._whole.check_beginning(user, roster)
         seen = belief.remember(roster)
         with self._database.writing() as database:
-            # In one transaction: of two continuations that are checked at once, one is kept.
+            # In one transaction: if two continuations are checked at once, only one is kept.
             before = _get(database, user, roster.organization)
             if before is not None:
                 belief.check_memory(roster, before)
@@ -151,10 +151,10 @@ class Rosters:
                 database.execute(_SHOWN_FIRST, (user, roster.organization, *shown))
 
     def check_beginning(self, user: bytes, roster: Roster) -> None:
-        """Make sure that a roster is a beginning of what was seen of it, or goes on from that.
+        """Check that a roster is a prefix or a continuation of the remembered roster.
 
         Raises:
-            RosterForked: it is not, or the entries that are kept do not show it.
+            RosterForked: it is neither, or the kept entries do not prove it.
             OutOfSpace, Unavailable: the disk cannot be read.
         """
         seen = self.get(user, roster.organization)
@@ -195,11 +195,11 @@ class Rosters:
     def keep_entries(
         self, user: bytes, organization: bytes, entries: Sequence[tuple[int, RosterEntry]]
     ) -> None:
-        """Keep entries of a remembered roster, by number: what they say can be told of them where
-        an API shows them no more.
+        """Keep entries of a remembered roster by number, so that their content can be shown after
+        the API no longer shows them.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not take them.
+            OutOfSpace, Unavailable: the disk cannot be written.
         """
         with self._database.writing() as database:
             database.executemany(
@@ -208,16 +208,17 @@ class Rosters:
             )
 
     def kept_entries(self, user: bytes, organization: bytes, first: int) -> list[RosterEntry]:
-        """The entries that are kept from a number on, in their order."""
+        """The kept entries from a number on, in order."""
         with self._database.asking() as database:
             rows = database.execute(_ENTRIES, (user, organization, first)).fetchall()
         return [_entry(row) for row in rows]
 
     def replace(self, user: bytes, roster: Roster) -> None:
-        """Forget what was seen of an organization, and take an older roster, or none, for it.
+        """Forget the remembered roster of an organization, and remember an older roster, or none,
+        instead.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not take it, and nothing has changed.
+            OutOfSpace, Unavailable: the disk cannot be written; nothing has changed.
         """
         seen = belief.remember(roster)
         place = (user, roster.organization)
@@ -254,7 +255,7 @@ class Rosters:
     def weigh(
         self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
     ) -> Believed:
-        """As :meth:`believe`, and remember nothing.
+        """Like :meth:`believe`, but remember nothing.
 
         Raises:
             RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, OutOfSpace, Unavailable: as
@@ -266,11 +267,11 @@ class Rosters:
         return belief.believe(roster, user, keyring, remembered, older_keys=older_keys)
 
     def keep_founding(self, user: bytes, organization: bytes, entry: RosterEntry) -> RosterEntry:
-        """Keep a first entry before the API hears of it, durable when it returns; the one that is
-        kept, which may be an earlier one.
+        """Keep a first entry before it is sent to the API, durable on return. Returns the kept
+        entry, which may be an earlier one.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not take it.
+            OutOfSpace, Unavailable: the disk cannot be written.
         """
         with self._database.writing() as database:
             database.execute(_KEEP, (user, organization, *_columns(entry)))
@@ -278,13 +279,13 @@ class Rosters:
         return _entry(row)
 
     def founding(self, user: bytes, organization: bytes) -> RosterEntry | None:
-        """A first entry of which it is not known whether the API has it."""
+        """A first entry that the API may or may not have."""
         with self._database.asking() as database:
             row = database.execute(_KEPT, (user, organization)).fetchone()
         return None if row is None else _entry(row)
 
     def drop_founding(self, user: bytes, organization: bytes) -> None:
-        """The organization is founded, by this entry or by another."""
+        """Delete the first entry: the organization is founded, by this entry or by another."""
         with self._database.writing() as database:
             database.execute(_DROP, (user, organization))
 

@@ -56,27 +56,27 @@ _VERSION = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
 #: Saved questions of a user in a schema.
 MOST_QUESTIONS = 100
-#: Links of a user; and how long a link works.
+#: Maximum number of links per user, and the lifetime of a link.
 MOST_LINKS = 1000
 LINK_DAYS = 90
-#: Characters of a name, and bytes of a question with its name.
+#: Maximum characters of a name, and bytes of a question with its name.
 MOST_NAME = 100
 MOST_BYTES = 64 << 10
-#: Sealed questions are padded to a multiple of this, in bytes.
+#: Encrypted questions are padded to a multiple of this, in bytes.
 PAD_BYTES = 512
 
-#: Follows the schema's id in the authenticated place of a reading.
+#: Suffix of the schema's id in the authenticated place of a reading.
 _READING = b"reading"
 
 #: Names and values of a form's fields.
 Form = list[tuple[str, str]]
-#: Identifiers and sealed questions.
+#: Identifiers and encrypted questions.
 SealedQuestions = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class SavedQuestion:
-    """``form`` is what the page of records is sent for it."""
+    """``form`` is the form that the records page receives for it."""
 
     id: bytes
     name: str
@@ -104,12 +104,12 @@ class QuestionStore:
         )
 
     def find_all(self, user: bytes, schema: bytes) -> SealedQuestions:
-        """Identifiers and sealed questions, the oldest first."""
+        """Identifiers and encrypted questions, the oldest first."""
         with self._database.asking() as database:
             return _find_all(database, user, schema)
 
     def put(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
-        """A new question, or the new content of a known one."""
+        """Store a new question, or new content of an existing question."""
         self.change(user, schema, lambda _known: (identifier, sealed))
 
     def change(
@@ -131,7 +131,7 @@ class QuestionStore:
             database.execute("DELETE FROM reading WHERE user = ? AND schema = ?", (user, schema))
 
     def delete(self, identifier: bytes, user: bytes, schema: bytes) -> bool:
-        """Whether there was one."""
+        """Delete a question; returns whether it existed."""
         with self._database.asking() as database:
             deleted = database.execute(
                 "DELETE FROM question WHERE id = ? AND user = ? AND schema = ?",
@@ -140,7 +140,7 @@ class QuestionStore:
             return deleted.rowcount > 0
 
     def put_link(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
-        """Links that have ended are deleted.
+        """Store a link. Expired links are deleted.
 
         Raises:
             BadInput: the user has made too many already.
@@ -162,7 +162,7 @@ class QuestionStore:
             )
 
     def find_link(self, identifier: bytes, schema: bytes) -> bytes | None:
-        """The sealed question of a link that has not ended."""
+        """The encrypted question of a link that has not expired."""
         if identifier < _first_that_works():
             return None
         with self._database.asking() as database:
@@ -172,7 +172,7 @@ class QuestionStore:
         return None if found is None else bytes(found[0])
 
     def find_reading(self, user: bytes, schema: bytes) -> tuple[bytes, bytes] | None:
-        """Identifier and sealed reading."""
+        """Identifier and encrypted reading."""
         with self._database.asking() as database:
             found = database.execute(
                 "SELECT id, sealed FROM reading WHERE user = ? AND schema = ?", (user, schema)
@@ -187,7 +187,7 @@ class QuestionStore:
             )
 
     def delete_reading(self, user: bytes, schema: bytes) -> bool:
-        """Whether there was one."""
+        """Delete a reading; returns whether it existed."""
         with self._database.asking() as database:
             deleted = database.execute(
                 "DELETE FROM reading WHERE user = ? AND schema = ?", (user, schema)
@@ -205,7 +205,7 @@ class QuestionLinks:
         self._store = store
 
     async def add(self, user: bytes, schema: bytes, form: Form) -> tuple[bytes, LinkSecret]:
-        """A new link to a question: its identifier, and the secret, which is not kept.
+        """Make a link to a question; returns its identifier, and the secret, which is not stored.
 
         Raises:
             BadInput: the question is too long, or ``user`` has made too many links.
@@ -216,10 +216,9 @@ class QuestionLinks:
         return identifier, secret
 
     async def open(self, schema: bytes, identifier: bytes, secret: str) -> Form:
-        """
-        Raises:
-            NotFound: no link of this schema, or one that has ended.
-            DoesNotOpen: another secret than the link's.
+        """Raises:
+        NotFound: there is no such link of this schema, or it has expired.
+        DoesNotOpen: the secret is wrong.
         """
         sealed = await runtime.in_thread(self._store.find_link, identifier, schema)
         if sealed is None:
@@ -231,7 +230,7 @@ class QuestionLinks:
 
 
 def _first_that_works() -> bytes:
-    """No identifier of a link that works is less."""
+    """The lowest possible identifier of a link that has not expired."""
     made = max(0, int((runtime.wall() - LINK_DAYS * 86_400) * 1000))
     return made.to_bytes(6, "big")
 
@@ -247,9 +246,8 @@ class KeptReadings:
         self._keyrings = keyrings
 
     async def find(self, holder: Holder, schema: bytes) -> bytes | None:
-        """
-        Raises:
-            Conflict: ``reading_lost``; another keyring has sealed it, or it was altered.
+        """Raises:
+        Conflict: ``reading_lost``; it was encrypted with another keyring, or altered.
         """
         found = await runtime.in_thread(self._store.find_reading, holder.user, schema)
         if found is None:
@@ -267,7 +265,7 @@ class KeptReadings:
             ) from None
 
     async def keep(self, holder: Holder, schema: bytes, reading: bytes) -> None:
-        """Keep a reading, instead of the one before."""
+        """Keep a reading; it replaces the previous one."""
         identifier = new_id()
         keyring = await runtime.in_thread(self._keyrings.of, holder)
         sealed = seal_kept(keyring, identifier, pad(reading, MAX_BYTES), schema + _READING)
@@ -307,9 +305,9 @@ class SavedQuestions:
         return _one_of(known, identifier)
 
     async def add(self, holder: Holder, schema: bytes, name: str, form: Form) -> None:
-        """
-        Raises:
-            BadInput: no name, one that is there already, or too many questions, or too long a one.
+        """Raises:
+        BadInput: the name is empty or exists already, there are too many questions, or the
+            question is too long.
         """
 
         def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:
@@ -324,10 +322,9 @@ class SavedQuestions:
         await runtime.in_thread(self._store.change, holder.user, schema, decide)
 
     async def rename(self, holder: Holder, schema: bytes, identifier: bytes, name: str) -> None:
-        """
-        Raises:
-            NotFound: as :meth:`find`.
-            BadInput: no name, or one that is there already.
+        """Raises:
+        NotFound: as :meth:`find`.
+        BadInput: the name is empty or exists already.
         """
 
         def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:

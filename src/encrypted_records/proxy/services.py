@@ -1,7 +1,7 @@
-"""The services that endpoints use, and how they are built from the settings.
+"""The services that endpoints use, and their construction from the settings.
 
-Each folder has a function that builds its own services; nothing else constructs them. Tests
-replace what they must by :class:`Overrides`.
+Each folder has a function that builds its services; nothing else constructs them. Tests replace
+parts by :class:`Overrides`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _IdentityServices:
-    """Services that tell who callers are, and which keys they may use."""
+    """Services that identify callers and the keys that they may use."""
 
     access: Access
     enrolment: Enrolment
@@ -97,10 +97,9 @@ class _IdentityServices:
 
 
 def _build_identity(settings: ProxySettings, folder: Path, api: Api) -> _IdentityServices:
-    """
-    Raises:
-        OSError: the folder cannot be used.
-        Startup: its keys or their passphrase cannot.
+    """Raises:
+    OSError: the folder cannot be used.
+    Startup: its keys or their passphrase cannot be used.
     """
     enrolment = _build_enrolment(settings, folder)
     keyrings = Keyrings(
@@ -117,7 +116,7 @@ def _build_identity(settings: ProxySettings, folder: Path, api: Api) -> _Identit
 
 
 def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
-    """The devices of this proxy; its level goes into the log, and to each user."""
+    """The devices of this proxy; its level is logged, and recorded for each user."""
     policy = decide_policy(
         Circumstances(
             access=settings.access,
@@ -139,11 +138,11 @@ def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
     return enrolment
 
 
-#: Of the time between two looks for keyrings that nobody has used for long.
+#: Maximum seconds between two checks for unused keyrings.
 MOST_LOCK_SECONDS = 30.0
-#: Between two looks at what caches hold that nobody uses.
+#: Seconds between two checks for unused cache entries.
 FORGET_SECONDS = 60.0
-#: Of all statements of SQL that pages run at once.
+#: Memory in bytes of all SQL statements that pages run at once.
 SQL_BYTES = 2 << 30
 
 
@@ -161,7 +160,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Services that store records, and merge their segments."""
+    """Services that store records, and merge segments."""
 
     committer: Committer
     merger: MergeScheduler
@@ -220,18 +219,18 @@ class Services:
     names: OwnNames
     desks: Desks
     crowd: RunningRequests
-    #: of exports
+    #: turns of exports
     turns: Turns
-    #: of statements of SQL on pages
+    #: turns of SQL statements on pages
     sql_turns: FairQueue
     saved_questions: SavedQuestions
     question_links: QuestionLinks
     kept_readings: KeptReadings
     cookie_name: str
     identity: _IdentityServices
-    #: what a mirror says of itself, where one is read instead of an API
+    #: the mirror's description of itself, if a mirror replaces the API
     mirrored: Mirrored | None
-    #: between two sweeps of what ended jobs have left
+    #: between two sweeps of leftovers of ended jobs
     sweep_seconds: float
 
     @property
@@ -272,12 +271,12 @@ class Services:
 
     @asynccontextmanager
     async def running(self, registry: CollectorRegistry) -> AsyncIterator[None]:
-        """Resume jobs, and sweep what has expired; at the end, stop and close everything.
+        """Resume jobs, and sweep expired data; at the end, stop and close everything.
 
         Args:
-            registry: of the metrics, which can be read meanwhile.
+            registry: registry of the metrics, which can be read meanwhile.
         """
-        # Long work that no request starts waits in one line, too.
+        # Long work that no request starts has a queue, too.
         self.access.lines.enter(b"")
         if self.mirrored is None:
             await self.jobs.start()
@@ -286,7 +285,7 @@ class Services:
         self._repeat()
         registry.register(self._figures())
         yield
-        # Each of these is whole at the API, or not there, wherever it is cancelled.
+        # Each task is atomic at the API, wherever it is cancelled.
         await self.background.stop(
             *(background.JOB_SWEEP, background.UPLOAD_SWEEP, background.CLOCK),
             *(background.LOCKING, background.FORGETTING),
@@ -305,13 +304,13 @@ class Services:
         self.identity.close()
 
     async def describe_copy(self, holder: Holder, schema: bytes) -> dict[str, str | int | None]:
-        """The age of an answer from a mirror, as :meth:`Mirrored.describe` has it."""
+        """The age of an answer from a mirror, as in :meth:`Mirrored.describe`."""
         assert self.mirrored is not None, "a mirror is read"
         state = self.schemas.get_cached(holder, schema)
         return await self.mirrored.describe(0 if state is None else state.ledger.past.last)
 
     def forget(self, user: bytes) -> None:
-        """Drop all that was opened with the user's keyring."""
+        """Drop all data that was decrypted with the user's keyring."""
         self.schemas.forget_user(user)
         self.sharing.forget_user(user)
         self.segments.clear()
@@ -357,8 +356,9 @@ def services_of(connection: HTTPConnection) -> Services:
 
 
 class _LogHeads:
-    """Sharing asks where logs stand, and reading them asks whom sharing lets read: so the schemas
-    come last."""
+    """The sharing services need the heads of logs, and reading logs needs the rights from sharing:
+    so the schemas are set last.
+    """
 
     schemas: Schemas
 
@@ -370,9 +370,8 @@ class _LogHeads:
 
 
 def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
-    """
-    Raises:
-        Startup: the proxy's folder cannot be used, or its keys or their passphrase cannot.
+    """Raises:
+    Startup: the proxy's folder, its keys or their passphrase cannot be used.
     """
     api = Api(overrides.transport(settings.base_url))
     if settings.mirror is not None:
@@ -429,7 +428,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         *(api, reading.schemas, writing.merger, writing.changer, datasets, stores.pages),
         *(stores.ledgers, overrides.erasing_seconds),
     )
-    # Its own runner notices nobody: to look at what goes lets nothing go.
+    # Retention has a separate runner that notifies nothing: otherwise a check for expired records
+    # would start a deletion.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
     feed = Feed(reading.schemas, reading.query_runner)
     crowd = RunningRequests(overrides.few_requests, overrides.answer_seconds)
@@ -534,9 +534,8 @@ def _build_writing(
     beside: Background,
     overrides: Overrides,
 ) -> Writing:
-    """
-    Args:
-        named: what says which schema a record names, and the origins of absolute URLs here.
+    """Args:
+    named: resolves the schema that a record names, and knows the origins of absolute URLs here.
     """
     schemas = reading.schemas
     fetcher = reading.fetcher

@@ -40,10 +40,10 @@ from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS, Lanes
 
 @dataclass(frozen=True)
 class MirrorPlace:
-    """A mirror that is read instead of an API, at ``base_url`` of the settings.
+    """A mirror that replaces the API, at ``base_url`` of the settings.
 
-    ``name`` is the URL or folder that the operator gave. With ``accept_stale`` a copy is read that
-    is older than what the proxy has seen.
+    ``name`` is the URL or folder that the operator gave. With ``accept_stale`` the copy may be
+    older than the proxy's remembered state.
     """
 
     name: str
@@ -53,15 +53,15 @@ class MirrorPlace:
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy.
+    """``base_url`` is the API's. ``allowed_hosts`` are additional names of this proxy.
 
-    ``page_cache`` is the budget of sealed pages and rows on disk, ``memory_cache`` that of all
-    caches in memory together, both in MiB. Without ``metrics_port`` there are no metrics.
-    ``lock_after`` is in minutes without use, after which a keyring that was unlocked locks by
-    itself. ``access`` and ``own_api`` decide the level
-    (:mod:`encrypted_records.proxy.keyrings.holder`); ``door`` is the file in which ``ers`` looks
-    for the door. ``webhooks`` go to ``public`` addresses by TLS, or to ``any``. With
-    ``inline_secret`` only requests that carry it are answered.
+    ``page_cache`` is the budget of encrypted pages and rows on disk, ``memory_cache`` the budget of
+    all caches in memory together, both in MiB. Without ``metrics_port`` there are no metrics.
+    ``lock_after`` is in minutes without use, after which an unlocked keyring locks automatically.
+    ``access`` and ``own_api`` decide the level (:mod:`encrypted_records.proxy.keyrings.holder`);
+    ``door`` is the file in which ``ers`` looks for the door. ``webhooks`` go to ``public``
+    addresses by TLS, or to ``any``. With ``inline_secret`` only requests that carry it are
+    answered.
     """
 
     data_dir: Path
@@ -86,54 +86,54 @@ class ProxySettings:
 class Overrides:
     """Parts that tests replace; the defaults are those of every proxy."""
 
-    #: which segments are worth merging, and with how many dead rows
+    #: segments that are worth merging, and their dead rows
     tiers: tuple[Tier, ...] = TIERS
     most_dead: float = MOST_DEAD
-    #: merges of how many rows wait for each other, and how many pages they read and send at once
+    #: sizes in rows of merges that wait for each other, and pages that they read and send at once
     lanes: Callable[[], Lanes] = Lanes
     pages_at_once: int = PAGES_AT_ONCE
-    #: which groups are small, and how many of them become one
+    #: sizes of small groups, and how many of them are merged into one
     crowds: CrowdSizes = STANDARD_CROWDS
-    #: and how many bytes of its rows come with the commit, and are not staged before
+    #: maximum bytes of rows that are sent with the commit instead of being staged before
     most_with_commit: int = MOST_WITH_COMMIT
-    #: for how long a writer waits until merges have made room
+    #: seconds that a writer waits until merges have made room
     room_seconds: float = ROOM_SECONDS
-    #: how many pages of the index a question may need
+    #: maximum pages of the index per query
     question_pages: int = MOST_PAGES
-    #: how many records a question may open to decide texts
+    #: maximum records that a query may decrypt to compare texts
     question_texts: int = MAX_OPENED
-    #: from which sizes on a question is answered segment by segment
+    #: sizes from which a query is answered segment by segment
     question_sizes: Sizes = SIZES
-    #: how many bytes questions may hold together beside the caches
+    #: bytes of memory for all queries together, in addition to the caches
     question_memory: int = QUESTION_BYTES
     keeping: KeepingPolicy = STANDARD
     checkpointing: CheckpointPolicy = CHECKPOINTS
-    #: which jobs are packed, and how many of their rows together
+    #: jobs that are packed, and how many of their rows together
     packing: PackingPolicy = PACKING
     sweep_seconds: float = SWEEP_SECONDS
-    #: for how long a request waits until what was deleted is gone
+    #: seconds that a request waits until deleted data is erased
     erasing_seconds: float = WAIT_SECONDS
-    #: by which records are old enough to be deleted: seconds since 1970
+    #: clock that decides which records are old enough to be deleted: seconds since 1970
     clock: Callable[[], float] = runtime.wall
-    #: by which jumps of that clock are found: seconds that only go on
+    #: monotonic clock that detects jumps of ``clock``, in seconds
     real_time: Callable[[], float] = runtime.elapsed
-    #: and a name for the time since this machine was started, in which those go on
+    #: name of the current boot, within which ``real_time`` is one clock
     boot: Callable[[], str] = name_boot
     salvaged_bytes: int = ANSWER_BYTES
     salvage_pages: int = MOST_TEMPORARY_PAGES
-    #: how many requests are never too many, and after how many seconds an answer is too late
+    #: number of requests that is never overload, and seconds after which an answer is too late
     few_requests: int = FEW
     answer_seconds: float = MOST_SECONDS
-    #: which starts the work beside requests
+    #: starts background work
     background: Callable[[], Background] = Background
-    #: how often at most an owner's requests make the proxy look for what is due
+    #: minimum seconds between two checks for pending changes on an owner's requests
     attend_seconds: float = EVERY_SECONDS
 
-    #: what sends requests to the API at a base URL
+    #: sends requests to the API at a base URL
     transport: Callable[[str], Transport] = Transport
-    #: what sends webhooks, to ``public`` addresses or to ``any``
+    #: sends webhooks, to ``public`` addresses or to ``any``
     webhook_sender: Callable[[str], WebhookSender] = WebhookSender
-    #: what does work in processes of its own
+    #: runs work in separate processes
     workers: Callable[[Background], WorkerPool] = WorkerPool
 
     @property

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 class SpoolKeys(Protocol):
-    """Gives the key of an upload under a keyring version; a keyring does."""
+    """Returns the key of an upload under a keyring version; a keyring implements it."""
 
     def spool(self, upload: bytes, version: int) -> SpoolKey: ...
 
@@ -108,7 +108,7 @@ def _as_damage() -> Iterator[None]:
 
 
 def _name_errors() -> AbstractContextManager[None]:
-    """Name what the disk refuses."""
+    """Convert disk errors to named errors."""
     return disk_errors("the disk failed under the upload", code="spool_failed")
 
 
@@ -117,11 +117,12 @@ def _name_errors() -> AbstractContextManager[None]:
 
 _Buffer = bytes | bytearray | memoryview
 
-#: Bytes written between two syncs. During a sync, so many more may be written.
+#: Bytes written between two syncs. During a sync, as many more may be written.
 _SYNC_BYTES = 16 << 20
-#: Smaller pieces are collected to whole frames.
+#: Smaller pieces are collected into whole frames.
 _LARGE_BYTES = 64 << 10
-#: The bytes that one more frame may need; below, the sealed bytes of one write to the file.
+#: Maximum bytes of one more frame; the constant below is the encrypted size of one write to the
+#: file.
 _ROOM_BYTES = spooling.SESSION_BYTES + spooling.FRAME_OVERHEAD + fmt.SPOOL_FRAME_BYTES
 _BATCH_BYTES = 4 * _ROOM_BYTES
 #: At the end of a file, the part that may have been written after the last sync.
@@ -183,7 +184,7 @@ class Appending:
         return self._synced
 
     def write(self, data: _Buffer) -> None:
-        """Take more bytes. They are on disk after ``finish``, or when much has come after them.
+        """Take more bytes. They are on disk after ``finish``, or once much more data has followed.
 
         Raises:
             OutOfSpace: the disk is full; ``synced`` is what is kept.
@@ -200,14 +201,14 @@ class Appending:
         if len(view) < _LARGE_BYTES:
             self._rest += view
             return
-        # Sealed from where it is: large pieces need not be copied together.
+        # Encrypted in place: large pieces need not be copied together.
         frames = -(-len(view) // fmt.SPOOL_FRAME_BYTES)
         for number in range(frames):
             begin, end = (len(view) * edge // frames for edge in (number, number + 1))
             self._seal(view[begin:end])
 
     def finish(self) -> int:
-        """Put everything on disk; the offset that may now be acknowledged.
+        """Put everything on disk; returns the offset that may now be acknowledged.
 
         Raises:
             OutOfSpace, Unavailable: as :meth:`write`.
@@ -221,7 +222,7 @@ class Appending:
         return self._written.offset
 
     def discard(self) -> int:
-        """Forget what was written; the offset where the upload is again, durably.
+        """Discard the written bytes; returns the durable offset of the upload.
 
         Raises:
             Unavailable: as :meth:`write`.
@@ -254,7 +255,7 @@ class Appending:
         self._filled += len(data)
 
     def _flush(self) -> None:
-        """Write what is sealed, all of it or nothing."""
+        """Write the encrypted frames, all or nothing."""
         if not self._filled:
             return
         assert self._session is not None
@@ -274,7 +275,7 @@ class Appending:
             self._require_space(0)
 
     def _sync(self) -> None:
-        """Begin to put on disk what was written, when the sync before is done.
+        """Begin to sync the written bytes, after the previous sync has ended.
 
         Writing continues meanwhile, so that a slow sync does not stop it.
         """
@@ -293,7 +294,7 @@ class Appending:
             self._synced = offset
 
 
-#: Left free on the disk, for the databases beside the uploads.
+#: Bytes that stay free on the disk, for the databases on the same disk.
 KEEP_FREE_BYTES = 256 << 20
 #: A part of a joined upload: its id, and its length. A list of parts is one frame.
 _PART = struct.Struct(">16sQ")
@@ -306,10 +307,9 @@ class Spool:
     def __init__(
         self, folder: Path, *, keep_free: int = KEEP_FREE_BYTES, doubtful: int = _DOUBTFUL_BYTES
     ) -> None:
-        """
-        Args:
-            keep_free: bytes that stay free on the disk.
-            doubtful: bytes at the end of a file that are opened after a restart.
+        """Args:
+        keep_free: bytes that stay free on the disk.
+        doubtful: bytes at the end of a file that are decrypted and checked after a restart.
         """
         self.folder = folder
         self._keep_free = keep_free
@@ -329,10 +329,10 @@ class Spool:
             raise OutOfSpace("the disk has no space for this upload")
 
     def scratch(self, work: str) -> NamelessFile:
-        """A file without a name, for what is sealed already; it goes with its work or this process.
+        """A file without a name, for encrypted data; it disappears with its work or this process.
 
         Args:
-            work: what it is for, in errors.
+            work: its purpose, for errors.
         """
         return NamelessFile(self.folder, self._keep_free, work)
 
@@ -355,7 +355,7 @@ class Spool:
         The others can be deleted afterwards: the new upload keeps the bytes that it needs.
 
         Args:
-            parts: uploads to which nothing is appended any more, and their lengths in bytes.
+            parts: uploads that are no longer appended to, and their lengths in bytes.
 
         Raises:
             NotFound: an upload does not exist.
@@ -383,12 +383,12 @@ class Spool:
         """The number of bytes of the upload on disk, even if the last append was cut off.
 
         Args:
-            at_least: what was acknowledged.
+            at_least: the acknowledged length.
 
         Raises:
             NotFound: there is no such upload.
-            DoesNotOpen: ``spool_damaged``: it does not open, or only less of it than that.
-            KeyMissing: it is sealed under a keyring version that ``keyring`` lacks.
+            DoesNotOpen: ``spool_damaged``: it does not decrypt, or less than that length does.
+            KeyMissing: it is encrypted under a keyring version that ``keyring`` lacks.
         """
         extent = self._known(upload)
         if extent is None:
@@ -406,7 +406,7 @@ class Spool:
         """Continue at ``offset``, and cut off later bytes.
 
         Args:
-            offset: one that ``finish`` or ``synced`` has returned; 0 for a new upload.
+            offset: an offset that ``finish`` or ``synced`` has returned; 0 for a new upload.
 
         Raises:
             NotFound, DoesNotOpen, KeyMissing: as :meth:`measure`.
@@ -442,8 +442,8 @@ class Spool:
         """The upload's bytes from ``start`` up to ``size``, in pieces of up to 256 KiB.
 
         Args:
-            size: how long the upload is, as its caller knows. Bytes of the file beyond that were
-                never acknowledged, and are not read.
+            size: the length of the upload, which the caller knows. Bytes of the file beyond that
+                were never acknowledged, and are not read.
 
         Raises:
             NotFound, KeyMissing: as :meth:`measure`; with the first piece.
@@ -495,7 +495,7 @@ class Spool:
         sync_folder(self.folder)
 
     def uploads(self) -> list[bytes]:
-        """Every upload that has bytes here; the caller deletes those that it does not know."""
+        """All uploads with bytes here; the caller deletes unknown ones."""
         return [ids.from_text(path.stem) for path in self.folder.glob("*.spool")]
 
     def _known(self, upload: bytes) -> Extent | None:

@@ -1,4 +1,4 @@
-"""The files of the proxy's folder that one process has open as long as it runs."""
+"""The files of the proxy's folder that one process keeps open while it runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from encrypted_records.proxy.webhooks import WebhookStore
 
 
 class Memory:
-    """What all users of a proxy have seen of rosters and logs, to compare a copy with."""
+    """The remembered rosters and logs of all users of a proxy, to compare a copy with."""
 
     def __init__(self, folder: Path) -> None:
-        """
-        Args:
-            folder: the proxy's.
+        """Args:
+            folder: the proxy's folder.
 
         Raises:
             Startup: a file is damaged, or cannot be opened.
@@ -37,7 +36,7 @@ class Memory:
         """Whether a user was shown a roster of an organization before.
 
         Raises:
-            RosterOlder: this one is not that, nor an earlier state of it.
+            RosterOlder: this roster is neither the remembered roster nor an earlier state of it.
             Unavailable: the disk cannot be read.
         """
         users = self._rosters.users_of(organization)
@@ -51,7 +50,8 @@ class Memory:
         """Whether a user has seen a log of a schema before.
 
         Raises:
-            LogBroken: this one is not that, nor shown to be an earlier state of it.
+            LogBroken: this log is neither the remembered log nor proved to be an earlier state of
+                it.
             Unavailable: the disk cannot be read.
         """
         users = self._heads.users_of(schema)
@@ -66,7 +66,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The files of the proxy's folder beside the keyrings; docs/operations.md explains each."""
+    """The files of the proxy's folder except the keyrings; docs/operations.md explains each."""
 
     heads: Heads
     ledgers: LedgerStore
@@ -80,16 +80,16 @@ class Stores:
 
     @classmethod
     def in_folder(cls, folder: Path, page_cache: int, *, forgetful: bool = False) -> Stores:
-        """Open all of them, or make them.
+        """Open all files, or make them.
 
         Args:
             page_cache: budget of index pages, in bytes.
-            forgetful: whether what was seen of logs and rosters is left as it is, and less than
-                that will do: what is seen now is remembered in files of this process's own, and
-                must be a beginning of that.
+            forgetful: whether the remembered logs and rosters are not changed, and shorter ones are
+                accepted: those read now are remembered in separate files of this process, and must
+                be prefixes of the remembered ones.
 
         Raises:
-            Startup: one that must not be lost is damaged, or one cannot be opened.
+            Startup: a file that must not be lost is damaged, or a file cannot be opened.
             OSError: the folder cannot be written.
         """
         memory = "stale-" if forgetful else ""

@@ -78,9 +78,9 @@ CREATE TABLE IF NOT EXISTS webhook (
 _COLUMNS = (
     "id, user, schema, sealed, status, reason, cursor, restarts, tries, failing_since, delivered_at"
 )
-#: Of one user.
+#: Maximum number of webhooks per user.
 _MOST_WEBHOOKS = 20
-#: Follows the schema's id in the authenticated place.
+#: Suffix of the schema's id in the authenticated place.
 _PLACE = b"webhook"
 
 
@@ -109,13 +109,12 @@ class WebhookTarget(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class StoredWebhook:
-    """
-    Attributes:
-        reason: the code of the last error; why it is stopped, where it is.
-        cursor: behind what was delivered; None where every record is due.
-        restarts: whether the next delivery says that the consumer has to begin again.
-        tries: how often the present delivery failed, and since when (seconds since 1970).
-        delivered_at: when the last delivery was taken.
+    """Attributes:
+    reason: the code of the last error; the reason for the stop, if it is stopped.
+    cursor: position after the last delivery; None if every record is to be delivered.
+    restarts: whether the next delivery says that the consumer has to start again.
+    tries: failures of the current delivery, and the time of the first (seconds since 1970).
+    delivered_at: time of the last accepted delivery.
     """
 
     id: bytes
@@ -131,9 +130,8 @@ class StoredWebhook:
     delivered_at: float | None = None
 
     def open(self, keyring: Keyring) -> WebhookTarget:
-        """
-        Raises:
-            DoesNotOpen, KeyMissing: it was altered, or another keyring has sealed it.
+        """Raises:
+        DoesNotOpen, KeyMissing: it was altered, or encrypted with another keyring.
         """
         plain = open_kept(keyring, self.id, self.sealed, self.schema + _PLACE)
         return msgspec.msgpack.decode(plain, type=WebhookTarget)
@@ -194,7 +192,7 @@ class WebhookStore:
             return [_read(row) for row in database.execute(query, (user, user))]
 
     def update(self, webhook: StoredWebhook) -> bool:
-        """Keep what it is now; False where it was deleted meanwhile."""
+        """Store the webhook's new state; False if it was deleted meanwhile."""
         with self._database.writing() as database:
             query = "SELECT 1 FROM webhook WHERE id = ?"
             if database.execute(query, (webhook.id,)).fetchone() is None:
@@ -232,16 +230,16 @@ def _read(row: Sequence[Any]) -> StoredWebhook:
 # Deliveries.
 
 _SECRET_BYTES = 32
-#: Of a secret, as receivers know it.
+#: Prefix of a secret, as receivers know it.
 _SECRET_PREFIX = "whsec_"  # noqa: S105 # what begins each
 #: Changes in one delivery.
 _MOST_CHANGES = 500
-#: Pauses between tries grow from the first to the second, in seconds; after the third of failing
-#: the webhook is stopped.
+#: Pauses between tries grow from the first value to the second, in seconds; a webhook is stopped
+#: after the third value of continuous failures.
 FIRST_PAUSE, LONGEST_PAUSE, MOST_FAILING = 1.0, 1800.0, 86_400.0
-#: Between two looks whether a keyring was unlocked, and for how long one wait for changes lasts.
+#: Seconds between two checks whether a keyring was unlocked, and seconds of one wait for changes.
 LOCKED_SECONDS, WAIT_SECONDS = 5.0, 60.0
-#: An answer by which the receiver wants no more.
+#: Status by which the receiver unsubscribes.
 _NO_MORE = 410
 
 
@@ -253,7 +251,7 @@ class Readmit(Protocol):
 
 
 class _NotTaken(Unavailable):
-    """A delivery was answered otherwise than by 2xx, or not at all."""
+    """A delivery was not answered with 2xx, or not answered."""
 
     code = "webhook_failed"
 
@@ -289,7 +287,7 @@ class Webhooks:
         self.counts: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Continue those that are active."""
+        """Continue the active webhooks."""
         for webhook in await runtime.in_thread(self._store.list):
             self.counts[webhook.status] += 1
             if webhook.status is Status.ACTIVE:
@@ -303,14 +301,14 @@ class Webhooks:
     async def create(
         self, holder: Holder, schema: bytes, url: str, token: str, begin: str | None
     ) -> tuple[ShownWebhook, str]:
-        """A new webhook, and its secret, which is shown this once.
+        """Make a webhook; returns it with its secret, which is shown only now.
 
         Args:
-            token: an API token of the user's that only reads.
-            begin: the cursor to begin with, or ``now``; None begins with every record.
+            token: a read-only API token of the user.
+            begin: the first cursor, or ``now``; None begins with every record.
 
         Raises:
-            BadInput: the address, the token or the cursor is not one for it.
+            BadInput: the address, the token or the cursor is not valid for a webhook.
             NotFound: the token does not reach the schema.
             ErsError: as :meth:`Feed.read`.
         """
@@ -332,7 +330,7 @@ class Webhooks:
         return ShownWebhook(webhook, url), _SECRET_PREFIX + base64.b64encode(secret).decode()
 
     async def list(self, holder: Holder) -> list[ShownWebhook]:
-        """The user's webhooks, the oldest first. One whose keyring is another has no address.
+        """The user's webhooks, the oldest first. A webhook under another keyring has no address.
 
         Raises:
             Closed: the keyring is locked.
@@ -361,10 +359,10 @@ class Webhooks:
         """Resume a webhook now, at the position where it stopped.
 
         Args:
-            token: replaces the one that it reads with.
+            token: replaces the webhook's API token.
 
         Raises:
-            BadInput: the token is not one for it.
+            BadInput: the token is not valid for a webhook.
             NotFound, Closed: as :meth:`find`.
         """
         shown = await self.find(holder, identifier)
@@ -400,10 +398,10 @@ class Webhooks:
         self.counts[webhook.status] -= 1
 
     async def _reader(self, holder: Holder, text: str) -> Holder:
-        """The holder that reads with an API token of the user's.
+        """The holder for reading with an API token of the user.
 
         Raises:
-            BadInput: it is not one, or writes, or is another's.
+            BadInput: it is not an API token, is not read-only, or is another user's.
         """
         token = credentials.parse_api_token(text)
         if token is None or token.writes:
@@ -422,7 +420,7 @@ class Webhooks:
             await self._background.wait([task])
 
     async def _run(self, identifier: bytes) -> None:
-        """Deliver until it is stopped or deleted."""
+        """Deliver until the webhook is stopped or deleted."""
         watch: WatchedSchema | None = None
         while True:
             webhook = await runtime.in_thread(self._store.get, identifier)
@@ -449,7 +447,7 @@ class Webhooks:
                     await self._stop(webhook, error)
 
     async def _advance(self, webhook: StoredWebhook, watch: WatchedSchema) -> None:
-        """Deliver what is next, or wait for it."""
+        """Deliver the next changes, or wait for them."""
         locked = Holder.of_accepted_work(webhook.user)
         keyring = await runtime.in_thread(self._keyrings.of, locked)
         target = webhook.open(keyring)
@@ -470,10 +468,9 @@ class Webhooks:
             await self._feed.wait(reader, webhook.schema, watch, since, until)
 
     async def _deliver(self, webhook: StoredWebhook, target: WebhookTarget, page: FeedPage) -> None:
-        """
-        Raises:
-            _NotTaken: it was not taken.
-            Gone: ``webhook_gone``; the receiver wants no more.
+        """Raises:
+        _NotTaken: the delivery was not accepted.
+        Gone: ``webhook_gone``; the receiver unsubscribed.
         """
         head = {
             "webhook": reference("webhooks", webhook.id),
@@ -547,7 +544,7 @@ def _sign(secret: bytes, name: str, moment: int, body: bytes) -> str:
 
 
 def _name_of(webhook: StoredWebhook, page: FeedPage) -> str:
-    """Names a delivery, alike each time that it is tried."""
+    """The name of a delivery, which is the same for each try."""
     parts = (to_text(webhook.id), webhook.cursor or "", str(page.cursor))
     return "msg_" + hashlib.sha256("/".join(parts).encode()).hexdigest()[:32]
 
