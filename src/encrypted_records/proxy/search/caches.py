@@ -467,7 +467,7 @@ class RowCache:
     def __init__(self, memory: MemoryCache, disk: DiskCache) -> None:
         self._memory = memory
         self._disk = disk
-        #: held to read and change a block in memory, and a block on disk; the second lock is taken
+        #: held while a block in memory, or on disk, is read and changed; the second lock is taken
         #: first, and only if the disk is used
         self._changing = threading.Lock()
         self._writing = threading.Lock()
