@@ -1,11 +1,12 @@
 """Make a checkpoint of a verified log, and begin a ledger with a checkpoint.
 
 With a checkpoint, a new reader verifies only the log after it (docs/SPEC.md, section 7.9). It is
-only as trustworthy as its signer: the reader checks the signer's present rights, and a reader that
+only as trustworthy as its signer: the reader checks the signer's current rights, and a reader that
 has verified the whole log compares the checkpoint with it.
 
-Equal ledgers give equal bytes, so that two ledgers can be compared. A received state is validated
-here, so that the caller can safely continue from it; only the log proves whether the state is true.
+Equal ledgers give equal bytes, so that two ledgers can be compared. This module validates a
+received state, so that the caller can safely continue from it; only the log proves whether the
+state is true.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ from encrypted_records.model.records import (
 from encrypted_records.model.roster import NO_DIGEST
 from encrypted_records.model.wire import Checkpoint, CheckpointBody
 
-#: For so long after its own time a request may be sent again, and a day more; in milliseconds.
+#: Milliseconds after its time during which a request may be repeated, and one day more.
 REPEATED_MS = 2 * 86_400_000
 
 
 def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
-    """A checkpoint of a ledger that was verified from its beginning, signed.
+    """Make a signed checkpoint of a ledger that was verified from its beginning.
 
     Args:
-        state: what the ledger was; taken of it before, since it may go on meanwhile.
-        requests_since: in milliseconds since 1970; requests before it are not named.
+        state: the ledger's state, copied earlier because the ledger may continue meanwhile.
+        requests_since: in milliseconds since 1970; earlier requests are left out.
 
     Raises:
-        Closed: the newest key is not here.
+        Closed: the newest key is missing.
     """
     assert ledger.begun is None and state.order.begun is None, "who signs it has verified the log"
     key, by = ledger.keys.newest, ledger.membership
@@ -96,7 +97,7 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
 def take(
     checkpoint: Checkpoint, keys: LogKeys, writer: bytes, membership: LogMembership | None, now: int
 ) -> Ledger:
-    """The ledger whose state a checkpoint claims to be that of the log.
+    """The ledger with the state that a checkpoint claims for the log.
 
     Args:
         now: in milliseconds since 1970.
@@ -105,7 +106,7 @@ def take(
 
     Raises:
         CheckpointBroken: the checkpoint is not of this schema, not under the newest keys, or not by
-            a present writer; or it was altered, names too few requests, or has a state that no log
+            a current writer; or it was altered, names too few requests, or has a state that no log
             can have.
         Closed: the newest key is missing, or a key with which the log began.
     """
@@ -123,7 +124,7 @@ def take(
 
 
 def read(checkpoint: Checkpoint) -> CheckpointBody:
-    """The content of a checkpoint, without comparing it with a log.
+    """Decode a checkpoint without comparing it with a log.
 
     Raises:
         CheckpointBroken: the checkpoint has a format that this version does not know.
@@ -162,14 +163,14 @@ def _checked(
 
 
 def prove_passage(ledger: Ledger, seen: LogHead, between: Sequence[LogEntry]) -> None:
-    """Hash the commits between a head that is remembered and the checkpoint that a ledger begins
-    with, so that the one is known to lead to the other.
+    """Hash the commits between a remembered head and the checkpoint that a ledger begins with, to
+    prove that the head leads to the checkpoint.
 
     Args:
-        between: all of them, in their order.
+        between: all of these commits, in log order.
 
     Raises:
-        CheckpointBroken: it does not.
+        CheckpointBroken: the commits do not connect them.
     """
     digest = seen.digest
     for version, entry in enumerate(between, seen.version + 1):
@@ -197,7 +198,7 @@ def after(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> list[ManifestDelta
 
 
 def require_equal(claimed: Ledger, own: LedgerState) -> None:
-    """Compare a ledger that began with a checkpoint with what one was at the same version that was
+    """Compare a ledger that began with a checkpoint with a ledger at the same version that was
     verified from its beginning.
 
     Raises:
@@ -215,7 +216,7 @@ def require_equal(claimed: Ledger, own: LedgerState) -> None:
 def _ends(
     state: LedgerState, schema: bytes, membership: LogMembership | None, number: int
 ) -> dict[int, bytes]:
-    """Log digests at the versions at which the roster says, up to an entry, that the log stood."""
+    """Log digests at the versions that the roster, up to an entry, states as heads of the log."""
     if membership is None:
         return {}
     digests = state.order.digests
@@ -263,8 +264,8 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
     """The bytes of a ledger's state.
 
     Args:
-        requests_since: of earlier requests nothing is said; in milliseconds since 1970.
-        ends: log digests at versions before it at which the roster says that the log stood.
+        requests_since: earlier requests are left out; in milliseconds since 1970.
+        ends: log digests at earlier versions that the roster states as heads of the log.
     """
     order, snapshot, history = state.order, state.snapshot, state.history
     assert state.first is not None and state.present is not None and history is not None
@@ -329,7 +330,7 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
         begun: the checkpoint.
 
     Raises:
-        CheckpointBroken: these bytes are no state that a log can have at this version.
+        CheckpointBroken: these bytes are not a state that a log can have at this version.
     """
     try:
         state = _decoder.decode(data)
@@ -463,7 +464,7 @@ def _ascending(numbers: Sequence[int]) -> bool:
 
 
 def _runs(rows: BitMap) -> list[tuple[int, int]]:
-    """Ascending (first, count), each as long as it can be."""
+    """The numbers as ascending (first, count) runs of maximum length."""
     every = ordinals(rows).astype(np.int64)
     cuts = np.flatnonzero(np.diff(every) != 1) + 1
     firsts = every[np.concatenate(([0], cuts))]
@@ -478,7 +479,7 @@ def _numbers(values: Sequence[int]) -> bytes:
 def _cut(joined: bytes, size: int) -> list[bytes]:
     """
     Raises:
-        CheckpointBroken: there is a rest.
+        CheckpointBroken: bytes are left over.
     """
     if len(joined) % size:
         raise CheckpointBroken("a checkpoint is cut short")

@@ -1,16 +1,16 @@
 """The history of a schema from its verified log: definitions, times, effects of each commit.
 
 Commits contain the definition at each point of a log, because the API is not trusted. Before the
-first commit there is no log, and the definition is what the API says it is (docs/SPEC.md, section
-7.4).
+first commit there is no log, and the API's definition is used (docs/SPEC.md, section 7.4).
 
-A commit has an identifier that was made when it was drafted, by the clock of the proxy that drafted
-it, and that is authenticated with it. The API cannot influence these times.
+A commit's identifier contains the time of drafting by the drafting proxy's clock, and is
+authenticated with the commit. The API cannot influence these times.
 
 A ledger aggregates commits and discards them. A reader of changes needs each commit, so a ledger
-keeps the effects of its newest commits: which rows each added, and which it ended. The effects of
+keeps the effects of its newest commits: the rows that each commit added and ended. The effects of
 earlier commits are recomputed from the commits, which are verified by the log's digests
-(:class:`Replay`). Rows are named by their positions (:mod:`.snapshot`), which no merge changes.
+(:class:`Replay`). Rows are identified by their positions (:mod:`.snapshot`), which no merge
+changes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from encrypted_records.rules.commit_judging import KeyName
 def follow(
     before: DefinitionHistory | None, body: CommitBody, live: Collection[bytes], since: int
 ) -> DefinitionHistory:
-    """The definitions that hold from a commit on.
+    """The definitions that are valid from a commit on.
 
     Args:
-        before: those before it; None at the beginning of a log.
+        before: the definitions before the commit; None at the beginning of a log.
         live: the groups before it, by uid.
-        since: the log version that brought the definition before it.
+        since: the log version that introduced the previous definition.
 
     Raises:
-        LogBroken: the commit is under no definition that may follow, or adds something that is
-            under none of those that may be used.
+        LogBroken: the commit is under a definition that may not follow, or adds something under a
+            definition that may not be used.
     """
     history = _follow(before, body, live, since)
     if not body.definitions_of_added <= history.usable:
@@ -69,12 +69,12 @@ def _follow(
     if before is None:
         return DefinitionHistory.first(new)
     if body.seen < since:
-        # An id may name another field in each, which nothing else would show.
+        # The same id may name different fields in the two definitions; no other check detects this.
         raise LogBroken("a definition does not follow from the one before it")
     if body.ended and set(body.ended) == set(live):
         if not new.follows(before.present):
             raise LogBroken("a definition gives a field another id")
-        return DefinitionHistory.first(new)  # nothing is left that was sealed under another
+        return DefinitionHistory.first(new)  # nothing sealed under another definition is left
     if body.changes_data:
         raise LogBroken("a commit changes the definition and something else")
     try:
@@ -84,14 +84,15 @@ def _follow(
 
 
 def check_groups(body: CommitBody, history: DefinitionHistory, live: Collection[bytes]) -> None:
-    """Check that no added group lives already, and what the groups say of their fields.
+    """Check that no added group is live already, and check the groups' fields and classes.
 
     Args:
         history: as :func:`follow` gives it.
         live: as for :func:`follow`.
 
     Raises:
-        LogBroken: they have other fields than their definition, or no class of each; or as above.
+        LogBroken: a group is live already, has other fields than its definition, or lacks the class
+            of a field.
     """
     uids = {group.uid for group in body.groups}
     if len(uids) != len(body.groups) or any(uid in live for uid in uids):
@@ -114,12 +115,12 @@ def brings_definition(
     """Whether a commit that is drafted under ``definition`` has to bring its text.
 
     Args:
-        made: the definitions that the added groups and segments name.
-        new: whether the definition is to take the place of the log's.
+        made: the definitions named by the added groups and segments.
+        new: whether the definition replaces the log's.
 
     Raises:
-        StaleDefinition: the log holds another definition by now, or what is added is of one that
-            can no longer be used.
+        StaleDefinition: the log now has another definition, or an added group or segment has a
+            definition that can no longer be used.
     """
     brings = history is None or history.present.digest != definition.digest
     stale = history is not None and brings and not new
@@ -129,7 +130,7 @@ def brings_definition(
     return brings
 
 
-#: Days that are told, and that are kept: a clock may have been wrong.
+#: Days that are reported, and days that are kept: a clock may have been wrong.
 DAYS = 30
 _KEPT_DAYS = 400
 _DAY = 86_400_000
@@ -137,14 +138,15 @@ _DAY = 86_400_000
 
 @dataclass(slots=True)
 class Past:
-    """``stored`` has the rows that were stored by day since 1970, in UTC; a changed record is one.
-    ``last`` is when rows were stored or ended last, in milliseconds since 1970; 0 before that."""
+    """``stored`` counts the stored rows by UTC day since 1970; a changed record counts as one row.
+    ``last`` is the last time that rows were stored or ended, in milliseconds since 1970; 0 before
+    that."""
 
     stored: dict[int, int] = field(default_factory=dict)
     last: int = 0
 
     def add(self, body: CommitBody) -> None:
-        """A commit was taken in. Groups that stand for others store nothing new."""
+        """Count an accepted commit. Groups that replace others store nothing new."""
         if body.ended or not (body.groups or body.killed):
             return
         moment = milliseconds(body.id)
@@ -157,7 +159,7 @@ class Past:
                 del self.stored[min(self.stored)]
 
     def days(self, now: int) -> list[int]:
-        """Rows stored on each of the last days, that of ``now`` (in milliseconds) last."""
+        """Rows stored on each of the last days, up to the day of ``now`` (in milliseconds)."""
         today = now // _DAY
         return [self.stored.get(day, 0) for day in range(today - DAYS + 1, today + 1)]
 
@@ -177,13 +179,13 @@ def least_bytes(snapshot: Snapshot) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """The newest time that everything was sealed again.
+    """The newest re-encryption of all data.
 
     Attributes:
-        version: of the log; 0 if it never was.
-        moment: when the key of tails and requests last became another, in milliseconds since 1970;
-            0 if it never did.
-        former: those that it was before, as (version, id), the oldest first.
+        version: the log version of it; 0 if there was none.
+        moment: when the key of tails and requests last changed, in milliseconds since 1970; 0 if it
+            never did.
+        former: the earlier keys, as (version, id), the oldest first.
     """
 
     version: int = 0
@@ -197,7 +199,7 @@ class Resealed:
         return Resealed(version, milliseconds(body.id), (*self.former, before))
 
     def held(self, keys: LogKeys) -> list[SchemaKey]:
-        """The former keys that are here, the newest first."""
+        """The former keys that are available, the newest first."""
         held: list[SchemaKey] = []
         for version, key_id in reversed(self.former):
             with suppress(KeyMissing):
@@ -206,7 +208,7 @@ class Resealed:
 
 
 def seals_everything_again(body: CommitBody, live: Collection[bytes]) -> bool:
-    """Whether a commit ends all groups that live, and none can have come in between.
+    """Whether a commit ends all live groups, and no group can have been added in between.
 
     Args:
         live: the groups before it, by uid.
@@ -229,9 +231,9 @@ class Effects:
 
     Attributes:
         added: positions of the rows that it added.
-        ended: the rows that it ended, group by group in the order of storing, as they lay then.
-        rewrites: whether records that were stored before read otherwise from it on: a field has
-            another name, or its values were converted or left out.
+        ended: the rows that it ended, group by group in storage order, at their positions then.
+        rewrites: whether earlier records read differently from it on: a field was renamed, or its
+            values were converted or left out.
     """
 
     version: int
@@ -258,7 +260,7 @@ def effects_of(
         stored: the number of rows before it.
         find: finds a group that lived before it.
     """
-    if body.ended:  # what it adds stands for the same records, at the same positions
+    if body.ended:  # the added groups contain the same records, at the same positions
         return Effects(version, range(stored, stored), rewrites=rewrites)
     ended = [(find(killed.group), killed) for killed in body.killed]
     ended.sort(key=lambda pair: pair[0].start)
@@ -267,7 +269,7 @@ def effects_of(
 
 
 def rewrites_records(before: SchemaDefinition | None, after: SchemaDefinition) -> bool:
-    """Whether records that were stored under ``before`` read otherwise under ``after``."""
+    """Whether records stored under ``before`` read differently under ``after``."""
     if before is None or before is after:
         return False
     for number, was in before.by_id.items():
@@ -280,8 +282,8 @@ def rewrites_records(before: SchemaDefinition | None, after: SchemaDefinition) -
 
 
 class GroupUnknown(Exception):
-    """A commit ended rows of a group that was added before the commits that are replayed, and that
-    has ended since: only an earlier commit says what it was."""
+    """A commit ended rows of a group that was added before the replayed commits and has ended
+    since: only an earlier commit describes the group."""
 
 
 class Replay:
@@ -304,7 +306,7 @@ class Replay:
         """The effects of the next commit.
 
         Raises:
-            GroupUnknown: it ended rows of a group that nothing here describes.
+            GroupUnknown: it ended rows of an unknown group.
         """
         rewrites = self._define(body, first=version == 1)
         effects = effects_of(body, version, self._stored, self._find, rewrites=rewrites)
@@ -318,7 +320,8 @@ class Replay:
         return effects
 
     def _define(self, body: CommitBody, *, first: bool) -> bool:
-        """Enter the definition that a commit brings; whether records read otherwise under it."""
+        """Record the definition that a commit introduces; whether records read differently under
+        it."""
         before = self._present
         if body.definition_text:
             brought = parse_canonical(body.definition_text)
@@ -327,18 +330,18 @@ class Replay:
         if not body.definition_text or first:
             return False
         before = before or self._find_before(body.definition)
-        # One that is not here may have said anything.
+        # A missing definition may have been any.
         return before is None or self._present is None or rewrites_records(before, self._present)
 
     def _find_before(self, digest: bytes) -> SchemaDefinition | None:
-        """The definition that the log had before one that its history holds."""
+        """The log's definition before a given definition of its history."""
         history = self._snapshot.history
         every = [] if history is None else list(history.every)
         at = every.index(digest) if digest in every else 0
         return self._definitions[every[at - 1]] if at else None
 
     def _place_standing(self, body: CommitBody) -> None:
-        """Place the groups that stand for ended ones, as far as it is known where those lay."""
+        """Place the groups that replace ended groups whose positions are known."""
         bases: list[int] = []
         starts: list[int] = []
         base = 0

@@ -2,13 +2,13 @@
 (docs/SPEC.md, section 7).
 
 The API is not trusted. The state is computed from the log's commits, each authenticated under
-K_log; a commit that does not fit the state before it is a broken log. Commits name the log they had
-seen by its running digest, so that dropping, reordering or replacing any earlier commit breaks
-every later one that knew of it.
+K_log; a commit that does not fit the state before it is a broken log. Commits contain the running
+digest of the log that their writer had seen, so that dropping, reordering or replacing any earlier
+commit breaks every later one that knew of it.
 
 A keyring may be rotated: each commit names its key, whose version never decreases (section 7.5).
 
-A ledger also keeps the sealed headers of live segments, which the API returns with the log, and
+A ledger also keeps the sealed headers of live segments, which the API returns with the log. It
 lists the rows that died or moved to other groups, and the replaced segments, until the caches that
 contain them were informed.
 """
@@ -73,9 +73,8 @@ from encrypted_records.rules.commit_judging import KeyName, Log, Size
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Rows and segments that are no longer what they were. ``rows`` died in groups that are live;
-    the rows with these ``numbers``, ranges of which no two touch, moved to other groups;
-    ``segments`` were replaced.
+    """Rows and segments that ended or moved. ``rows`` died in live groups; the rows with these
+    ``numbers``, ranges that do not touch, moved to other groups; ``segments`` were replaced.
     """
 
     rows: list[RowRef]
@@ -102,8 +101,7 @@ class Endings:
             self._replaced.append((version, uids))
 
     def take(self, since: int, live: Container[bytes]) -> Ended:
-        """Take everything that was noted since the last call, and return what ended after version
-        ``since``.
+        """Clear the list, and return the entries that ended after version ``since``.
 
         Args:
             live: the live groups, by uid.
@@ -121,8 +119,8 @@ class Endings:
 
 
 def _joined(numbers: Iterable[range]) -> list[range]:
-    """The same numbers in ascending order, in as few ranges as can be: the groups of a crowd are
-    many, and follow one another."""
+    """The same numbers in ascending order, in as few ranges as possible: a crowd has many adjacent
+    groups."""
     joined: list[range] = []
     for number in sorted(numbers, key=lambda some: some.start):
         if joined and number.start <= joined[-1].stop:
@@ -132,16 +130,17 @@ def _joined(numbers: Iterable[range]) -> list[range]:
     return joined
 
 
-#: Commits whose effects stay in memory, for those who follow the changes.
+#: Number of commits whose effects stay in memory, for readers of changes.
 RECENT = 2048
 
 
 @dataclass
 class Ledger(Order):
-    """The log of one schema as far as it has been verified.
+    """The verified part of one schema's log.
 
-    ``writer`` is the 16-byte writer id of this process and user: a fresh one per process, so that
-    what an earlier process sent in its last moments can never collide with a counter used here.
+    ``writer`` is the 16-byte writer id of this process and user: a fresh id per process, so that a
+    commit that an earlier process sent in its last moments can never collide with a counter used
+    here.
     """
 
     #: the keys of the first commit, or of the newest that sealed everything again, and of the
@@ -149,22 +148,22 @@ class Ledger(Order):
     _first: KeyName | None = None
     _present: KeyName | None = None
     _since: int = 0
-    #: the log version that brought the present definition
+    #: the log version that introduced the current definition
     defined_at: int = 0
-    #: the newest time that everything was sealed again
+    #: the newest re-encryption of all data
     resealed: Resealed = field(default_factory=Resealed)
-    #: what the records are and were, by the commits that said it
+    #: the current and earlier definitions, from the commits that contain them
     history: DefinitionHistory | None = None
-    #: only ever added to, since snapshots share them; replaced where groups end
+    #: append-only, because snapshots share them; replaced when groups end
     _groups: dict[bytes, GroupState] = field(default_factory=dict)
     _in_order: list[Group] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
     _segments: dict[bytes, Segment] = field(default_factory=dict)
-    #: of live segments, as far as the API has handed them out; replaced and never changed
+    #: of live segments, as far as the API has returned them; replaced, never changed
     _headers: Mapping[bytes, SegmentHeader] = field(default_factory=dict)
     _dead: dict[bytes, BitMap] = field(default_factory=dict)
     _deaths: dict[bytes, Deaths] = field(default_factory=dict)
-    #: the live segment of each group, and of some segments the groups that they have by now
+    #: the live segment of each group, and the current groups of compacted segments
     _home: dict[bytes, bytes] = field(default_factory=dict)
     _laid: Mapping[bytes, Laid] = field(default_factory=dict)
     past: Past = field(default_factory=Past)
@@ -174,18 +173,18 @@ class Ledger(Order):
     _recent: deque[Effects] = field(
         default_factory=lambda: deque(maxlen=RECENT), compare=False, repr=False
     )
-    #: of the version that it was last asked for at
+    #: of the version of its last request
     _snapshot: Snapshot | None = None
-    #: uids of segments of which rows have died since
+    #: uids of segments with rows that have died since
     _changed: set[bytes] = field(default_factory=set)
-    #: whether a snapshot has the present dicts of dead rows, so that they are not to be changed
+    #: whether a snapshot shares the current dicts of dead rows, which then must not be changed
     _lent: bool = False
-    #: held while commits are entered, and while a snapshot is made: threads ask for some
+    #: held while commits are applied, and while a snapshot is made: other threads request snapshots
     _turn: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     @property
     def key(self) -> SchemaKey:
-        """Seals and authenticates what is new."""
+        """Encrypts and authenticates new data."""
         return self.keys.newest
 
     @property
@@ -193,36 +192,37 @@ class Ledger(Order):
         """The key that makes *tails*, in segments of any version.
 
         A tail is the keyed hash at the end of a long string's index key (docs/SPEC.md, section 5).
-        It is that of the first commit, or of the newest that sealed everything again: with others,
-        equal strings would have different index keys.
+        It is the key of the first commit, or of the newest commit that re-encrypted all data: with
+        different keys, equal strings would have different index keys.
         """
         if self._first is not None:
             return self.keys.find(*self._first)
         try:
             return self.key
         except SchemaUnsigned:
-            # Nobody has stored anything, so there is nothing to compare with.
+            # Nothing is stored, so there is nothing to compare with.
             return SchemaKey(
                 bytes(32), organization=self.keys.organization, schema=self.keys.schema, version=1
             )
 
     @property
     def former(self) -> list[SchemaKey]:
-        """Keys that :attr:`tails` was before and that are here, the newest first: under them the
-        ids of requests were made that came before everything was sealed again."""
+        """Available earlier values of :attr:`tails`, the newest first. The ids of requests before
+        the re-encryption of all data were made under them."""
         return self.resealed.held(self.keys)
 
     @property
     def definition(self) -> SchemaDefinition | None:
-        """The definition of the records, from the newest commit that contains one; None before the
-        first commit.
+        """The definition of the records, from the newest commit that contains a definition; None
+        before the first commit.
         """
         return None if self.history is None else self.history.present
 
     def snapshot(self) -> Snapshot:
-        """All of it between two calls of :meth:`extend`; threads may ask while the log goes on.
+        """The whole state between two calls of :meth:`extend`; safe in threads while the log
+        continues.
 
-        Who needs several things to be of one version takes one snapshot for all of them.
+        A caller that needs several facts of the same version reads them all from one snapshot.
         """
         with self._turn:
             return self._take_snapshot()
@@ -251,7 +251,7 @@ class Ledger(Order):
         return before
 
     def state(self) -> LedgerState:
-        """The ledger's present contents, encoded later."""
+        """The ledger's current contents, encoded later."""
         return LedgerState(
             snapshot=self.snapshot(),
             first=self._first,
@@ -272,11 +272,11 @@ class Ledger(Order):
         kept: RestoredState,
         membership: LogMembership | None = None,
     ) -> Ledger:
-        """The ledger of which ``kept`` is the state.
+        """The ledger with the state ``kept``.
 
         Raises:
-            KeyMissing: a key of the log is not here.
-            LogBroken: the roster says by now that the log stood elsewhere.
+            KeyMissing: a key of the log is not available.
+            LogBroken: the roster now states another head of the log.
         """
         ledger = cls(
             keys,
@@ -314,28 +314,26 @@ class Ledger(Order):
         return None if self._signing.forgets(name[0]) else self.keys.find(*name)
 
     def has_segment(self, uid: bytes) -> bool:
-        """Whether a segment lives; threads may ask while the log goes on."""
+        """Whether a segment is live; safe in threads while the log continues."""
         return uid in self._segments
 
     def take_ended(self, since: int) -> Ended:
-        """Take everything that ended since the last call, and return what ended after version
-        ``since``.
-        """
+        """Clear the list of endings, and return those after version ``since``."""
         return self._ended.take(since, self._groups)
 
     def effects_since(self, version: int) -> list[Effects] | None:
-        """The effects of each commit after a version; None where these are no longer in memory."""
+        """The effects of each commit after a version; None if they are no longer in memory."""
         count = self.version - version
         if not 0 <= count <= len(self._recent):
             return None
         return list(islice(self._recent, len(self._recent) - count, None))
 
     def extend(self, delta: ManifestDelta) -> None:
-        """Take in the log after :attr:`version`.
+        """Apply the log after :attr:`version`.
 
         Raises:
-            LogBroken: the delta has gaps, commits that are not authentic, or such that cannot
-                follow. The ledger then is at the last good commit.
+            LogBroken: the delta has gaps, or commits that are not authentic or cannot follow. The
+                ledger is then at the last good commit.
             KeyMissing: a commit is under a key that the keyring lacks. As above.
         """
         if delta.schema != self.keys.schema:
@@ -345,7 +343,7 @@ class Ledger(Order):
                 self._apply(entry)
             headers = keep_live(self._headers, delta.headers, self._segments)
             if headers is not self._headers and not delta.entries:
-                self._snapshot = None  # of this version, and without them
+                self._snapshot = None  # it is of this version, without the new commits
             self._headers = headers
         if self.version != delta.version:
             raise LogBroken("the log does not reach the version it claims")
@@ -362,8 +360,9 @@ class Ledger(Order):
             raise LogBroken("a commit in the log is of another schema")
         digest = wire.next_log_digest(self._digests[-1], commit)
         self._signing.check(commit, body, entry.version, digest)
-        # Read before it is authenticated, since it says under which key. Of one that was forgotten
-        # nobody can tell: its signature has to do, and that later commits had seen it.
+        # The body is decoded before it is authenticated, because it names the key. If the key was
+        # forgotten, the commit cannot be authenticated: its signature has to suffice, and later
+        # commits that name its digest.
         key = self._held(name := (body.key_version, body.key_id))
         if key is not None and not key.log.verify(commit.mac, commit.body):
             raise LogBroken("a commit in the log is not authentic")
@@ -406,7 +405,7 @@ class Ledger(Order):
             self._move(body, standing, entry.version)
         else:
             for group in body.groups:
-                # In this order, for threads that look at a snapshot meanwhile.
+                # This order matters to threads that read a snapshot meanwhile.
                 self._in_order.append(group)
                 self._starts.append(self._starts[-1] + group.count)
                 self._groups[group.uid] = GroupState(group, len(self._groups))
@@ -422,7 +421,7 @@ class Ledger(Order):
         self._recent.append(effects)
 
     def _place(self, uid: bytes) -> PlacedGroup:
-        """A group that lives, and where."""
+        """A live group, and its place."""
         state = self._groups[uid]
         assert self.history is not None, "what is stored has a definition"
         made = self.history.of(state.group.definition)
@@ -437,7 +436,8 @@ class Ledger(Order):
         return {}
 
     def _index(self, body: CommitBody, version: int, laid: dict[bytes, Laid]) -> None:
-        """Enter the segments that a commit brings and replaces, and what one's groups are now."""
+        """Record the segments that a commit adds and replaces, and the groups of a compacted
+        segment."""
         self._ended.note_replaced(version, body.replaced)
         for uid in body.replaced:
             del self._segments[uid]
@@ -449,7 +449,7 @@ class Ledger(Order):
             self._home.update((group, uid) for group, _ in own)
 
     def _move(self, body: CommitBody, standing: GroupEndings, version: int) -> None:
-        """Put the groups that a commit adds into the places of those that it ends."""
+        """Put the groups that a commit adds in the places of the groups that it ends."""
         self._in_order = standing.in_order
         self._starts = [0, *accumulate(group.count for group in self._in_order)]
         self._groups = {group.uid: GroupState(group, at) for at, group in enumerate(self._in_order)}
@@ -462,7 +462,7 @@ class Ledger(Order):
         self._ended.note_moved(version, standing.numbers)
 
     def _end(self, body: CommitBody, version: int) -> None:
-        """Enter the rows that a commit ends."""
+        """Record the rows that a commit ends."""
         if not body.killed:
             return
         self._ended.note_killed(version, body.killed)
@@ -500,15 +500,15 @@ class Ledger(Order):
         counter, and the API takes only one of the two.
 
         Args:
-            definition: that holds from this commit on; rows may be sealed under earlier ones.
-            requests: ids of the requests that it stores, by which they are known again.
+            definition: valid from this commit on; rows may be sealed under earlier definitions.
+            requests: ids of the requests that it stores, by which repeats are recognized.
             exact: whether no other commit may have added records after this log.
-            new_definition: whether ``definition`` is to take the place of the log's.
-            ended: groups for which ``groups`` stand, in the order of the log.
+            new_definition: whether ``definition`` replaces the log's.
+            ended: groups that ``groups`` replace, in log order.
             holes: rows of ``groups`` that have no bytes.
 
         Raises:
-            StaleDefinition: the log holds another definition by now.
+            StaleDefinition: the log now has another definition.
         """
         made = {group.definition for group in groups} | {segment.definition for segment in segments}
         brings = brings_definition(self.history, definition, made, new=new_definition)
@@ -530,7 +530,7 @@ class Ledger(Order):
 def check_killed(
     every: Sequence[KilledRows], groups: Mapping[bytes, GroupState], dead: Mapping[bytes, BitMap]
 ) -> None:
-    """Check that the rows that a commit ends are there and live.
+    """Check that the rows that a commit ends exist and are live.
 
     Raises:
         LogBroken: they are not.
@@ -552,11 +552,11 @@ def check_cover(
     laid: Mapping[bytes, Laid],
 ) -> None:
     """Check that each group belongs to exactly one live segment, before and after, and that counts
-    add up. A compaction, whose segment stays, is :mod:`.snapshot`'s.
+    add up. Compactions, whose segment stays, are checked in :mod:`.snapshot`.
 
     Args:
-        groups, segments, laid: those that are live before the commit.
-        dead: rows of these groups, and of those that it adds.
+        groups, segments, laid: the live state before the commit.
+        dead: rows of these groups, and of the groups that it adds.
 
     Raises:
         LogBroken: they do not.

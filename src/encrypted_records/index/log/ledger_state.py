@@ -1,12 +1,12 @@
-"""A ledger at one version, as bytes and back, and the groups that stand for ended ones.
+"""A ledger at one version, encoded and decoded, and the groups that replace ended groups.
 
-A log need not be verified from its beginning again. The bytes of a ledger are trusted as they are:
-nothing in them is checked against the log. They hold what commits hold, and no key (uids, counts,
-digests), and the sealed headers of the segments that live.
+With this state, a log need not be verified from its beginning again. The bytes are trusted: nothing
+in them is checked against the log. They contain the data of commits (uids, counts, digests; no key)
+and the sealed headers of live segments.
 
-A record keeps its place among all rows where a commit ends groups (docs/SPEC.md, section 7.7): the
-rows of the new groups are numbered as those of the old ones were. So nothing that names a row by
-its number needs to know of such a commit.
+A record keeps its position among all rows when a commit ends groups (docs/SPEC.md, section 7.7):
+the rows of the new groups have the numbers of the old groups' rows. So code that names a row by its
+number is not affected by such a commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Deaths = tuple[tuple[int, int], ...]
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The encoded form. Entries per commit or per group are concatenated: a list of each would take
+    """The encoded form. Entries per commit or per group are concatenated: nested lists would take
     ten times as long to read.
     """
 
@@ -47,7 +47,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     first: tuple[int, bytes] | None
     present: tuple[int, bytes] | None
     since: int
-    #: canonical texts in the order of the log, and the digests of those that may be used
+    #: canonical texts in log order, and the digests of the usable definitions
     definitions: list[bytes]
     usable: list[bytes]
     #: of the log from version ``base`` on, and of some versions before it
@@ -64,7 +64,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     uids: bytes
     counts: bytes
     key_versions: bytes
-    #: the number of each one's shape: its fields, their classes and its definition
+    #: the number of each group's shape: its fields, their classes and its definition
     shapes: bytes
     fields: list[tuple[list[int], list[LeastClass], bytes]]
     segments: list[Segment]
@@ -79,7 +79,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     epochs: list[tuple[int, int]]
     resealed: tuple[int, int, tuple[tuple[int, bytes], ...]]
     defined_at: int
-    #: of segments that a compaction changed, their groups by now
+    #: the current groups of segments that a compaction changed
     laid: list[tuple[bytes, list[tuple[bytes, int]]]]
 
 
@@ -91,7 +91,7 @@ _decoder = msgspec.msgpack.Decoder(_Packed)
 class LedgerState:
     """The contents of a ledger. They do not change when the ledger is extended.
 
-    ``first`` and ``present`` are each the version and id of a key.
+    ``first`` and ``present`` are each a key's version and id.
     """
 
     snapshot: Snapshot
@@ -190,7 +190,7 @@ def decode(data: bytes) -> RestoredState:
     """Undo :meth:`LedgerState.encode`.
 
     Raises:
-        Malformed: of another version, or no such bytes.
+        Malformed: the bytes are of another version, or invalid.
     """
     try:
         packed = _decoder.decode(data)
@@ -290,7 +290,7 @@ class GroupEndings:
 
 
 def without(every: Mapping[bytes, T], uids: Container[bytes]) -> dict[bytes, T]:
-    """All but these."""
+    """All groups except these."""
     return {uid: entry for uid, entry in every.items() if uid not in uids}
 
 
@@ -302,7 +302,7 @@ def bitmap_of(killed: KilledRows) -> BitMap:
 
 
 def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
-    """Check that the groups that a commit adds stand for those that it ends.
+    """Check that the groups that a commit adds can replace the groups that it ends.
 
     Raises:
         LogBroken: they do not.
@@ -356,8 +356,8 @@ def _by_group(every: Sequence[KilledRows]) -> dict[bytes, BitMap]:
 
 
 def _newest(uids: Sequence[bytes], deaths: Mapping[bytes, Deaths], count: int) -> Deaths:
-    """The newest deaths of these groups, up to ``count`` rows: a group that was split does not know
-    the time of death of each row.
+    """The newest deaths of these groups, up to ``count`` rows: a split group does not know each
+    row's time of death.
     """
     newest: list[tuple[int, int]] = []
     every = (death for uid in uids for death in deaths.get(uid, ()))

@@ -1,7 +1,8 @@
-"""The order of a log: how far it goes, who may add to it and has, and what may come next.
+"""The order of a log: its head, the writers that may commit and have, and the commits that may
+follow.
 
-If an organization has a roster, each commit names the entry that its maker had read, and is valid
-only if the maker had the right to write the schema at that entry and signed the commit
+If an organization has a roster, each commit names the roster entry that its writer had read. It is
+valid only if the writer had the right to write the schema at that entry and signed the commit
 (docs/SPEC.md, section 7.5). An epoch of the dataset's keys may state the head of the log at its
 beginning: after it, commits of earlier epochs are invalid. Therefore a removed member cannot add
 commits, not even under an old key and an old entry.
@@ -33,10 +34,10 @@ NO_MEMBER = bytes(16)
 
 @dataclass(slots=True)
 class LogMembership:
-    """The roster by which commits are judged, and who signs ours.
+    """The roster by which commits are checked, and the member that signs ours.
 
-    The roster grows in place, with each reading. ``number`` stays: it is the entry by which the
-    keys of the log were chosen, and which our commits name.
+    The roster grows in place, with each reading. ``number`` does not change: our commits name this
+    entry, and the log's keys were chosen by it.
     """
 
     roster: Roster
@@ -49,7 +50,7 @@ class LogMembership:
 
     @property
     def moved(self) -> bool:
-        """Whether the roster has been read on since, so that a commit of ours would be late."""
+        """Whether newer roster entries were read since, so that a commit of ours would be late."""
         return self.number != self.roster.number
 
     def renew(self, roster: Roster, number: int, identity: Identity) -> None:
@@ -65,9 +66,9 @@ class Signing:
 
     schema: bytes
     membership: LogMembership | None = None
-    #: the entry of the roster that the newest commit's maker had read
+    #: the roster entry that the newest commit's writer had read
     roster: int = 0
-    #: the version of the log at which each epoch came in, and the epoch
+    #: the log version at which each epoch first appeared, and the epoch
     epochs: list[tuple[int, int]] = field(default_factory=list)
     #: digest and signature of the commit that was signed here last, and the public keys of that
     _own: tuple[bytes, bytes, bytes] | None = None
@@ -94,15 +95,15 @@ class Signing:
         return msgspec.structs.replace(commit, signature=signature)
 
     def check(self, commit: Commit, body: CommitBody, version: int, digest: bytes) -> None:
-        """Check who made a commit, under which epoch, and whether this still counted.
+        """Check a commit's writer and epoch, and whether the epoch was still valid.
 
         Args:
             version, digest: of the log with this commit.
 
         Raises:
-            LogBroken: its maker might not write here, or did not sign it; or it is of another
-                epoch, or another definition, than the roster had there.
-            Closed: ``roster_missing``; it names a roster, and the organization shows none.
+            LogBroken: its writer had no right to write here, or did not sign it; or its epoch or
+                definition is not the roster's at that entry.
+            Closed: ``roster_missing``; it names a roster, but the API shows none.
         """
         if self.membership is None:
             if body.roster or commit.signature:
@@ -134,7 +135,7 @@ class Signing:
         self.check_end(version, digest, body.key_version)
 
     def forgets(self, epoch: int, number: int | None = None) -> bool:
-        """Whether the key of an epoch is forgotten, by an entry of the roster or by now."""
+        """Whether the key of an epoch is forgotten, at an entry of the roster or now."""
         if self.membership is None:
             return False
         roster = self.membership.roster
@@ -142,7 +143,8 @@ class Signing:
         return placed is not None and epoch < roster.first(placed.dataset, number)
 
     def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
-        # What these keys signed here a moment ago, they signed: most commits come back like this.
+        # A commit that was just signed here needs no verification; most commits come back like
+        # this.
         own = self._own
         known = own is not None and own[1] == commit.signature
         if known and own == (wire.commit_digest(commit), commit.signature, keys.raw):
@@ -150,11 +152,10 @@ class Signing:
         return keys.verifier.verify(commit.signature, wire.commit_message(commit))
 
     def check_end(self, version: int, digest: bytes, epoch: int) -> None:
-        """Check a version of the log against what epochs say of where it stood.
+        """Check a log version against the heads that epochs state.
 
         Raises:
-            LogBroken: it stood elsewhere, or the version is of an epoch that had ended, or had not
-                begun.
+            LogBroken: an epoch states another head, or the version's epoch had ended or not begun.
         """
         if self.membership is None:
             return
@@ -167,7 +168,7 @@ class Signing:
                 raise LogBroken("a commit is of an epoch that had ended")
 
     def add(self, body: CommitBody, version: int) -> None:
-        """A commit was taken in."""
+        """Record an accepted commit."""
         self.roster = body.roster
         if not self.epochs or self.epochs[-1][1] != body.key_version:
             self.epochs.append((version, body.key_version))
@@ -175,13 +176,13 @@ class Signing:
     def check_ends(
         self, digest_at: Callable[[int], bytes | None], head: int, number: int | None = None
     ) -> None:
-        """Check the whole log against what epochs say that began since it was verified.
+        """Check the whole log against epochs that began since it was verified.
 
         Args:
             digest_at: the log's running digest at a version.
             head: its newest version.
-            number: an entry of the roster that was read before the log was asked for, which has
-                to reach what the epochs up to there say.
+            number: a roster entry that was read before the log was fetched; the log has to reach
+                the heads stated by the epochs up to it.
 
         Raises:
             LogBroken: as :meth:`check_end`; or the log ends too early.
@@ -201,17 +202,17 @@ class Signing:
             if end.version:
                 self.check_end(end.version, digest, self._epoch_at(end.version))
             if end.version < head:
-                # Unknown where no end names this version, and then not looked at.
+                # Unknown where no epoch states this version as a head; it is not used then.
                 after = digest_at(end.version + 1) or NO_DIGEST
                 self.check_end(end.version + 1, after, self._epoch_at(end.version + 1))
 
     def ends_forgotten(self, number: int) -> bool:
-        """Whether the log's newest commit is of an epoch that was forgotten by an entry of the
-        roster: nothing of it is left there, so the log has gone on."""
+        """Whether the epoch of the log's newest commit was forgotten by an entry of the roster. No
+        data of a forgotten epoch remains, so the log must have continued."""
         return bool(self.epochs) and self.forgets(self.epochs[-1][1], number)
 
     def last_before(self, epoch: int, head: int) -> int:
-        """The version of the newest commit of an earlier epoch; 0 where there is none.
+        """The version of the newest commit of an earlier epoch; 0 without such a commit.
 
         Args:
             head: the log's newest version.
@@ -224,13 +225,12 @@ class Signing:
 
 
 class LogOlder(LogBroken):
-    """The log ends before commits that were seen, and has no others in their place, as far as
-    known."""
+    """The log ends before commits that were seen, and is not known to have others instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """A version of the log and its running digest: what a proxy remembers of what it saw."""
+    """A log version and its running digest: a proxy remembers the head that it saw."""
 
     version: int
     digest: bytes
@@ -238,8 +238,8 @@ class LogHead:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The checkpoint that a ledger was begun with, by its digest, and on whose word; zero bytes
-    where there is no roster."""
+    """The digest of the checkpoint that a ledger began with, and its signer; zero bytes without a
+    roster."""
 
     version: int
     member: bytes
@@ -248,7 +248,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class OrderState:
-    """The contents of an :class:`Order`; ``roster`` and ``epochs`` are as of :class:`Signing`."""
+    """The contents of an :class:`Order`; ``roster`` and ``epochs`` as in :class:`Signing`."""
 
     digests: list[bytes]
     base: int
@@ -263,7 +263,7 @@ class OrderState:
     epochs: list[tuple[int, int]]
 
 
-#: Stands before the first commit, of a log and of a writer.
+#: The digest before the first commit, of a log and of a writer.
 EMPTY_DIGEST = bytes(32)
 
 
@@ -286,16 +286,16 @@ class Order:
     keys: LogKeys
     writer: bytes
     membership: LogMembership | None = None
-    #: of the versions from ``_base`` on, and of some before it
+    #: of the versions from ``_base`` on, and of some earlier versions
     _digests: list[bytes] = field(default_factory=lambda: [EMPTY_DIGEST])
     _base: int = 0
     _apart: dict[int, bytes] = field(default_factory=dict)
     _writers: dict[bytes, Writer] = field(default_factory=dict)
-    #: ids of the requests that the commits stored; of earlier ones than the moment (milliseconds
-    #: since 1970), those are not here that came before the checkpoint
+    #: ids of the requests that the commits stored; requests before the checkpoint are missing if
+    #: they are earlier than the moment (milliseconds since 1970)
     _requests: set[bytes] = field(default_factory=set)
     requests_since: int = 0
-    #: None where the log was verified from its beginning
+    #: None if the log was verified from its beginning
     begun: Begun | None = None
     #: the newest version that added records
     added_at: int = 0
@@ -320,7 +320,7 @@ class Order:
         )
 
     def resume(self, state: OrderState) -> None:
-        """Go on from what :meth:`order_state` gave, which belongs to this from then on."""
+        """Continue from the result of :meth:`order_state`, which this object then owns."""
         self._digests, self._base, self._apart = state.digests, state.base, state.apart
         self._writers = {uid: Writer(*head) for uid, head in state.writers.items()}
         self._requests, self.requests_since = state.requests, state.requests_since
@@ -342,14 +342,14 @@ class Order:
         return [LogHead(at, digest) for at, digest in enumerate(known, first)]
 
     def digest_at(self, version: int) -> bytes | None:
-        """The running digest at a version; None where the log does not reach it, or where this was
-        begun with a checkpoint that does not say."""
+        """The running digest at a version; None if the log does not reach the version, or if the
+        checkpoint that this order began with does not contain the digest."""
         if self._base <= version <= self.version:
             return self._digests[version - self._base]
         return self._apart.get(version)
 
     def remember(self, head: LogHead) -> None:
-        """Know a version again that lies before what the checkpoint says, and was proven."""
+        """Record a proven head from before the checkpoint's heads."""
         self._apart.setdefault(head.version, head.digest)
 
     @property
@@ -358,22 +358,22 @@ class Order:
         return self._signing.stated
 
     def ends_with(self, commit: Commit) -> bool:
-        """Whether the log has no later commit of this one's writer, and has this one."""
+        """Whether this commit is in the log and is its writer's newest."""
         body = wire.decode_commit_body(commit)
         return self._writers.get(body.writer, Writer()).digest == wire.commit_digest(commit)
 
     def has_request(self, request_id: bytes) -> bool:
-        """Whether a commit in the log has stored the request of this id."""
+        """Whether a commit in the log has stored the request with this id."""
         return request_id in self._requests
 
     def next_body(
         self, key: SchemaKey, definition: SchemaDefinition, *, brings: bool
     ) -> CommitBody:
-        """The body of this writer's next commit, which does nothing so far.
+        """An empty body of this writer's next commit.
 
         Args:
             key: authenticates it.
-            brings: whether it brings the definition's text.
+            brings: whether it contains the definition's text.
         """
         writer = self._writers.get(self.writer, Writer())
         roster, roster_digest, member = self._signing.stated
@@ -404,11 +404,11 @@ class Order:
         )
 
     def forgets(self, request_id: bytes) -> bool:
-        """Whether only the whole log shows whether it has stored the request of this id."""
+        """Whether only the whole log can show whether the request with this id was stored."""
         return request_id not in self._requests and milliseconds(request_id) < self.requests_since
 
     def knows(self, head: LogHead) -> bool:
-        """Whether this log contains what ``head`` names."""
+        """Whether this log contains ``head``."""
         return self.digest_at(head.version) == head.digest
 
     def check_ends(self, number: int | None = None) -> None:
@@ -418,7 +418,7 @@ class Order:
             number: as for :meth:`Signing.check_ends`.
 
         Raises:
-            LogBroken: the log stood elsewhere when they began, or ends before it.
+            LogBroken: an epoch states another head, or the log ends before it.
         """
         self._signing.check_ends(self.digest_at, self.version, number)
 
@@ -436,7 +436,7 @@ class Order:
         return self._signing.ends_forgotten(number)
 
     def check_order(self, body: CommitBody, log: Log) -> None:
-        """Check that a commit follows its writer's last one, and a beginning of this log.
+        """Check that a commit follows its writer's last commit and a prefix of this log.
 
         Raises:
             LogBroken: it does not.
@@ -454,7 +454,7 @@ class Order:
 def require(reason: CommitFault | None) -> None:
     """
     Raises:
-        LogBroken: there is a reason why a commit may not follow.
+        LogBroken: the reason why a commit may not follow.
     """
     if reason is not None:
         raise LogBroken(reason.value)

@@ -1,11 +1,11 @@
-"""A schema's data at one version: its groups in the order of storing, and the segments over them.
+"""A schema's data at one version: its groups in storage order, and the segments over them.
 
-A row's *position* is its number among all rows, as they were stored, dead ones too. It survives
-merges, which change local ordinals, and commits that end groups, whose rows keep their places.
+A row's *position* is its number among all rows in storage order, including dead rows. It survives
+merges, which change local ordinals, and commits that end groups, whose rows keep their positions.
 
-Local ordinals of a segment never change. So its commit and its header go on to name the groups that
-it was made over, and the ledger keeps beside it those that stand for them, after compactions
-(:func:`lay_anew`; docs/SPEC.md, section 7.7.2).
+Local ordinals of a segment never change. So its commit and its header continue to name its original
+groups. After a compaction, the ledger also keeps the groups that replace them (:func:`lay_anew`;
+docs/SPEC.md, section 7.7.2).
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from encrypted_records.model.records import CommitBody, Group, RowRef, Segment, 
 
 Positions = NDArray[np.int64]
 
-#: Up to so many rows are sorted at once; more are sorted group by group, as far as they are used.
+#: Maximum number of rows that are sorted at once; more are sorted group by group as they are used.
 FEW_ROWS = 1 << 14
-#: What was computed of segments that are gone is dropped where it is of more than so many.
+#: Caches with more entries than this and twice the live segments drop replaced segments.
 _FEW_KEPT = 256
-#: Of sorted rows, so many are made Python objects at once.
+#: Number of sorted rows that are converted to Python objects at once.
 _AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
     group: Group
-    #: its number among the groups that live, in the order of the log
+    #: its number among the live groups, in log order
     sequence: int
 
 
 class GroupMap(Mapping[bytes, GroupState]):
-    """The groups that there are at one version, by uid.
+    """The groups of one version, by uid.
 
-    They are the first ``count`` of a dict to which those of later versions are added: a copy for
-    each version would take longer with every commit.
+    They are the first ``count`` of a dict to which later versions add groups: copying it for each
+    version would take longer with every commit.
     """
 
     def __init__(self, every: Mapping[bytes, GroupState], count: int) -> None:
@@ -71,8 +71,8 @@ class GroupMap(Mapping[bytes, GroupState]):
 
 @dataclass(frozen=True, eq=False)
 class GroupPlaces:
-    """The groups of a segment: where each one's local ordinals begin, how many rows it has, and
-    the position of its first row."""
+    """The groups of a segment: the first local ordinal of each, its number of rows, and the
+    position of its first row."""
 
     bases: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -80,12 +80,12 @@ class GroupPlaces:
 
     @cached_property
     def lowest(self) -> int:
-        """The first position of all."""
+        """The lowest position."""
         return int(self.starts.min())
 
     @cached_property
     def highest(self) -> int:
-        """The last position of all."""
+        """The highest position."""
         return int((self.starts + self.counts).max()) - 1
 
     @cached_property
@@ -102,7 +102,7 @@ class GroupPlaces:
         return int(self.positions(np.array([row], np.uint32))[0])
 
     def first(self, rows: BitMap, want: int, *, after: int | None) -> BitMap:
-        """The rows with the lowest positions after ``after``, ``want`` of them or few more."""
+        """The rows with the lowest positions after ``after``: ``want`` rows or slightly more."""
         first = BitMap()
         for _, own in self._by_group(rows, -1 if after is None else after):
             first |= own
@@ -113,8 +113,7 @@ class GroupPlaces:
     def in_order(
         self, rows: BitMap, *, after: int, few: int = FEW_ROWS
     ) -> Iterator[tuple[int, int]]:
-        """Position and local ordinal of each of ``rows`` after position ``after``, in the order of
-        positions.
+        """Position and local ordinal of each of ``rows`` after position ``after``, by position.
 
         Args:
             few: maximum number of rows that are sorted at once.
@@ -123,7 +122,7 @@ class GroupPlaces:
             every = ordinals(rows)
             positions = self.positions(every)
             order = np.argsort(positions)[np.count_nonzero(positions <= after) :]
-            # Most who ask take the first ten: to make objects of all takes a millisecond.
+            # Most callers use only the first ten: creating all objects takes a millisecond.
             for first in range(0, len(order), _AT_ONCE):
                 some = order[first : first + _AT_ONCE]
                 yield from zip(positions[some].tolist(), every[some].tolist(), strict=True)
@@ -146,7 +145,7 @@ class GroupPlaces:
         return order
 
     def _by_group(self, rows: BitMap, after: int) -> Iterator[tuple[int, BitMap]]:
-        """Group by group the rows after ``after``, with the offset from ordinal to position."""
+        """The rows after ``after`` by group, with the offset from ordinal to position."""
         for at in self._order:
             base, count = int(self.bases[at]), int(self.counts[at])
             begin = int(self.starts[at])
@@ -163,23 +162,23 @@ class Snapshot:
     segments: tuple[Segment, ...]
     groups: Mapping[bytes, GroupState]
     dead: Mapping[bytes, BitMap]
-    #: per group, when rows died: milliseconds since 1970 and how many, of each commit in turn
+    #: per group, for each commit in turn: when rows died (milliseconds since 1970) and how many
     deaths: Mapping[bytes, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    #: the groups by sequence, and maybe some of later versions after them
+    #: the groups by sequence, possibly followed by groups of later versions
     in_order: Sequence[Group] = ()
-    #: how many rows were stored before each of these groups, and before the one after them all
+    #: the number of rows stored before each of these groups, and in all of them
     starts: Sequence[int] = (0,)
     #: of the segments, by uid
     headers: Mapping[bytes, SegmentHeader] = field(default_factory=dict)
-    #: the definitions of its groups and segments; None where there is no commit
+    #: the definitions of its groups and segments; None without a commit
     history: DefinitionHistory | None = None
-    #: makes the tails of its segments' index keys (``Ledger.tails``); None where there is no commit
+    #: makes the tails of its segments' index keys (``Ledger.tails``); None without a commit
     tails: SchemaKey | None = None
-    #: of segments that a compaction changed, the groups that they have by now (:func:`lay_anew`)
+    #: the current groups of segments that a compaction changed (:func:`lay_anew`)
     laid: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict)
 
-    # The following is computed on first use, and kept: a schema may have ten thousand groups, and
-    # hundreds of queries use one snapshot. Most of it is true of the next snapshot as well.
+    # The following is computed on first use and cached: a schema may have ten thousand groups, and
+    # hundreds of queries use one snapshot. Most of it is also valid for the next snapshot.
 
     @cached_property
     def _dead_rows(self) -> dict[bytes, BitMap]:
@@ -194,12 +193,13 @@ class Snapshot:
         return {}
 
     def inherit(self, before: Snapshot, changed: Collection[bytes]) -> None:
-        """Keep what was computed for an earlier snapshot and is still true.
+        """Reuse the cached results of an earlier snapshot that are still valid.
 
         Args:
-            changed: uids of segments of which rows have died since.
+            changed: uids of segments with rows that have died since.
         """
-        # What is not copied is shared: where no row has died, it is true of both, and remains so.
+        # Values that are not copied are shared: they stay valid for both snapshots where no row
+        # died.
         many = 2 * len(self.segments) + _FEW_KEPT
         for name in ("_places", "_dead_rows", "_dying"):
             kept: dict[bytes, object] = getattr(before, name)
@@ -216,7 +216,7 @@ class Snapshot:
 
     @cached_property
     def dying(self) -> tuple[Segment, ...]:
-        """The segments that have keys of rows that died."""
+        """The segments that contain keys of dead rows."""
         if not self.dead:
             return ()
         return tuple(
@@ -225,14 +225,14 @@ class Snapshot:
 
     @property
     def has_headers(self) -> bool:
-        """Whether the API has handed out the header of every segment."""
+        """Whether the API has returned the header of every segment."""
         return all(segment.uid in self.headers for segment in self.segments)
 
     def header(self, segment: Segment) -> SegmentHeader:
         """The sealed header of one of the segments.
 
         Raises:
-            NotFound: ``segment_gone``; the API handed out none.
+            NotFound: ``segment_gone``; the API returned no header.
         """
         header = self.headers.get(segment.uid)
         if header is None:
@@ -241,7 +241,7 @@ class Snapshot:
 
     @property
     def definition(self) -> SchemaDefinition:
-        """The definition of the records; only to be asked for if anything is stored."""
+        """The definition of the records. Use it only if anything is stored."""
         assert self.history is not None, "what is stored has a definition"
         return self.history.present
 
@@ -249,18 +249,18 @@ class Snapshot:
         """The definition under which a group or a segment was made.
 
         Raises:
-            DoesNotOpen: the log does not hold it.
+            DoesNotOpen: the log does not contain it.
         """
         assert self.history is not None, "what is stored has a definition"
         return self.history.of(group.definition)
 
     def groups_of(self, segment: Segment) -> Sequence[tuple[bytes, int]]:
-        """The groups that a live segment has, each with its base: where a compaction changed them,
-        others than its commit and its header name."""
+        """The current groups of a live segment, each with its base. After a compaction they differ
+        from those that its commit and header name."""
         return self.laid.get(segment.uid, segment.groups)
 
     def dead_rows(self, segment: Segment) -> BitMap:
-        """Local ordinals of the segment's rows that are no longer live; not to be changed."""
+        """Local ordinals of the segment's dead rows; callers must not change the set."""
         rows = self._dead_rows.get(segment.uid)
         if rows is None:
             own = self.groups_of(segment)
@@ -293,7 +293,7 @@ class Snapshot:
         if left <= 0:
             return None
         since: int | None = None
-        # A merge leaves out all that is dead by then, so what is left died last.
+        # A merge drops all rows that are already dead, so the remaining dead rows died last.
         own = self.groups_of(segment)
         deaths = (death for uid, _ in own for death in self.deaths.get(uid, ()))
         for moment, rows in sorted(deaths, reverse=True):
@@ -310,7 +310,7 @@ class Snapshot:
         return ordinal not in self.dead.get(group, ())
 
     def ref(self, position: int) -> RowRef:
-        """The row at a position that :meth:`has` one."""
+        """The row at a position; there must be a row (:meth:`has`)."""
         sequence = bisect_right(self.starts, position, hi=len(self.groups)) - 1
         return RowRef(self.in_order[sequence].uid, position - self.starts[sequence])
 
@@ -320,16 +320,16 @@ class Snapshot:
 
     @property
     def stored(self) -> int:
-        """Rows that were ever stored."""
+        """The number of rows ever stored."""
         return self.starts[len(self.groups)]
 
     @property
     def newest(self) -> Group:
-        """The group that was stored last; there is one."""
+        """The group that was stored last; there must be a group."""
         return self.in_order[len(self.groups) - 1]
 
     def live_between(self, first: int, end: int) -> Iterator[RowRef]:
-        """The live ones of the rows with numbers from ``first`` on, up to ``end``."""
+        """The live rows among those with numbers from ``first`` to below ``end``."""
         sequence = bisect_right(self.starts, first, hi=len(self.groups) + 1) - 1
         end = min(end, self.stored)
         while first < end:
@@ -342,9 +342,7 @@ class Snapshot:
             first, sequence = until, sequence + 1
 
     def find_live(self, first: int, end: int) -> list[RowRef]:
-        """The live rows first..end-1 in the order of storing, or fewer if the schema has fewer
-        rows.
-        """
+        """The live rows first..end-1 in storage order, or fewer if the schema has fewer rows."""
         found: list[RowRef] = []
         before = 0
         for group in islice(self.in_order, len(self.groups)):
@@ -360,7 +358,7 @@ class Snapshot:
         return found
 
     def live_of(self, groups: Iterable[bytes]) -> Iterator[RowRef]:
-        """The live rows of these groups; groups that there are not have none."""
+        """The live rows of these groups; unknown groups have no rows."""
         for uid in groups:
             state = self.groups.get(uid)
             if state is not None:
@@ -380,8 +378,8 @@ class Snapshot:
         """Live segments with rows from position ``after`` on, in parts: all rows of a part were
         stored later than those of the parts before it.
 
-        The first has ``rows`` rows or more, the second as many again, each one after that twice as
-        many: so a caller who needs all of them gets few parts.
+        The first part has ``rows`` rows or more, the second as many again, and each further part
+        twice as many, so that a caller that needs all rows gets few parts.
         """
         every = [(self.places(segment), segment) for segment in self.segments]
         some = [(own.lowest, own.highest, group) for own, group in every if own.highest >= after]
@@ -399,12 +397,12 @@ class Snapshot:
 
     @property
     def count(self) -> int:
-        """Live records."""
+        """The number of live records."""
         indexed = sum(segment.count + segment.purged for segment in self.segments)
         return indexed - sum(len(rows) for rows in self.dead.values())
 
 
-#: Groups with the local ordinals at which they begin, in the order of these.
+#: Groups with their first local ordinals, by ordinal.
 Laid = Sequence[tuple[bytes, int]]
 
 
@@ -418,7 +416,7 @@ def lay_anew(
     """The groups of a segment after a compaction, by the segment's uid.
 
     Args:
-        body: of a compaction; all other rules on the group that stands for ended ones hold.
+        body: of a compaction; it satisfies all other rules on a group that replaces ended groups.
         groups, home, segments, laid: the state before the compaction: the groups, the segment of
             each, the live segments, and their layout.
 
@@ -451,8 +449,8 @@ def count_live(snapshot: Snapshot, first: int, end: int) -> int:
 
 
 def spans(snapshot: Snapshot, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The groups of these rows: of each its place in the order of the log, and the ordinals from
-    which and below which its rows are meant."""
+    """The groups of these rows: the place of each in log order, and the half-open range of its
+    ordinals."""
     while first < end:
         ref = snapshot.ref(first)
         state = snapshot.groups[ref.group]
