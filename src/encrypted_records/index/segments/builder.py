@@ -1,8 +1,8 @@
 """Build a segment of any size, column by column (docs/SPEC.md, section 6).
 
 Columns are added one at a time, or as streams, and only their pages are kept: a segment of a
-million rows never has two of its columns in memory. Nothing can be sealed before the last column is
-in, since the segment's uid, from which its keys come, covers everything that they will seal. Until
+million rows never has two of its columns in memory. Nothing can be sealed before the last column
+was added, because the segment's uid, from which its keys are derived, covers all plaintext. Until
 then the pages' contents wait in memory, or elsewhere (:class:`.cuts.Contents`).
 """
 
@@ -49,17 +49,18 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 
-#: Up to this many rows nothing is compressed, and sizes depend on their number and types alone.
+#: Segments of up to this many rows are not compressed; their sizes depend only on row count and
+#: types.
 MAX_PLAIN_RECORDS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
     """Size limits of segments: the maximum rows of a mini, and of a segment that is not packed
-    (``plain``); the maximum entries in one page; and the maximum entries for which the columns of
-    words of a mini have room.
+    (``plain``); the maximum entries in one page; and the maximum entries for which the word columns
+    of a mini have room.
 
-    Readers take segments built with any limits up to these.
+    Readers accept segments built with these or lower limits.
     """
 
     mini: int = MAX_MINI_RECORDS
@@ -73,15 +74,16 @@ STANDARD = SegmentLimits()
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """All of a segment but its columns.
+    """A segment without its columns.
 
     Args:
         groups: (uid, base) of each group covered.
-        rows: the local ordinals indexed, ascending; or of each local ordinal whether it is, which
-            takes less for many.
-        purged: how many dead rows of the groups are left out.
+        rows: the indexed local ordinals, ascending; or a mask over all local ordinals, which takes
+            less memory for many.
+        purged: the number of dead rows of the groups that are left out.
         inputs: uids of the segments this one replaces.
-        origin: names what is sealed where it replaces none, also when it is built again.
+        origin: identifies the content if the segment replaces none; the same when it is built
+            again.
     """
 
     groups: Sequence[tuple[bytes, int]]
@@ -113,7 +115,7 @@ class Shell:
 
 
 class SealedSegment(NamedTuple):
-    """A new segment, whose pages are taken one after the other."""
+    """A new segment, whose pages are consumed in sequence."""
 
     segment: Segment
     header: SegmentHeader
@@ -131,10 +133,10 @@ class _Place(NamedTuple):
 
 
 class Builder:
-    """Takes each column of the definition (:mod:`~encrypted_records.model.definition`), in its
-    order, then gives the segment.
+    """Accepts each column of the definition (:mod:`~encrypted_records.model.definition`), in its
+    order, then returns the segment.
 
-    Its form is the one that its number of rows and the room of its columns of words ask for.
+    The segment's form depends on its number of rows and the room of its word columns.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class Builder:
     ) -> None:
         """
         Args:
-            contents: where those of the pages wait, if not in memory.
+            contents: stores the contents of pages until they are sealed; in memory if None.
         """
         self._key = key
         self._definition = definition
@@ -156,7 +158,7 @@ class Builder:
         self._count = shell.count
         self._contents = ContentsInMemory() if contents is None else contents
         self._small: dict[str, Column] = {}
-        #: for how many entries the columns of words in ``_small`` have room
+        #: the number of entries for which the word columns in ``_small`` have room
         self._room = 0
         self._cuts: list[Cut] = []
 
@@ -167,11 +169,11 @@ class Builder:
 
     @property
     def streams(self) -> bool:
-        """Whether :meth:`add_stream` takes the columns of the segment."""
+        """Whether :meth:`add_stream` accepts the segment's columns."""
         return self._count > self._limits.mini
 
     def add(self, name: str, column: Column) -> None:
-        """A column, over exactly the shell's rows."""
+        """Add a column over exactly the shell's rows."""
         kind = column_spec(self._definition, name).kind
         if self._count <= self._limits.mini:
             self._small[name] = column
@@ -194,7 +196,7 @@ class Builder:
         self._cuts.append(cut)
 
     def finish(self) -> Built:
-        """The segment, sealed. The builder is spent."""
+        """Seal the segment. The builder cannot be used again."""
         mini = self._build_mini()
         if mini is not None:
             return mini
@@ -209,11 +211,11 @@ class Builder:
         return self._seal_paged()
 
     def _build_mini(self) -> Built | None:
-        """None where the segment is in pages."""
+        """None if the segment is paged."""
         if self._count > self._limits.mini:
             return None
         if self._room > self._limits.words:
-            # A page of this size could not be sent, and each question would fetch it.
+            # A page of this size could not be sent, and each query would fetch it.
             for name, column in self._small.items():
                 self._cut(name, column, column_spec(self._definition, name).kind)
             return None
@@ -252,7 +254,8 @@ class Builder:
             digests = b"".join(map(page_digest, every))
             given = _hand_out(uid, every)
         else:
-            # Sealed twice, to the same bytes: the digest of all of them goes before the first.
+            # Pages are sealed twice, to the same bytes, because the digest of all precedes the
+            # first.
             digests = b"".join(map(page_digest, self._seal_pages(uid, places)))
             again = self._seal_pages(uid, places)
             given = (Page(uid, number, data) for number, data in enumerate(again))
@@ -306,9 +309,9 @@ class Builder:
         return content if isinstance(content, bytes) else self._contents.read(content)
 
     def _digest(self, header: bytes, places: Sequence[_Place]) -> bytes:
-        """Over all that the segment's keys will seal.
+        """The digest of all plaintext that the segment's keys will seal.
 
-        Each page enters in the order of numbers; header and directories say of which field it is.
+        Pages enter in the order of their numbers; header and directories name each page's field.
         """
         state = hashlib.sha256()
         for part in chain((header,), (pages.frame(self._content(place)) for place in places)):
@@ -317,7 +320,7 @@ class Builder:
         return state.digest()
 
     def _seal_pages(self, uid: bytes, places: Sequence[_Place]) -> Iterator[bytes]:
-        """Every page, sealed; each content in memory is freed once its page is."""
+        """Seal every page, and free its content in memory."""
         where = sealing.context_of(self._key)
         specs = {cut.name: column_spec(self._definition, cut.name) for cut in self._cuts}
         keys = {name: self._key.field(spec).index(uid) for name, spec in specs.items()}
@@ -337,7 +340,7 @@ class Builder:
 
 
 def _hand_out(uid: bytes, sealed: list[bytes]) -> Iterator[Page]:
-    """Every page, each held by the caller alone once it was taken."""
+    """Every page; once yielded, only the caller holds it."""
     for number, data in enumerate(sealed):
         sealed[number] = b""
         yield Page(uid, number, data)

@@ -2,11 +2,11 @@
 
 A stream is cut into the same pages as the whole column would be. Only a window of it is in memory:
 the end of a page is chosen among at most as many entries as a page may hold, so that the page is
-cut as soon as that many have arrived. Contents wait until the last column is cut, since the
+cut as soon as that many have arrived. Contents are kept until the last column is cut, because the
 segment's uid, from which its keys are derived, covers all of them.
 
 The zone of a column, its least and greatest key (SPEC 6.2.4), rules a segment out before any of its
-pages is asked for. Its width is fixed, so that a header's length says nothing of the keys.
+pages is fetched. Its width is fixed, so that a header's length reveals nothing about the keys.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments.headers import PLAIN, WORDS, ColumnKind
 from encrypted_records.model.field_types.base import KeyKind
 
-#: The window, in the most entries of a page: the larger, the seldomer entries are looked at twice.
+#: The window, in multiples of the maximum entries of a page: a larger window examines fewer entries
+#: twice.
 _PAGES_AT_ONCE = 4
 
 
 class StreamCutter:
-    """Cuts one column: :meth:`cut` all of it, then take :meth:`directory`."""
+    """Cuts one column: consume :meth:`cut`, then call :meth:`directory`."""
 
     def __init__(self, kind: KeyKind, most: int, *, packed: bool) -> None:
         """
@@ -108,7 +109,7 @@ class StreamCutter:
             self._absent = end
             return
         goes_on = self._distinct > 0 and bool(self._lasts[-1][0] == page.keys[0])
-        # Copies: a part holds on to all that it is a part of.
+        # Copies, because a slice keeps the whole array alive.
         self._firsts.append(page.keys[:1].copy())
         self._lasts.append(page.keys[-1:].copy())
         self._distinct += len(page.keys) - goes_on
@@ -162,7 +163,7 @@ class Contents(Protocol):
 
 
 class ContentsInMemory:
-    """For segments as large as an ingest or a small merge makes them."""
+    """For segments of the size that an ingest or a small merge makes."""
 
     def __init__(self) -> None:
         self._every: list[bytes] = []
@@ -177,20 +178,20 @@ class ContentsInMemory:
         return self._every[number]
 
     def free(self, number: int) -> None:
-        """It is not read again."""
+        """Free a content that is not read again."""
         self._every[number] = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """``least`` and ``greatest`` as edges of key ranges have them; a column without a present row
-    has no key between them."""
+    """``least`` and ``greatest`` are keys as in edges of key ranges; no key is between them if the
+    column has no present row."""
 
     least: int | bytes
     greatest: int | bytes
 
     def meets(self, key_range: KeyRange) -> bool:
-        """Whether a key of the range may be in the column."""
+        """Whether the column may contain a key of the range."""
         first, last = key_range
         least, greatest = self.least, self.greatest
         if not self._is_ordered:
@@ -201,7 +202,7 @@ class Zone:
         return bool(after_first and before_last)
 
     def moved(self, move: Callable[[int], int]) -> Zone:
-        """The zone of a numeric column whose keys ``move`` gave other values, in their order."""
+        """The zone of a numeric column after ``move``, which preserves the order of keys."""
         if (
             not self._is_ordered
             or isinstance(self.least, bytes)
@@ -221,7 +222,7 @@ def _comparable(key: int | bytes) -> int | bytes:
 
 
 def encode_zone(firsts: Keys, lasts: Keys, kind: KeyKind) -> bytes:
-    """The zone of a column, or of pages, whose first and last keys these are, in their order."""
+    """The zone of a column, or of its pages, from the first and last keys in order."""
     stored = stored_key_type(kind)
     if not len(firsts):
         return b"\xff" * stored.itemsize + bytes(stored.itemsize)
@@ -232,7 +233,7 @@ def decode_zone(encoded: bytes, kind: KeyKind) -> Zone:
     """Undo :func:`encode_zone`.
 
     Raises:
-        DoesNotOpen: it is of another length.
+        DoesNotOpen: it has another length.
     """
     width = stored_key_type(kind).itemsize
     if len(encoded) != 2 * width:
@@ -245,8 +246,8 @@ def decode_zone(encoded: bytes, kind: KeyKind) -> Zone:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``first`` is the number of the first of its contents; ``slots`` is how many pages the column
-    accounts for, ``directory_pages`` how many of these are its directory's."""
+    """``first`` is the number of its first content. ``slots`` is the number of pages of the column,
+    ``directory_pages`` the number of these that belong to its directory."""
 
     name: str
     first: int
@@ -258,7 +259,7 @@ class Cut:
 
     @property
     def contents(self) -> range:
-        """The numbers of its contents."""
+        """The numbers of the contents."""
         return range(self.first, self.first + len(self.directory.ends))
 
 
@@ -273,7 +274,7 @@ def cut(
     made: ColumnKind = PLAIN
     rows = len(column.ordinals)
     if kind is KeyKind.WORDS:
-        # What follows from lengths alone, not how many words there are.
+        # This follows from lengths alone; it does not reveal the number of words.
         rows = words.count_entries(column)
         made = (WORDS, rows)
     first, ends = len(contents), []
@@ -308,7 +309,7 @@ def cut_stream(
 
 
 class _Counted:
-    """Counts on the way how many rows a column has; of words, for how many entries it has room."""
+    """Counts a streamed column's rows; for a word column, also the entries it has room for."""
 
     def __init__(self, kind: KeyKind) -> None:
         self._words = kind is KeyKind.WORDS

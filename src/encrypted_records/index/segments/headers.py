@@ -20,9 +20,9 @@ from encrypted_records.model.digests import DIGEST
 from encrypted_records.model.records import Segment, SegmentHeader
 
 _NUMBER = np.dtype(">u4")
-#: A column that has each of its rows once, and one of words. Numbers are never reused.
+#: The kinds of columns: one entry per row, and words. Numbers are never reused.
 PLAIN, WORDS = 1, 2
-#: How a column is made: a number from above, of words with how many entries it has room for.
+#: The kind of a column: a number from above; for words with the number of entries it has room for.
 ColumnKind = int | tuple[int, int]
 
 
@@ -30,8 +30,8 @@ class MiniHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """The header of a mini segment; it must match the visible Segment.
 
     ``fields`` are the ids of the indexed fields. ``rows`` are the local ordinals that are indexed,
-    as (first, count) runs. ``inputs`` are the segments that a merge replaced by this one. ``kinds``
-    gives the kind of each field's column.
+    as (first, count) runs. ``inputs`` are the segments that a merge replaced by this segment.
+    ``kinds`` gives the kind of each field's column.
     """
 
     format: int
@@ -78,7 +78,7 @@ def open_header(key: SchemaKey, segment: Segment, header: SegmentHeader, kind: t
     """The header of a segment. Only its format, its form and the kinds of its columns are checked.
 
     Raises:
-        DoesNotOpen: altered, or of another segment, schema, key or form.
+        DoesNotOpen: the header was altered, or is of another segment, schema, key or form.
         Unsupported: a column is of a kind that this version does not know.
     """
     plain = sealing.open_header(
@@ -104,21 +104,21 @@ def open_header(key: SchemaKey, segment: Segment, header: SegmentHeader, kind: t
 
 
 def room_in(kind: ColumnKind) -> int | None:
-    """For how many entries a column of words has room; None of another column."""
+    """The number of entries for which a word column has room; None for another column."""
     return kind[1] if isinstance(kind, tuple) and kind[0] == WORDS else None
 
 
 def named_column(
     definition: SchemaDefinition, made: SchemaDefinition, number: int, kind: ColumnKind
 ) -> tuple[FieldSpec, int | None]:
-    """A column that a header names, and :func:`room_in` it.
+    """A column that a header names, and its room (:func:`room_in`).
 
     Args:
-        definition: whose names count.
-        made: under which the segment was made.
+        definition: gives the names.
+        made: the definition under which the segment was made.
 
     Raises:
-        DoesNotOpen: a definition lacks the field, or it has no words.
+        DoesNotOpen: a definition lacks the field, or the field has no word index.
     """
     spec, own, room = definition.by_id.get(number), made.by_id.get(number), room_in(kind)
     if spec is None or own is None or (room is not None and not own.words):
@@ -155,7 +155,7 @@ def decode_numbers(encoded: bytes) -> Ordinals:
     """Undo :func:`encode_numbers`.
 
     Raises:
-        DoesNotOpen: there are none, or one is cut short.
+        DoesNotOpen: there are no numbers, or the last is truncated.
     """
     if not encoded or len(encoded) % _NUMBER.itemsize:
         raise DoesNotOpen("a segment's header has page numbers cut short")

@@ -1,8 +1,8 @@
-"""A paged segment with the pages that one question has of it, and what it made of them.
+"""A paged segment with the pages that one query has loaded, and the results computed from them.
 
-Nothing here fetches. A reader gets the numbers of the missing pages, fetches them from wherever
-they are, puts them in, and asks again: directories come in a first round, data pages in a second.
-A question's workspace owns its loaded segments; :func:`scope` takes out of them what came in.
+This module does not fetch. A reader gets the numbers of the missing pages, fetches them, puts them
+in, and calls again: directories come in a first round trip, data pages in a second. A query's
+workspace owns its loaded segments; :func:`scope` removes what was loaded meanwhile.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from encrypted_records.model.field_types.base import KeyKind
 
 
 class LoadedSegment(PagedSegment):
-    """A paged segment, as much of which is here as was put in."""
+    """A paged segment with the pages that were put in."""
 
     def __init__(self, opened: OpenedHeader) -> None:
         super().__init__(opened)
         #: opened data pages by number
         self.blocks: dict[int, EntryBlock] = {}
-        #: whole columns by field, by row; where one has its keys, its pages are not needed for it
+        #: whole row-major columns by field; a column with its keys needs no pages
         self.columns: dict[str, ByRow] = {}
-        #: of fields, what their columns add up to
+        #: the sums of columns by field
         self.sums: dict[str, ColumnSums] = {}
 
     def put(self, number: int, sealed: bytes) -> None:
-        """Open a page that was missing, and keep it.
+        """Open and keep a page that was missing.
 
         Raises:
             DoesNotOpen: as :meth:`open_page`.
@@ -53,8 +53,8 @@ class LoadedSegment(PagedSegment):
             self.blocks[number] = block
 
     def missing_columns(self, names: Iterable[str]) -> set[int]:
-        """The pages without which :meth:`column` and :meth:`dictionary` cannot open these;
-        directories come first."""
+        """The missing pages that :meth:`column` and :meth:`dictionary` need; directories come
+        first."""
         names = [name for name in names if not self.has_keys(name)]
         missing = self.missing_directories(names)
         if missing:
@@ -62,7 +62,7 @@ class LoadedSegment(PagedSegment):
         return set().union(*map(self.column_pages, names)) - self.blocks.keys()
 
     def lookup(self, name: str) -> Lookup:
-        """The column of a field, as far as it is here; its directory must be."""
+        """The column of a field, as far as it is loaded; its directory must be loaded."""
         return self._paged(name) if self.has_column(name) else self._missing(name)
 
     def _missing(self, name: str) -> Column:
@@ -75,10 +75,10 @@ class LoadedSegment(PagedSegment):
         return PagedColumn(self.directories[name], self.blocks)
 
     def column(self, name: str) -> Column:
-        """The whole column of a field; of one that is younger than the segment, all absent.
+        """The whole column of a field; all absent if the field is younger than the segment.
 
         Raises:
-            DoesNotOpen: it lists other rows than the segment has, or one twice.
+            DoesNotOpen: it lists other rows than the segment has, or a row twice.
         """
         if not self.has_column(name):
             return self._missing(name)
@@ -87,13 +87,13 @@ class LoadedSegment(PagedSegment):
         if room is not None:
             words.check(column, room)
             rows = words.rows_of(column)
-        # The directory states as many as the segment has, so equal sets list each row once.
+        # The directory states as many rows as the segment has, so equal sets list each row once.
         if len(rows) != self.count or rows_digest(rows, self.covered) != self.stated_rows:
             raise DoesNotOpen("a column lists other rows than its segment has")
         return column
 
     def dictionary(self, name: str) -> ColumnDictionary:
-        """The whole column of a field by row; it is kept in :attr:`columns`.
+        """The whole row-major column of a field; it is kept in :attr:`columns`.
 
         Raises:
             DoesNotOpen: as :meth:`column`.
@@ -105,28 +105,28 @@ class LoadedSegment(PagedSegment):
         return whole
 
     def has_keys(self, name: str) -> bool:
-        """Whether a field's whole column is here by row with its keys, or has nothing in it."""
+        """Whether a field's whole row-major column is loaded with its keys, or is empty."""
         whole = self.columns.get(name)
         return isinstance(whole, ColumnDictionary) or not self.has_column(name)
 
 
-#: A segment as memory keeps it, for all questions.
+#: A segment as the memory cache keeps it, for all queries.
 KeptSegment = MiniSegment | OpenedHeader
-#: A segment of either form, opened as far as it is here.
+#: A segment of either form, opened as far as it is loaded.
 OpenedSegment = MiniSegment | LoadedSegment
 
 
 def load(kept: KeptSegment) -> OpenedSegment:
-    """A segment for one question, of which a large one has no page yet."""
+    """A segment for one query; a paged segment has no page yet."""
     return LoadedSegment(kept) if isinstance(kept, OpenedHeader) else kept
 
 
 @contextmanager
 def scope(*segments: object) -> Iterator[None]:
-    """Take pages, columns by row and sums that come into large segments meanwhile out again.
+    """On exit, remove the pages, row-major columns and sums that were added to large segments.
 
-    Code that brings something opens one, so that memory has what is worked on alone. Directories
-    stay. Scopes may be inside one another and overlap: each takes out what came after it began.
+    Code that loads data opens a scope, so that memory holds only the data in use. Directories stay.
+    Scopes may be nested and overlap: each removes what was added after it began.
 
     Args:
         segments: of either form; minis are in memory as a whole.

@@ -1,13 +1,13 @@
-"""Several segments -> one, without their dead rows (docs/SPEC.md, section 6.4), in memory that does
-not grow with them. Which are merged, :mod:`.merge_policy` decides.
+"""Merge segments without their dead rows (docs/SPEC.md, section 6.4), in bounded memory.
+:mod:`.merge_policy` decides which segments are merged.
 
 A merge rewrites the index only. Rows stay where they are; each group keeps its order, and its rows
 keep their ordinals, so that a local ordinal is always base + ordinal.
 
-Columns are taken one after another, and of a column only a few pages of each input are open at a
-time: entries come in order, dead rows are left out, and what is merged is cut into pages at once.
-A column of words that would list more than one may is read twice (:mod:`..columns.words`).
-Where all pages are in memory, as of minis, whole columns are put in order: that takes less time.
+Columns are merged one after another, with only a few pages of each input open at a time: entries
+come in order, dead rows are dropped, and merged entries are cut into pages at once. A word column
+that would exceed its maximum is read twice (:mod:`..columns.words`). If all pages are in memory, as
+for minis, whole columns are sorted, which is faster.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from encrypted_records.index.segments.paged_column import check_order
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, column_spec, columns_of
 from encrypted_records.model.field_types.base import KeyKind
 
-#: Gives a sealed data page of an input, by the segment's uid and the page's number.
+#: Returns a sealed data page of an input, by the segment's uid and the page's number.
 ReadPage = Callable[[bytes, int], bytes]
 
-#: Rows of a column that an input lacks, which are made up so many at a time.
+#: Number of absent rows that are generated at a time for a column that an input lacks.
 _PIECE = 1 << 16
 
 
@@ -71,11 +71,11 @@ class SegmentMerger:
     ) -> None:
         """
         Args:
-            groups: those that each input has by now (:meth:`Snapshot.groups_of`).
+            groups: the current groups of each input (:meth:`Snapshot.groups_of`).
             dead: local ordinals of each input's rows that are left out.
-            contents: where the contents of pages wait; in memory if None.
-            compared: whose names and grids the inputs have, if that is another definition.
-            most_words: that a column of words lists, if other than :func:`.words.most_listed`.
+            contents: stores the contents of pages; in memory if None.
+            compared: the definition that gives the inputs' names and grids, if it is another.
+            most_words: maximum words in a word column, if other than :func:`.words.most_listed`.
         """
         self._definition = definition
         self._compared = compared or definition
@@ -90,14 +90,14 @@ class SegmentMerger:
         return [spec.name for spec in columns_of(self._definition)]
 
     def take(self, name: str, read: ReadPage | None = None) -> None:
-        """Merge a column, whose directories the inputs must have by now.
+        """Merge a column. The inputs must have its directories.
 
         Args:
-            read: gives the data pages of inputs; None where all of them are here.
+            read: returns the data pages of inputs; None if all are loaded.
 
         Raises:
-            DoesNotOpen: a column of an input does not open, or lacks a living row, or has one whose
-            value the definition does not allow.
+            DoesNotOpen: a column of an input does not open, lacks a live row, or has a value that
+                the definition does not allow.
         """
         spec = column_spec(self._definition, name)
         if read is None:
@@ -116,7 +116,7 @@ class SegmentMerger:
             self._builder.add(name, block_streams.gather(blocks, spec.kind))
 
     def _join(self, spec: FieldSpec) -> Column:
-        """A column of the new segment, from whole ones."""
+        """A column of the new segment, from whole columns."""
         whole = [renumber(part, _whole(part, spec.name), spec.kind) for part in self._parts]
         joined = columns.join(whole, spec.kind)
         if spec.kind is KeyKind.WORDS:
@@ -125,7 +125,7 @@ class SegmentMerger:
         return rebase.column(joined) if rebase else joined
 
     def _stream(self, part: LivingRows, spec: FieldSpec, read: ReadPage) -> Iterator[EntryBlock]:
-        """The living rows of a column of one input, as they are in the new segment."""
+        """The live rows of an input's column, with the new segment's ordinals."""
         segment = part.segment
         if not isinstance(segment, PagedSegment):
             whole = renumber(part, segment.column(spec.name), spec.kind)
@@ -141,8 +141,8 @@ class SegmentMerger:
                 yield living
 
     def _find_beyond(self, spec: FieldSpec, read: ReadPage) -> NDArray[np.bool_] | None:
-        """For each local ordinal, whether its words are more than a column may list; None where all
-        may be listed.
+        """A mask of the local ordinals with more words than a column may list; None if all may be
+        listed.
 
         Raises:
             DoesNotOpen: as :meth:`take`.
@@ -156,7 +156,8 @@ class SegmentMerger:
         return counts.find_beyond(self._most_words)
 
     def _may_list(self, name: str) -> int:
-        """How many words the inputs list in a column, at most, beside the entry of each row."""
+        """The maximum number of words that the inputs list in a column, without the entry of each
+        row."""
         listed = 0
         for segment in (part.segment for part in self._parts):
             if not isinstance(segment, PagedSegment):
@@ -166,11 +167,11 @@ class SegmentMerger:
         return listed
 
     def seal(self) -> SealedSegment:
-        """The new segment; its pages are sealed as they are taken."""
+        """The new segment; its pages are sealed as they are consumed."""
         return self._builder.seal()
 
     def finish(self) -> Built:
-        """The same, with all of its pages."""
+        """The new segment with all of its pages."""
         return self._builder.finish()
 
 
@@ -207,7 +208,7 @@ def _whole(part: LivingRows, name: str) -> Column:
 
 
 def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
-    """The column of a field that is younger than its segment."""
+    """The blocks of a field that is younger than its segment."""
     for first in range(0, covered, _PIECE):
         rows = np.arange(first, min(first + _PIECE, covered), dtype=np.uint32)
         if kind is KeyKind.WORDS:
@@ -222,8 +223,8 @@ def _read_column(
     """The blocks of an input's column, checked as :meth:`LoadedSegment.column` checks all of it.
 
     Raises:
-        DoesNotOpen: it does not open; behind the last block also where it lists other rows than
-            the segment has, or lacks a living one.
+        DoesNotOpen: it does not open; after the last block also if it lists other rows than the
+            segment has, or lacks a live row.
     """
     name, uid = spec.name, segment.segment.uid
     room = segment.directories.rooms.get(name)
@@ -241,7 +242,7 @@ def _read_column(
 
 
 class _ListedRows:
-    """Which rows a column lists, and for how many entries it has room, if it is of words."""
+    """The rows that a column lists, and for a word column the number of entries it has room for."""
 
     def __init__(self, covered: int, *, is_words: bool) -> None:
         self.listed: NDArray[np.bool_] = np.zeros(covered, np.bool_)
@@ -262,18 +263,18 @@ class _ListedRows:
     def check(self, segment: PagedSegment, room: int | None) -> None:
         """
         Raises:
-            DoesNotOpen: they are not those of the segment, each once.
+            DoesNotOpen: they are not the segment's rows, each once.
         """
         if room is not None and (self._absent or self._room != room or self._entries > room):
             raise words.other_room()
-        # As many as the segment has, so equal sets list each row once.
+        # There are as many as the segment has, so equal sets list each row once.
         if self._rows != segment.count or mask_digest(self.listed) != segment.stated_rows:
             raise DoesNotOpen("a column lists other rows than its segment has")
 
 
 @dataclass(frozen=True, slots=True)
 class LivingRows:
-    """An input, where its local ordinals begin in the new segment, and which of them live."""
+    """An input, its first local ordinal in the new segment, and its live rows."""
 
     segment: MergeInput
     base: int
@@ -282,17 +283,16 @@ class LivingRows:
     def require_all(self, listed: NDArray[np.bool_]) -> None:
         """
         Args:
-            listed: of each row whether a column lists it.
+            listed: a mask of the rows that a column lists.
 
         Raises:
-            DoesNotOpen: one that lives is not listed.
+            DoesNotOpen: a live row is not listed.
         """
         if np.any(self.living & ~listed):
             raise DoesNotOpen("a column lacks rows that are alive")
 
     def of(self, block: EntryBlock) -> EntryBlock | None:
-        """The block without dead rows, its ordinals as they are in the new segment; None where
-        nothing is left."""
+        """The block without dead rows, with the new segment's ordinals; None if nothing is left."""
         living = block.select(self.living[block.ordinals])
         return living and replace(living, ordinals=living.ordinals + np.uint32(self.base))
 
@@ -300,14 +300,14 @@ class LivingRows:
 def lay_out(
     inputs: Sequence[MergeInput], groups: Sequence[Laid], dead: Sequence[BitMap]
 ) -> tuple[list[LivingRows], Shell]:
-    """The inputs side by side, and all of the new segment but its columns.
+    """The inputs side by side, and the new segment's shell.
 
     Args:
-        groups: those that each input has by now.
+        groups: the current groups of each input.
         dead: local ordinals of each input's rows that are left out.
     """
     covered = [source.segment.count + source.segment.purged for source in inputs]
-    # One byte a row, for all of them together.
+    # One byte per row, for all inputs together.
     living = np.ones(sum(covered), np.bool_)
     parts: list[LivingRows] = []
     every: list[tuple[bytes, int]] = []
@@ -323,10 +323,10 @@ def lay_out(
 
 
 def renumber(part: LivingRows, column: Column, kind: KeyKind) -> Column:
-    """A whole column without dead rows, its ordinals as they are in the new segment.
+    """A whole column without dead rows, with the new segment's ordinals.
 
     Raises:
-        DoesNotOpen: it lacks rows that are alive.
+        DoesNotOpen: it lacks live rows.
     """
     alive = part.living[column.ordinals]
     listed = part.living[words.rows_of(column)] if kind is KeyKind.WORDS else alive

@@ -1,12 +1,12 @@
-"""Policies of merges and compactions: what is combined, when, and up to which size. Pure.
+"""Policies of merges and compactions: the inputs, the time and the maximum size. Pure.
 
-A merge rewrites the index only (:mod:`.merge`). Tiers bound how many segments a search looks into;
-segments that list dead rows are rewritten, so that deleted records do not stay.
+A merge rewrites the index only (:mod:`.merge`). Tiers bound the number of segments that a search
+reads; segments that list dead rows are rewritten, so that deleted records do not stay.
 
-A compaction seals small groups again in a larger one, without their index (docs/SPEC.md, section
-7.7.2): every direct ingest adds a group, which each proxy keeps in memory and each query goes
-through. It waits for enough groups of a size to make a much larger one, so no row is sealed again
-more often than there are sizes.
+A compaction re-encrypts small groups as a larger group, without their index (docs/SPEC.md, section
+7.7.2): every direct ingest adds a group, which each proxy keeps in memory and each query visits. A
+compaction waits for enough groups of a size to make a much larger group, so that a row is
+re-encrypted at most once per size.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
 from encrypted_records.model.records import MAX_MINI_RECORDS, Group, Segment
 
 #: A merge of more rows than the first number takes up to a minute, and is *large*. A merge of more
-#: than the second takes minutes, and is *huge*. Others do not wait for either.
+#: than the second takes minutes, and is *huge*. Ordinary merges wait for neither.
 ORDINARY_ROWS, LARGE_ROWS = 1 << 16, 1 << 20
 ANY_ROWS = range(1 << 32)
 
-#: The most that a huge merge reads, so that its memory is bounded whatever the definition is, and
-#: however many dead rows have their places in it: pages (2 GiB), and local ordinals.
+#: Maximum pages (2 GiB) and local ordinals that a huge merge reads. They bound its memory for any
+#: definition and any number of dead rows.
 MOST_PAGES, MOST_ORDINALS = 1 << 17, 1 << 25
 
 
@@ -48,16 +48,17 @@ class Tier:
     ordinals: int = 1 << 32
 
     def takes(self, segment: Segment) -> bool:
-        """Whether it may be merged with others."""
+        """Whether the segment may be merged with others."""
         return 2 * segment.pages <= self.pages and 2 * _covered(segment) <= self.ordinals
 
 
 def _huge(capacity: int) -> Tier:
-    # Four of more than half of the tier below fill half of it: so each row is rewritten in it once.
+    # Four segments of more than half of the tier below fill half of this tier, so each row is
+    # rewritten in it once.
     return Tier(capacity, 3, MOST_PAGES, MOST_ORDINALS)
 
 
-#: The first is for the small segments that direct ingests leave, and is merged at once.
+#: The first tier is for the small segments of direct ingests, which are merged at once.
 TIERS = (
     Tier(MAX_MINI_RECORDS, 64),
     Tier(ORDINARY_ROWS, 15),
@@ -65,14 +66,14 @@ TIERS = (
     _huge(1 << 22),
     _huge(1 << 24),
 )
-#: Segments of so many rows, as chunks of jobs leave them, are not packed: they take ten times the
-#: bytes that the rows of a packed one do. So few of them may be live; one more, and they are merged
-#: into one of at most so many rows.
+#: Segments of jobs' chunks have these numbers of rows and are not packed: they take ten times the
+#: bytes of a packed segment. Only a few may be live; with one more, they are merged into a segment
+#: of limited rows.
 LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
 FEW_LOOSE, LOOSE_CAPACITY = 3, LARGE_ROWS
 
-#: The part of a segment's rows that may be dead before it is merged by itself, and for how long
-#: a single one may be, in milliseconds.
+#: The share of a segment's rows that may be dead before it is merged alone, and the time that a
+#: single row may be dead, in milliseconds.
 MOST_DEAD = 0.05
 LONGEST_DEAD = 30 * 24 * 3600 * 1000
 
@@ -86,18 +87,18 @@ def worth_merging(
     most_dead: float = MOST_DEAD,
     rows: range = ANY_ROWS,
 ) -> tuple[Segment, ...]:
-    """The segments to merge next; none where all is well.
+    """The segments to merge next; empty if no merge is needed.
 
-    A segment that fills more than half of its tier counts as one of the next, so that no row is
-    rewritten more often than it takes to fill half a segment. Such segments of the last tier are
-    not merged. Those that are large and not packed are, before their tier has many. Dead rows are
-    dropped when one segment has many, or some that died long ago: deleted records must not stay.
+    A segment that fills more than half of its tier counts in the next tier, which bounds how often
+    a row is rewritten. Such segments of the last tier are not merged. Large segments that are not
+    packed are merged before their tier has many. Dead rows are dropped when one segment has many,
+    or some that died long ago: deleted records must not stay.
 
     Args:
         now: milliseconds since 1970.
         taken: uids of segments that are left alone, since they are being merged.
-        most_dead: the part of a segment's rows that may be dead before it is merged by itself.
-        rows: how many the merged segments may have together.
+        most_dead: the share of a segment's rows that may be dead before it is merged alone.
+        rows: the allowed numbers of rows of the merged segments together.
     """
     if not snapshot.dying and not _may_have_many(snapshot.counts, tiers):
         return ()
@@ -127,10 +128,10 @@ def worth_merging(
 def _may_have_many(counts: Sequence[int], tiers: Sequence[Tier]) -> bool:
     """Whether there may be more segments of a tier, or of :data:`LOOSE` size, than allowed.
 
-    It is called several times after each commit, mostly with a negative result, and does not sort.
+    It is called several times after each commit, is mostly false, and does not sort.
 
     Args:
-        counts: how many rows each segment has, in ascending order.
+        counts: the numbers of rows of the segments, in ascending order.
     """
     first = 0
     for tier in tiers:
@@ -148,7 +149,7 @@ def listing_dead(
     taken: Collection[bytes] = (),
     rows: range = ANY_ROWS,
 ) -> tuple[Segment, ...]:
-    """The segments to merge next so that none lists rows that died; as :func:`worth_merging`."""
+    """Like :func:`worth_merging`, but merges all segments that list dead rows."""
     return _rewritten(_by_age(snapshot, snapshot.dying, taken), tiers, rows)
 
 
@@ -159,7 +160,7 @@ def rows_of(segments: Sequence[Segment]) -> int:
 def _rewritten(
     segments: Sequence[Segment], tiers: Sequence[Tier], rows: range
 ) -> tuple[Segment, ...]:
-    """The oldest of those, for which it is worth to be rewritten alone."""
+    """The oldest of these segments, each of which is worth rewriting alone."""
     own = [segment for segment in segments if segment.count in rows]
     return _oldest(own, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
 
@@ -167,15 +168,15 @@ def _rewritten(
 def _by_age(
     snapshot: Snapshot, segments: Sequence[Segment], taken: Collection[bytes]
 ) -> list[Segment]:
-    """The segments not in ``taken``, in the order of storing: then groups that were stored one
-    after the other are adjacent in a merged segment, so that a compaction can combine them.
+    """The segments not in ``taken``, in storage order: groups that were stored in sequence are then
+    adjacent in a merged segment, so that a compaction can combine them.
     """
     free = [segment for segment in segments if segment.uid not in taken]
     return sorted(free, key=lambda segment: snapshot.places(segment).lowest)
 
 
 def _oldest(segments: Sequence[Segment], tier: Tier) -> tuple[Segment, ...]:
-    """The first of them, and as many of the next as ``tier`` lets one merge have."""
+    """The first segments, as many as ``tier`` lets one merge have."""
     chosen: list[Segment] = []
     rows = pages = ordinals = 0
     for segment in segments:
@@ -189,7 +190,7 @@ def _oldest(segments: Sequence[Segment], tier: Tier) -> tuple[Segment, ...]:
 
 
 def _covered(segment: Segment) -> int:
-    """How many local ordinals its groups have."""
+    """The number of local ordinals of its groups."""
     return segment.count + segment.purged
 
 
@@ -201,7 +202,7 @@ def _is_decayed(snapshot: Snapshot, segment: Segment, now: int, most_dead: float
     return since is not None and now - since > LONGEST_DEAD
 
 
-#: Groups that follow one another are left alone unless they are as many.
+#: Minimum number of adjacent groups that are combined.
 FEW_GROUPS = 64
 
 
@@ -209,8 +210,8 @@ FEW_GROUPS = 64
 class CrowdSizes:
     """Size classes of small groups, and the limits of a combined group.
 
-    ``small``: groups with fewer rows than one of these belong to one class; ``rows``, ``bytes`` and
-    ``groups`` are the maxima that are combined into one group.
+    ``small``: upper bounds of the classes, in rows; ``rows``, ``bytes`` and ``groups`` are the
+    maxima that are combined into one group.
     """
 
     few: int = FEW_GROUPS
@@ -225,9 +226,9 @@ STANDARD_CROWDS = CrowdSizes()
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Groups of one segment that follow one another, in the order of storing too.
+    """Groups of one segment that are adjacent in it and in storage order.
 
-    ``first`` is the number of their first row among all rows, ``end`` that of the one behind them.
+    The numbers of their rows among all rows go from ``first`` to below ``end``.
     """
 
     segment: bytes
@@ -237,23 +238,23 @@ class Crowd:
 
 
 class Crowds:
-    """Finds groups to combine. It is called after each commit, and examines a segment in which it
-    found none only when the segment's groups have changed.
+    """Finds groups to combine. It is called after each commit. A segment without a crowd is
+    examined again only after its groups have changed.
     """
 
     def __init__(self, sizes: CrowdSizes = STANDARD_CROWDS) -> None:
         self._sizes = sizes
-        #: segments without any, by uid, and the groups that they had then
+        #: segments without a crowd, by uid, and the groups that they had then
         self._without: dict[bytes, Laid] = {}
 
     def find(self, snapshot: Snapshot, taken: Collection[bytes] = ()) -> Crowd | None:
-        """The next groups to make one of; None where there are none.
+        """The next groups to combine; None if there are no such groups.
 
         Args:
             taken: uids of segments that are left alone, since they are being merged.
         """
         for segment in snapshot.segments:
-            # A compaction leaves it with fewer groups than it was made of.
+            # A compaction leaves the segment with fewer groups than it was made of.
             if len(segment.groups) < self._sizes.few or segment.uid in taken:
                 continue
             own = snapshot.groups_of(segment)
@@ -277,7 +278,7 @@ class Crowds:
 
     def _note(self, snapshot: Snapshot, segment: Segment, own: Laid) -> None:
         if len(self._without) > 2 * len(snapshot.segments) + 1024:
-            self._without.clear()  # of segments that are gone, as a rule
+            self._without.clear()  # mostly entries of replaced segments
         self._without[segment.uid] = own
 
     def _find(self, snapshot: Snapshot, segment: Segment, own: Laid) -> Crowd | None:
@@ -293,7 +294,7 @@ class Crowds:
         return None
 
     def _cut(self, run: list[Group]) -> list[Group]:
-        """The first groups of the run, as many as one group may contain."""
+        """The first groups of the run, as many as may be combined into one."""
         chosen: list[Group] = []
         rows = size = 0
         for group in run[: self._sizes.groups]:
@@ -305,8 +306,8 @@ class Crowds:
 
 
 def _runs(snapshot: Snapshot, own: Laid, below: int, most_bytes: int) -> Iterator[list[Group]]:
-    """Runs of groups with fewer than ``below`` rows that follow one another in the segment and in
-    the order of storing, each as long as it can be."""
+    """Maximal runs of groups with fewer than ``below`` rows that are adjacent in the segment and in
+    storage order."""
     run: list[Group] = []
     before = -1
     for uid, _ in own:

@@ -1,8 +1,8 @@
-"""Build and open a mini, and what segments of both forms share (docs/SPEC.md, section 6).
+"""Build and open a mini, and the code that segments of both forms share (docs/SPEC.md, section 6).
 
 A segment of up to 4,096 rows is a *mini*: one page that is the concatenation of its sealed
-columns, in the order of its fields. Its length follows from the number of rows and the fields'
-types and from nothing else, so two data sets of one shape look alike. Larger segments:
+columns, in the order of its fields. Its length depends only on the number of rows and the fields'
+types, so two data sets of the same shape look alike. Larger segments:
 :mod:`encrypted_records.index.segments.builder` and :mod:`encrypted_records.index.segments.paged`.
 """
 
@@ -52,12 +52,12 @@ _SEALED_OVERHEAD = len(bytes((SEAL_VERSION,))) + TAG_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A new segment and everything the API is to store of it."""
+    """A new segment with all data that the API is to store."""
 
     segment: Segment
     header: SegmentHeader
     pages: tuple[Page, ...]
-    #: of a mini: what was sealed, by the names of its definition, and over which rows
+    #: of a mini: its columns by the names of its definition, and its rows
     columns: Mapping[str, Column] | None = field(default=None, compare=False)
     rows: Ordinals | None = field(default=None, compare=False)
 
@@ -76,9 +76,9 @@ def build_mini(
 
     Args:
         groups: (uid, base) of each group covered.
-        column_of: each column of the definition, by its name; over exactly ``rows``.
+        column_of: each column of the definition, by name, over exactly ``rows``.
         rows: the local ordinals indexed, ascending.
-        purged: how many dead rows of the groups are left out.
+        purged: the number of dead rows of the groups that are left out.
         inputs: uids of the segments this one replaces.
     """
     assert 0 <= len(rows) <= MAX_MINI_RECORDS
@@ -141,16 +141,18 @@ def _runs(rows: Ordinals) -> list[tuple[int, int]]:
 
 
 def _check_runs(runs: Sequence[tuple[int, int]], segment: Segment) -> None:
-    """Check that :func:`_runs` could have made these, before anything of the stated size is made.
+    """Check that :func:`_runs` could have made these, before memory of the stated size is
+    allocated.
 
     Raises:
-        DoesNotOpen: they are more than a mini's, out of order, or outside the segment's groups.
+        DoesNotOpen: they have more rows than a mini, are out of order, or are outside the segment's
+            groups.
     """
     if segment.count > MAX_MINI_RECORDS:
         raise DoesNotOpen("a mini segment states more rows than it can have")
     end = -1
     for first, count in runs:
-        # Two runs that touch would have been one.
+        # Adjacent runs would have been joined.
         if first <= end or count < 1:
             raise DoesNotOpen("a segment's header lists rows out of order")
         end = first + count
@@ -159,7 +161,7 @@ def _check_runs(runs: Sequence[tuple[int, int]], segment: Segment) -> None:
 
 
 class MiniSegment:
-    """A mini with its header opened; columns open when they are asked for."""
+    """A mini with its header opened; columns are opened on first use."""
 
     def __init__(
         self,
@@ -170,15 +172,15 @@ class MiniSegment:
         page: Page,
         made: SchemaDefinition | None = None,
     ) -> None:
-        """Check that page and header belong to ``segment``; not that they are those that its
-        commit names (:func:`encrypted_records.model.digests.check_mini`).
+        """Check that page and header belong to ``segment``. Whether its commit names them is
+        checked by :func:`encrypted_records.model.digests.check_mini`.
 
         Args:
             definition: gives fields their names, and keys their grids.
-            made: under which the segment was made, if that is another.
+            made: the definition under which the segment was made, if it is another.
 
         Raises:
-            DoesNotOpen: header or page altered, or of another segment, schema or key.
+            DoesNotOpen: header or page was altered, or is of another segment, schema or key.
             Unsupported: as :func:`open_header`.
         """
         assert segment.form == "mini"
@@ -198,7 +200,7 @@ class MiniSegment:
                 *(np.arange(first, first + count, dtype=np.uint32) for first, count in header.rows),
             ]
         )
-        #: of columns of words, for how many entries they have room
+        #: the number of entries for which each word column has room
         self._rooms: dict[str, int] = {}
         self._sealed = self._cut(header, page.data)
         self._columns: dict[str, Column] = {}
@@ -206,7 +208,7 @@ class MiniSegment:
 
     @property
     def view(self) -> bytes:
-        """Names the segment as it is open here: with the names and grids of one definition."""
+        """Identifies the opened segment with the names and grids of its definition."""
         return self.segment.uid + self._definition.digest
 
     @property
@@ -225,7 +227,7 @@ class MiniSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of sealed columns held."""
+        """Bytes of sealed columns in memory."""
         return sum(len(sealed) for sealed in self._sealed.values())
 
     def _cut(self, header: MiniHeader, blob: bytes) -> dict[str, bytes]:
@@ -246,7 +248,7 @@ class MiniSegment:
         return sealed
 
     def has_column(self, name: str) -> bool:
-        """Whether the segment has such a column; not if it is younger."""
+        """Whether the segment has the column; false if the field is younger."""
         return name in self._sealed
 
     def missing_directories(self, names: Iterable[str]) -> set[int]:
@@ -258,14 +260,14 @@ class MiniSegment:
         return set()
 
     def lookup(self, name: str) -> Column:
-        """The column of a field, all of which is here."""
+        """The whole column of a field."""
         return self.column(name)
 
     def column(self, name: str) -> Column:
-        """The column of a field; of one that is younger than the segment, all absent.
+        """The column of a field; all absent if the field is younger than the segment.
 
         Raises:
-            DoesNotOpen: altered, or of another segment, field or key.
+            DoesNotOpen: the column was altered, or is of another segment, field or key.
         """
         column = self._columns.get(name)
         if column is None:
@@ -274,7 +276,7 @@ class MiniSegment:
         return column
 
     def dictionary(self, name: str) -> ColumnDictionary:
-        """The column of a field by row.
+        """The row-major column of a field.
 
         Raises:
             DoesNotOpen: as :meth:`column`.
@@ -314,12 +316,12 @@ class MiniSegment:
 
 
 class KnownMini(MiniSegment):
-    """A mini that was built here: nothing of it has to be fetched or opened."""
+    """A mini that was built by this process: nothing has to be fetched or opened."""
 
     def __init__(self, definition: SchemaDefinition, built: Built) -> None:
         """
         Args:
-            definition: under which it was built.
+            definition: the definition under which it was built.
         """
         assert built.columns is not None and built.rows is not None, "it is a mini"
         self.segment = built.segment
@@ -335,7 +337,7 @@ class KnownMini(MiniSegment):
 
     @property
     def size(self) -> int:
-        """Bytes of columns held."""
+        """Bytes of columns in memory."""
         return self._size
 
     def has_column(self, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""A paged segment's header, opened: what all readers of the segment share.
+"""A paged segment's opened header, which all readers of the segment share.
 
-It says which pages its directories are, and keeps which pages these say they have, so that no two
-name the same. The directories themselves are each reader's own (:mod:`.paged`).
+It has the page numbers of the directories, and records the data pages that each directory names, so
+that no page belongs to two fields. Each reader has its own directories (:mod:`.paged`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from encrypted_records.index.segments.headers import (
 from encrypted_records.model.definition import SchemaDefinition, same_column
 from encrypted_records.model.records import Segment, SegmentHeader
 
-#: What the specs, zones, keys and page numbers of one column take, beside their bytes.
+#: Memory overhead of the specs, zones, keys and page numbers of one column, in bytes.
 _COLUMN_BYTES = 20 * OBJECT_BYTES
 
 
@@ -56,17 +56,17 @@ class OpenedHeader:
 
         Args:
             definition: gives fields their names, and keys their grids.
-            made: under which the segment was made, if that is another.
+            made: the definition under which the segment was made, if it is another.
 
         Raises:
-            DoesNotOpen: header altered, or of another segment, schema or key.
+            DoesNotOpen: the header was altered, or is of another segment, schema or key.
             Unsupported: as :func:`open_header`.
         """
         self.key = key
         #: gives fields their names, and keys their grids
         self.definition = definition
         self.segment = segment
-        #: of fields, what a few of their pages tell (:func:`.reading.sample_column`)
+        #: samples of columns by field (:func:`.reading.sample_column`)
         self.samples: dict[str, tuple[int, int]] = {}
         self._made = made or definition
         self.header = _open_paged_header(key, segment, sealed)
@@ -77,16 +77,16 @@ class OpenedHeader:
         self.specs = {spec.name: spec for spec, _ in named}
         if len(self.specs) < len(named):
             raise DoesNotOpen("a segment's header does not have one directory per column")
-        #: of columns of words, for how many entries they have room
+        #: the number of entries for which each word column has room
         self.rooms = {spec.name: room for spec, room in named if room is not None}
-        #: of the pages of each directory
+        #: the page numbers of each directory
         self.numbers = {
             spec.name: decode_numbers(encoded)
             for (spec, _), encoded in zip(named, self.header.directories, strict=True)
         }
-        #: of the fields whose keys lie on another grid
+        #: conversions of the fields whose keys are on another grid
         self.rebases: dict[str, Rebase] = {}
-        #: as questions compare them, and as the header states them
+        #: zones on the grid that queries use, and as the header states them
         self.zones: dict[str, Zone] = {}
         self.stated: dict[str, Zone] = {}
         for (spec, room), encoded in zip(named, self.header.zones, strict=True):
@@ -98,7 +98,8 @@ class OpenedHeader:
                 zone = zone.moved(rebase.key)
             self.zones[spec.name] = zone
         self._names = list(self.specs)
-        #: by page: 0, or which field's directory names it as data, or one more if it is a directory
+        #: by page: 0; 1 + the index of the field whose directory names it as data; or, for a
+        #: directory page, the number of fields + 1
         self._owners = np.zeros(segment.pages, np.min_scalar_type(len(self._names) + 1))
         self._directory_pages: dict[int, PageRole] = {}
         for name, numbers in self.numbers.items():
@@ -110,7 +111,7 @@ class OpenedHeader:
 
     @property
     def view(self) -> bytes:
-        """Names the segment as it is open here: with the names and grids of one definition."""
+        """Identifies the opened segment with the names and grids of its definition."""
         return self.segment.uid + self.definition.digest
 
     @property
@@ -134,15 +135,15 @@ class OpenedHeader:
         return self._directory_pages.get(number)
 
     def owner(self, number: int) -> str | None:
-        """The field whose directory has named the page as data, if one has."""
+        """The field whose directory names the page as data; None if no directory does so far."""
         code = int(self._owners[number]) if 0 <= number < len(self._owners) else 0
         return self._names[code - 1] if 0 < code <= len(self._names) else None
 
     def claim(self, name: str, numbers: Ordinals) -> None:
-        """Note the data pages that the directory of a field names; more than once if need be.
+        """Record the data pages that the directory of a field names. Repeated calls are allowed.
 
         Raises:
-            DoesNotOpen: another one names some of them, or the segment lacks some.
+            DoesNotOpen: another directory names some of them, or the segment lacks some.
         """
         with self._lock:
             self._mark(numbers, self._names.index(name) + 1)

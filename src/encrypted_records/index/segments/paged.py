@@ -1,11 +1,11 @@
 """Open a paged segment page by page, as far as a query needs it (docs/SPEC.md, section 6.2).
 
-Each page is checked when it is opened: it is authentic for its number; its entries are in order, as
-many as its directory says, of keys that the directory says. A whole column is checked as well to
-list exactly the segment's rows, each once.
+Each page is checked when it is opened: it is authentic for its number, its entries are in order,
+and their count and keys agree with the directory. A whole column must also list exactly the
+segment's rows, each once.
 
-The directories of a paged segment that one reader has: they say what each page number stands
-for. A directory is decoded once all of its pages are here; what stays is its outline.
+Each reader has its own directories of a paged segment, which give each page number's role. A
+directory is decoded once all of its pages are loaded; only its outline is kept.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from encrypted_records.model.records import Segment
 
 
 class PagedSegment:
-    """A paged segment with its header opened, and the directories that one reader has of it: all
-    that it takes to open its pages. The pages themselves are its reader's own (:mod:`.loaded`)."""
+    """A paged segment's opened header and the directories of one reader, which together can open
+    its pages. The reader keeps the pages (:mod:`.loaded`)."""
 
     def __init__(self, opened: OpenedHeader) -> None:
         self.directories = SegmentDirectories(opened)
@@ -78,8 +78,8 @@ class PagedSegment:
     def rows(self) -> Ordinals:
         """Every local ordinal of its groups.
 
-        More than are indexed, where a merge left dead rows out; a reader removes all dead rows from
-        every answer.
+        These are more than the indexed rows if a merge left out dead rows; a reader removes all
+        dead rows from every answer.
         """
         return np.arange(self.covered, dtype=np.uint32)
 
@@ -92,7 +92,7 @@ class PagedSegment:
 
     @property
     def cover(self) -> CoverKey:
-        """Draws pages that are asked for beside those that are needed."""
+        """Draws the cover pages that are fetched with the needed pages."""
         return self.opened.key.cover
 
     def missing_directories(self, names: Iterable[str]) -> set[int]:
@@ -102,10 +102,10 @@ class PagedSegment:
     # --- putting pages in --------------------------------------------------------------------
 
     def open_page(self, number: int, sealed: bytes) -> EntryBlock | None:
-        """Open a page. One of a directory is kept; what a data page has is returned.
+        """Open a page. A directory page is kept; the entries of a data page are returned.
 
         Raises:
-            DoesNotOpen: altered, of another number or segment, or in contradiction to its
+            DoesNotOpen: the page was altered, has another number or segment, or contradicts its
                 directory.
         """
         role, content = self._open(number, sealed)
@@ -163,17 +163,17 @@ class PagedSegment:
     # --- columns -----------------------------------------------------------------------------
 
     def has_column(self, name: str) -> bool:
-        """Whether the segment has such a column; not if it is younger."""
+        """Whether the segment has the column; false if the field is younger."""
         return self.directories.has_field(name)
 
     def column_pages(self, name: str) -> list[int]:
-        """The numbers of the data pages of a column, whose directory is here."""
+        """The numbers of the data pages of a column, whose directory must be loaded."""
         numbers: list[int] = self.directories[name].numbers.tolist()
         return numbers
 
     @property
     def stated_rows(self) -> bytes:
-        """The digest of the rows that the header says are indexed."""
+        """The header's digest of the indexed rows."""
         return self.directories.header.rows
 
 
@@ -182,7 +182,7 @@ MergeInput = MiniSegment | PagedSegment
 
 
 def _check_listing(directory: Outline, first: int, last: int, block: EntryBlock) -> None:
-    """The page has the values that the directory lists there, and they begin there."""
+    """Check that the page has the values that the directory lists, with the listed beginnings."""
     start = int(np.searchsorted(directory.starts, first, "right")) - 1
     end = int(np.searchsorted(directory.starts, last, "left"))
     begins = np.maximum(directory.starts[start:end].astype(np.int64) - first, 0)
@@ -204,15 +204,15 @@ class SegmentDirectories:
         self._complete: dict[str, Outline] = {}
 
     def __getitem__(self, field: str) -> Outline:
-        """The directory of a field, all of whose pages are here."""
+        """The directory of a field; all of its pages must be loaded."""
         return self._complete[field]
 
     def get(self, field: str) -> Outline | None:
-        """The same, if all of its pages are here."""
+        """The directory of a field; None unless all of its pages are loaded."""
         return self._complete.get(field)
 
     def use(self, field: str, complete: Outline) -> None:
-        """Take a directory that another reader of this segment, in this view, had decoded.
+        """Adopt a directory that another reader of this segment, in this view, has decoded.
 
         Raises:
             DoesNotOpen: as :meth:`OpenedHeader.claim`.
@@ -234,7 +234,7 @@ class SegmentDirectories:
 
     @property
     def rooms(self) -> Mapping[str, int]:
-        """The number of entries for which each words column has room, by field."""
+        """The number of entries for which each word column has room, by field."""
         return self.opened.rooms
 
     @property
@@ -243,7 +243,7 @@ class SegmentDirectories:
         return self.opened.rebases
 
     def has_field(self, name: str) -> bool:
-        """Whether the segment has such a column; it does not if that is younger."""
+        """Whether the segment has the column; false if the field is younger."""
         return name in self.opened.numbers
 
     def page_key(self, name: str) -> IndexKey:
@@ -255,7 +255,7 @@ class SegmentDirectories:
         return bool(self.header.packed)
 
     def role(self, number: int) -> PageRole | None:
-        """The role of a page number, as far as the loaded directories tell it."""
+        """The role of a page number, as far as the loaded directories name it."""
         own = self.opened.directory_page(number)
         if own is not None:
             return own
@@ -265,7 +265,7 @@ class SegmentDirectories:
         return None if name is None or index is None else PageRole(name, PAGE_DATA, index)
 
     def field_of(self, number: int) -> str | None:
-        """The field of whose directory this is a page, if it is one's."""
+        """The field to whose directory this page belongs; None for other pages."""
         own = self.opened.directory_page(number)
         return None if own is None else own.field
 
@@ -274,7 +274,7 @@ class SegmentDirectories:
         wanted = [name for name in names if self.has_field(name) and name not in self._complete]
         if not wanted:
             return set()
-        # Another thread may have brought the last page, and be decoding them: that is waited for.
+        # Wait for another thread that may have put in the last page and be decoding the directory.
         with self._lock:
             return {
                 number
@@ -296,7 +296,7 @@ class SegmentDirectories:
         """Keep an opened directory page.
 
         Raises:
-            DoesNotOpen: with it, the directory is complete and not one of this segment.
+            DoesNotOpen: the page completes the directory, which is not a directory of this segment.
         """
         name = self.field_of(number)
         assert name is not None
@@ -306,12 +306,13 @@ class SegmentDirectories:
                 self._assemble(name)
 
     def _assemble(self, name: str) -> None:
-        """Decode the field's directory, once all of its pages are here."""
+        """Decode the field's directory, if all of its pages are loaded."""
         opened = self.opened
         pages = opened.numbers[name].tolist()
         if any(number not in self._parts for number in pages):
             return
-        # Out of here first: of a directory that cannot be decoded, all pages are missing again.
+        # Remove the pages first: if the directory cannot be decoded, all its pages are missing
+        # again.
         parts = [self._parts.pop(number) for number in pages]
         complete = directory.decode(
             b"".join(parts),

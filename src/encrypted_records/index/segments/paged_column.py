@@ -1,4 +1,4 @@
-"""A column of a paged segment, of which only some pages are in memory."""
+"""A column of a paged segment, with only some pages in memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from encrypted_records.model.field_types.base import KeyKind
 
 
 class PagedColumn:
-    """A field's sorted column, of which only some pages are here.
+    """A field's sorted column with only some pages loaded.
 
-    Callers that read rows must have put all pages in that the ``missing_*`` method names for them.
+    Before reading rows, callers must put in all pages that the matching ``missing_*`` method names.
     """
 
     def __init__(self, directory: Outline, blocks: dict[int, EntryBlock]) -> None:
@@ -41,7 +41,7 @@ class PagedColumn:
         return self.directory.present
 
     def missing(self, positions: Iterable[int]) -> set[int]:
-        """The numbers of those pages that are not here."""
+        """The numbers of the pages among these that are not loaded."""
         numbers = {int(self.directory.numbers[position]) for position in positions}
         return numbers - self._blocks.keys()
 
@@ -54,11 +54,11 @@ class PagedColumn:
         return self.missing(self.directory.holding(first, last))
 
     def missing_for(self, key_range: KeyRange) -> set[int]:
-        """Pages without which :meth:`pieces` cannot give the rows of ``key_range``."""
+        """Missing pages that :meth:`pieces` needs for the rows of ``key_range``."""
         return self.missing(self.directory.pages(key_range))
 
     def missing_to_count(self, key_range: KeyRange) -> set[int]:
-        """Pages without which :meth:`at` cannot give how many rows ``key_range`` has."""
+        """Missing pages that :meth:`at` needs to count the rows of ``key_range``."""
         unsure = [edge for edge in key_range if self.directory.exact(edge) is None]
         return self.missing(self.directory.locate(edge)[0] for edge in unsure)
 

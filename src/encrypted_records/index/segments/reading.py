@@ -1,10 +1,10 @@
 """Read a column of a large segment a window of pages at a time, so that memory does not grow.
 
-Nothing here fetches. What reads is a generator: it yields the numbers of pages that it lacks, and
-goes on once they were put into the segment; it takes those out again that it had put in.
+This module does not fetch. A reading is a generator: it yields the numbers of missing pages, and
+continues once they were put into the segment. It removes these pages afterwards.
 
-Pages come in random order. Brought in the order of keys, some at a time, they would tell the API
-that order.
+Pages are read in random order. Fetching them in key order, some at a time, would reveal that order
+to the API.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from encrypted_records.model.records import PAGE_BYTES
 T = TypeVar("T")
 #: Work that yields the numbers of pages to put into one segment.
 Reading = Generator[set[int], None, T]
-#: Pages of a column by their place in it, opened.
+#: Opened pages of a column by their place in it.
 Window = Sequence[tuple[int, EntryBlock]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingLimits:
-    """``window`` pages are in memory at a time, and ``entries`` of them, if one page has no more;
-    work on them is done with ``at_once`` entries at a time. Of a column by row, no more than
-    ``by_row`` bytes are kept with keys. Up to ``few`` pages are taken at once where they are
-    needed, with up to ``entries``."""
+    """At most ``window`` pages with ``entries`` entries are in memory at a time, unless a single
+    page has more; ``at_once`` entries are processed at a time. A row-major column of up to
+    ``by_row`` bytes is kept with keys. Up to ``few`` needed pages, with up to ``entries`` entries,
+    are read at once."""
 
     window: int = 256
     entries: int = 1 << 20
@@ -58,17 +58,16 @@ class ReadingLimits:
 
 
 STANDARD = ReadingLimits()
-#: Bytes that work on a segment takes at most: of each row, the number that it has in a column by
-#: row, and some masks; of each entry that is worked on at once, its key, numpy's arrays, and what
-#: measures keep of it.
+#: Maximum bytes of memory for work on a segment: per row, its code in a row-major column and some
+#: masks; per entry processed at once, its key, numpy's arrays, and the data that measures keep.
 _ROW_BYTES, _ENTRY_BYTES = 5, 384
-#: Pages that are looked at to see how many different keys there are.
+#: Number of pages that are sampled to estimate the number of distinct keys.
 _SAMPLE = 16
 
 
 def working_bytes(segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> int:
-    """About what it takes at most to read a segment's columns in windows, one after the other, and
-    to test, group or measure by them."""
+    """Estimated maximum memory, in bytes, to read a segment's columns in windows, one after the
+    other, and to test, group or measure by them."""
     pages = limits.window * 2 * PAGE_BYTES
     entries = min(segment.covered, limits.at_once) * _ENTRY_BYTES
     return segment.covered * _ROW_BYTES + entries + min(pages, segment.segment.pages * PAGE_BYTES)
@@ -81,14 +80,14 @@ def read_pages(
     take: Callable[[Window], None],
     limits: ReadingLimits = STANDARD,
 ) -> Reading[None]:
-    """Hand over some pages of a column, each once, a part of a window at a time.
+    """Pass some pages of a column to ``take``, each once, a part of a window at a time.
 
     Args:
-        segment: the field's directory must be here.
+        segment: the field's directory must be loaded.
         pages: their places in the column.
 
     Raises:
-        DoesNotOpen: what ``take`` raises.
+        DoesNotOpen: raised by ``take``.
     """
     numbers = segment.directories[field].numbers
     order = list(pages)
@@ -104,8 +103,8 @@ def read_pages(
 
 
 class WindowEntries:
-    """The present entries of some pages: ``keys`` in the order of the pages, in which one may come
-    twice, and the rows of each."""
+    """The present entries of some pages: ``keys`` in the order of the pages, where a key may occur
+    twice, and the rows of each key."""
 
     def __init__(self, segment: LoadedSegment, field: str, window: Window) -> None:
         leading = segment.directories[field].leading
@@ -126,20 +125,20 @@ class WindowEntries:
         return self.ordinals[end - int(self.lengths[at]) : end]
 
     def rows_of(self, keys: Mask) -> Ordinals:
-        """The rows of some keys, given as a mask."""
+        """The rows of the keys in a mask."""
         if not keys.any():
             return self.ordinals[:0]
         return self.ordinals[np.repeat(keys, self.lengths)]
 
     def key_of_entries(self) -> NDArray[np.intp]:
-        """For each entry which of the keys is its own."""
+        """The index of each entry's key."""
         return np.repeat(np.arange(len(self.keys)), self.lengths)
 
 
 def fill_up(segment: LoadedSegment, field: str, pages: Collection[int]) -> list[int]:
-    """These pages of a column, filled up with other pages to a power of two. No cover pages are
-    added to single windows, because these are complete; without the others, it would show which
-    pages a range has. Every proxy draws the same others (docs/SPEC.md, section 17).
+    """These pages of a column, filled up with other pages to a power of two. Single windows get no
+    cover pages, because they are complete; without the other pages, the pages of a range would be
+    visible. Every proxy draws the same pages (docs/SPEC.md, section 17).
     """
     directory, uid = segment.directories[field], segment.segment.uid
     total = 1 << (len(pages) - 1).bit_length() if pages else 0
@@ -175,11 +174,11 @@ def read_column(
     take: Callable[[Window], None],
     limits: ReadingLimits = STANDARD,
 ) -> Reading[None]:
-    """Hand over a whole column, which must not be one of words.
+    """Pass a whole column to ``take``; it must not be a word column.
 
     Raises:
-        DoesNotOpen: it lists other rows than the segment has, or entries out of order; this may
-            show at the end only.
+        DoesNotOpen: it lists other rows than the segment has, or entries out of order; possibly
+            raised only at the end.
     """
     directory = segment.directories[field]
     count = len(directory.ends)
@@ -188,13 +187,13 @@ def read_column(
 
     def check(window: Window) -> None:
         for page, block in window:
-            # As in ``by_row``: by other numbers, numpy takes twice as long.
+            # As in ``by_row``: numpy takes twice as long with indexes of another type.
             rows[block.ordinals.astype(np.intp)] = True
             outermost[page] = block.ordinals[[0, -1]]
         take(window)
 
     yield from read_pages(segment, field, range(count), check, limits)
-    # The directory states as many as the segment has, so equal sets list each row once.
+    # The directory states as many rows as the segment has, so equal sets list each row once.
     if mask_digest(rows) != segment.stated_rows:
         raise DoesNotOpen("a column lists other rows than its segment has")
     same = _continues(directory)
@@ -205,7 +204,7 @@ def read_column(
 def turn_round(
     segment: LoadedSegment, field: str, limits: ReadingLimits = STANDARD
 ) -> Reading[ByRow]:
-    """A whole column by row; the field's directory must be here.
+    """A whole row-major column; the field's directory must be loaded.
 
     Raises:
         DoesNotOpen: as :func:`read_column`.
@@ -225,7 +224,7 @@ def turn_round(
 def sum_column(
     segment: LoadedSegment, field: str, rows: BitMap, limits: ReadingLimits = STANDARD
 ) -> Reading[ColumnSums]:
-    """Add a column of numbers up, and look some rows up in it; its directory must be here.
+    """Sum a column of numbers, and look up some rows in it; its directory must be loaded.
 
     Raises:
         DoesNotOpen: as :func:`read_column`.
@@ -255,8 +254,8 @@ def sum_column(
 def fits_by_row(
     segment: LoadedSegment, field: str, limits: ReadingLimits = STANDARD
 ) -> Reading[bool]:
-    """Whether a column can be expected to be kept with its keys: a few pages tell how many of these
-    there are. The field's directory must be here.
+    """Whether a row-major column with its keys is likely small enough to keep, estimated from a few
+    pages. The field's directory must be loaded.
 
     Raises:
         DoesNotOpen: a page does not open.
@@ -275,8 +274,8 @@ def fits_by_row(
 def sample_column(
     segment: LoadedSegment, field: str, limits: ReadingLimits = STANDARD
 ) -> Reading[tuple[int, int]]:
-    """About how many different keys a column has, and how many bytes the longest of them: as a few
-    pages tell. The field's directory must be here.
+    """Estimates from a few pages the number of distinct keys of a column, and the bytes of the
+    longest. The field's directory must be loaded.
 
     Raises:
         DoesNotOpen: a page does not open.
@@ -300,7 +299,8 @@ def sample_column(
 
 
 def _continues(directory: Outline) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether each page but the first has a value of the one before, or is of absent rows too."""
+    """Whether each page except the first shares a value with the previous page, or both have absent
+    rows."""
     same = np.zeros(max(0, len(directory.ends) - 1), np.bool_)
     same[: max(0, directory.leading - 1)] = True
     if directory.present_pages:

@@ -1,8 +1,8 @@
-"""A segment of groups whose columns come group by group, in memory that does not grow with them.
+"""Build a segment from columns that come group by group, in bounded memory.
 
-The sorted column of one group is a *run*. Runs wait as blocks of entries, in memory or elsewhere
-(:class:`.cuts.Contents`). When the last group is in, those of each column are merged as a stream,
-which is cut into pages at once.
+The sorted column of one group is a *run*. Runs are stored as blocks of entries, in memory or
+elsewhere (:class:`.cuts.Contents`). After the last group, the runs of each column are merged as a
+stream, which is cut into pages at once.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from encrypted_records.model.definition import SchemaDefinition, column_spec, co
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import Group
 
-#: A run: how many rows have a value, and its blocks as bytes.
+#: A run: the number of rows with a value, and its blocks as bytes.
 Blocks = tuple[int, list[bytes]]
 
-#: Entries of one block, of which a merge holds one of each run.
+#: Entries of a block; a merge holds one block of each run.
 BLOCK_ENTRIES = 1 << 12
-#: Of a block: entries, distinct keys, and the bytes of each key.
+#: A block's header: its entries, distinct keys, and bytes per key.
 _HEAD = struct.Struct("<IIH")
 
 
@@ -72,8 +72,8 @@ class RunMerger:
         """
         Args:
             origin, inputs: as of :class:`Shell`.
-            contents: where runs wait, and then the contents of pages; others may use it too.
-            most_words: that a column of words lists, if other than :func:`.words.most_listed`.
+            contents: stores runs, and then the contents of pages; it may be shared.
+            most_words: maximum words in a word column, if other than :func:`.words.most_listed`.
         """
         self._key = key
         self._definition = definition
@@ -84,33 +84,33 @@ class RunMerger:
         self._most_words = most_words
         self._groups: list[tuple[bytes, int]] = []
         self._count = 0
-        #: of each group, which of its rows are here
+        #: the added rows of each group
         self._living: list[NDArray[np.bool_]] = []
         self._runs: dict[str, list[_Run]] = {column.name: [] for column in columns_of(definition)}
 
     def add(self, group: Group, runs: Iterable[Blocks]) -> None:
-        """The next group, all of whose rows live.
+        """Add the next group, all of whose rows are live.
 
         Args:
-            runs: what :func:`cut_columns` gave for its columns.
+            runs: the result of :func:`cut_columns` for its columns.
         """
         self.begin(group)
         self._add_runs(runs, group.count)
         self._living[-1][:] = True
 
     def begin(self, group: Group) -> None:
-        """The next group, of which :meth:`add_rows` brings the rows that live."""
+        """Begin the next group, whose live rows :meth:`add_rows` adds."""
         base = self._groups[-1][1] + len(self._living[-1]) if self._groups else 0
         self._groups.append((group.uid, base))
         self._living.append(np.zeros(group.count, np.bool_))
         self._count += group.count
 
     def add_rows(self, ordinals: Ordinals, columns: Iterable[tuple[str, Column]]) -> None:
-        """Rows of the group that was begun last.
+        """Add rows of the group that was begun last.
 
         Args:
-            ordinals: where they are in it, ascending.
-            columns: each of the definition's by its name, over places in ``ordinals``.
+            ordinals: their ordinals in the group, ascending.
+            columns: each column of the definition by name, over indexes of ``ordinals``.
         """
         moved = ((name, Column(ordinals[column.ordinals], column.keys)) for name, column in columns)
         self._add_runs(cut_columns(self._definition, moved), len(ordinals))
@@ -127,7 +127,7 @@ class RunMerger:
             own.append(_Run(base, blocks, present - rows, width))
 
     def seal(self) -> SealedSegment:
-        """The segment; its pages are sealed as they are taken."""
+        """The segment; its pages are sealed as they are consumed."""
         living = np.concatenate(self._living)
         purged = self._count - int(np.count_nonzero(living))
         shell = Shell(self._groups, living, purged, inputs=self._inputs, origin=self._origin)
@@ -177,10 +177,10 @@ def _keys_of(runs: Sequence[_Run], kind: KeyKind) -> np.dtype[Any]:
 def cut_columns(
     definition: SchemaDefinition, columns: Iterable[tuple[str, Column]]
 ) -> Iterator[Blocks]:
-    """The runs of one group, for :meth:`RunMerger.add`, also in another process of this machine.
+    """The runs of one group, for :meth:`RunMerger.add` in this or another process of this machine.
 
     Args:
-        columns: each of the definition's by its name, over ordinals from 0 on.
+        columns: each column of the definition by name, over ordinals from 0 on.
     """
     for name, column in columns:
         kind = column_spec(definition, name).kind
@@ -196,8 +196,8 @@ def _cut(column: Column, kind: KeyKind) -> Iterator[EntryBlock]:
 
 
 def _encode(block: EntryBlock) -> bytes:
-    """In this machine's byte order, since no other machine reads it; without the zero bytes in
-    which all keys end."""
+    """Encode in this machine's byte order, because no other machine reads it; without the zero
+    bytes that end all keys."""
     keys, width = block.keys, block.keys.dtype.itemsize
     if keys.dtype.kind == "S" and len(keys):
         width = max(1, np.char.str_len(keys).max())
@@ -215,7 +215,7 @@ def _width(data: bytes) -> int:
 def _decode(data: bytes, own: np.dtype[Any], base: int) -> EntryBlock:
     """
     Args:
-        own: what the keys are to be.
+        own: the type of the keys.
     """
     entries, distinct, width = _HEAD.unpack_from(data)
     at = _HEAD.size
