@@ -1,7 +1,7 @@
-"""Sets of local ordinals, made of columns' entries: roaring bitmaps, built without a loop.
+"""Sets of local ordinals from columns' entries: roaring bitmaps, built without a loop.
 
 Set operations on roaring bitmaps take microseconds at a million rows. Adding half a million
-ordinals in the order of a column takes 16 ms, though, and takes 2 here, through a mask.
+ordinals in column order takes 16 ms, but only 2 ms here, through a mask.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pyroaring import BitMap
 
 Ordinals = NDArray[np.uint32]
 
-#: Below this many, adding one by one is quicker than a mask.
+#: Below this many ordinals, adding them singly is faster than a mask.
 _MASK_FROM = 4096
 #: The portable format (RoaringFormatSpec): chunks of 2**16, as lists up to 4,096 members.
 _COOKIE = 12346
 _CHUNK = 1 << 16
 _LONGEST_LIST = 4096
-#: Rows of a large segment that are looked at together: numpy makes some ten arrays of eight bytes a
-#: row of them. A multiple of a chunk.
+#: Rows of a large segment that are processed together: numpy makes about ten arrays of eight bytes
+#: per row. A multiple of a chunk.
 PIECE = 1 << 18
 
 
@@ -35,7 +35,7 @@ def bitmap(*ordinals: Ordinals) -> BitMap:
     highest = max(int(some.max()) for some in held)
     mask = np.zeros(-(-(highest + 1) // _CHUNK) * _CHUNK, np.bool_)
     for some in held:
-        # numpy takes twice as long over indices of another width than its own.
+        # numpy takes twice as long with indexes of another width than its own.
         mask[some.astype(np.intp)] = True
     return of_mask(mask)
 
@@ -46,8 +46,8 @@ def of_mask(mask: NDArray[np.bool_]) -> BitMap:
 
 
 def of_masks(masks: Iterable[NDArray[np.bool_]]) -> BitMap:
-    """The set of the ordinals at which masks are true that follow one another, each but the last of
-    whole chunks of 2**16."""
+    """The set of the ordinals at which consecutive masks are true; each mask except the last
+    consists of whole chunks of 2**16."""
     heads: list[bytes] = []
     bodies: list[bytes] = []
     number = 0
@@ -73,7 +73,7 @@ def of_masks(masks: Iterable[NDArray[np.bool_]]) -> BitMap:
 
 
 def _encode(chunk: NDArray[np.bool_], members: int) -> bytes:
-    """One chunk as it is stored; the last one of all may be cut short."""
+    """Encode a chunk; the last chunk of a set may be shorter."""
     if members <= _LONGEST_LIST:
         return np.flatnonzero(chunk).astype("<u2").tobytes()
     return np.packbits(chunk, bitorder="little").tobytes().ljust(_CHUNK // 8, b"\0")
@@ -82,8 +82,7 @@ def _encode(chunk: NDArray[np.bool_], members: int) -> bytes:
 def take_masks(
     chosen: NDArray[np.bool_], codes: NDArray[np.unsignedinteger]
 ) -> Iterator[NDArray[np.bool_]]:
-    """``chosen.take(codes)``, a piece at a time: numpy makes eight bytes of each code that it looks
-    up."""
+    """``chosen.take(codes)`` in pieces, because numpy converts each code to eight bytes."""
     for first in range(0, len(codes), PIECE):
         yield chosen.take(codes[first : first + PIECE])
 
@@ -116,7 +115,7 @@ def in_pieces(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
 
 
 def in_parts(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
-    """The same where a part may lie anywhere: few rows are one array, however far apart."""
+    """Like :func:`in_pieces`, but a few rows are a single array, however far apart they are."""
     if 0 < len(rows) <= size:
         yield ordinals(rows)
     else:
@@ -130,8 +129,8 @@ def finder(rows: BitMap, size: int) -> Callable[[Ordinals], NDArray[np.intp]]:
     if len(rows) > _MASK_FROM or size <= _CHUNK:
         mask = mask_of(rows, size)
         return lambda others: np.flatnonzero(mask.take(others))
-    # A mask of a large segment would be all over memory: a few rows are told apart by their last
-    # bits, and what has these is looked up.
+    # A mask of a large segment would be spread over memory: candidates are found by their last
+    # bits, and then looked up.
     wanted = ordinals(rows)
     ends = np.zeros(_CHUNK, np.bool_)
     ends[wanted & (_CHUNK - 1)] = True

@@ -1,8 +1,8 @@
-"""Columns as streams of blocks: sorted entries that come piece by piece, and are merged so.
+"""Columns as streams of blocks: sorted entries that arrive and are merged piece by piece.
 
-A stream gives the blocks of a column in its order: those of absent rows first, which have no keys,
-then the others. No block is empty, and the entries of one key may go on in the next block. So a
-column of any size is merged while a few blocks of it are in memory.
+A stream yields the blocks of a column in order: first blocks of absent rows, which have no keys,
+then blocks of present rows. No block is empty, and the entries of a key may continue in the next
+block. So a column of any size is merged with a few blocks in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def absent_block(rows: NDArray[np.uint32], kind: KeyKind) -> EntryBlock:
 
 
 def gather(blocks: Iterable[EntryBlock], kind: KeyKind) -> Column:
-    """All of a stream in memory."""
+    """The whole column of a stream, in memory."""
     every = list(blocks)
     none: Keys = np.zeros(0, key_type(kind))
     return Column(
@@ -44,7 +44,7 @@ def gather(blocks: Iterable[EntryBlock], kind: KeyKind) -> Column:
 
 
 def join(blocks: Sequence[EntryBlock]) -> EntryBlock:
-    """Blocks that follow one another as one, all of absent rows or all of present ones."""
+    """Join adjacent blocks, either all of absent rows or all of present rows."""
     if len(blocks) == 1:
         return blocks[0]
     ordinals, keys, begins = _side_by_side(blocks)
@@ -54,7 +54,8 @@ def join(blocks: Sequence[EntryBlock]) -> EntryBlock:
 
 
 def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
-    """Several streams of one field as one; each one's ordinals lie above those before it."""
+    """Merge several streams of a field; the ordinals of each stream are above those of the
+    previous."""
     heads: list[_Head] = []
     for stream in streams:
         for block in stream:
@@ -63,7 +64,7 @@ def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
                 break
             yield block
     while len(heads) > 1:
-        # Behind the least of these keys an input may lack entries that come before others'.
+        # Above the least of these keys, an input may have further entries that sort before others'.
         bound = min(head.last for head in heads)
         below = [part for head in heads if (part := head.take_below(bound)) is not None]
         if below:
@@ -76,12 +77,12 @@ def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
 
 
 class _Head:
-    """The rest of a stream: the runs of a block that were not taken yet, and further blocks."""
+    """The rest of a stream: the remaining runs of a block, and further blocks."""
 
     def __init__(self, block: EntryBlock, rest: Iterator[EntryBlock]) -> None:
         self._block = block
         self._rest = rest
-        #: how many runs of the block were taken
+        #: the number of consumed runs of the block
         self._taken = 0
 
     @property
@@ -94,13 +95,13 @@ class _Head:
         return self._taken == len(self._block.keys)
 
     def take_below(self, key: object) -> EntryBlock | None:
-        """The entries of the block before those of ``key``; None where there are none."""
+        """The entries of the block below ``key``; None if there are no such entries."""
         keys = self._block.keys
         end = int(keys.searchsorted(np.array(key), "left"))  # as wide as it is
         return self._take_to(end) if end > self._taken else None
 
     def take(self, key: object) -> Iterator[EntryBlock]:
-        """The entries of ``key``, if they are next; they may go on in further blocks."""
+        """The entries of ``key``, if they are next; they may continue in further blocks."""
         while not self.is_empty and self._block.keys[self._taken] == key:
             yield self._take_to(self._taken + 1)
             if self.is_empty:
@@ -125,7 +126,7 @@ class _Head:
 def _side_by_side(
     blocks: Sequence[EntryBlock],
 ) -> tuple[NDArray[np.uint32], Keys, NDArray[np.int64]]:
-    """All ordinals, all runs' keys, and where each run begins."""
+    """All ordinals, all runs' keys, and the beginning of each run."""
     ordinals = np.concatenate([block.ordinals for block in blocks])
     keys: Keys = np.concatenate([block.keys for block in blocks])
     offsets = np.cumsum([0, *(len(block.ordinals) for block in blocks[:-1])])
@@ -134,11 +135,11 @@ def _side_by_side(
 
 
 def _interleave(blocks: Sequence[EntryBlock]) -> EntryBlock:
-    """Blocks in the order of their keys, and among equal ones in that of the blocks."""
+    """Merge blocks by key; equal keys stay in the order of the blocks."""
     if len(blocks) == 1:
         return blocks[0]
     ordinals, keys, begins = _side_by_side(blocks)
-    # numpy sorts by merging what it finds in order.
+    # numpy's stable sort merges runs that are already sorted.
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     lengths = np.diff(np.append(begins, len(ordinals)))[order]

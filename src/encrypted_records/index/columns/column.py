@@ -1,8 +1,7 @@
-"""A sorted column: one field of a segment, and which rows have which value (docs/SPEC.md, section
-5).
+"""A sorted column: the values of one field of a segment, with their rows (docs/SPEC.md, section 5).
 
 A column lists local ordinals in the order (absent first, then by index key, then by ordinal), and
-the keys of the rows that have one. Operations on many entries use numpy. A search asks for ranges
+the keys of the rows that have a value. Operations on many entries use numpy. A search uses ranges
 of keys.
 """
 
@@ -49,7 +48,7 @@ def stored_key_type(kind: KeyKind) -> np.dtype[Any]:
 
 
 def longest_of(keys: Keys) -> int:
-    """Bytes of the longest of these keys, at least one."""
+    """Bytes of the longest of these keys; at least 1."""
     if keys.dtype.kind != "S" or not len(keys):
         return keys.dtype.itemsize
     by_byte = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
@@ -59,9 +58,9 @@ def longest_of(keys: Keys) -> int:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EntryBlock:
-    """Entries in order. ``keys`` are distinct, and empty where the rows are absent; texts may be
-    narrower than the type of keys is, and what looks one up among them must not be cut to them
-    (:func:`search`).
+    """Entries in order. ``keys`` are distinct, and empty if the rows are absent. Texts may be
+    narrower than the type of keys; a key that is searched among them must not be truncated to their
+    width (:func:`search`).
 
     The entries of ``keys[i]`` are ``ordinals[starts[i]:starts[i + 1]]``.
     """
@@ -89,21 +88,21 @@ class EntryBlock:
         return np.repeat(self.keys, self.counts)
 
     def runs_of(self, entries: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The number of the key that each of these entries has."""
-        # Numbers of another width would have all starts copied.
+        """The index of each entry's key."""
+        # Numbers of another width would make numpy copy all starts.
         return self.starts.searchsorted(entries.astype(np.uint32), "right") - 1
 
     def part(self, first: int, last: int) -> EntryBlock:
-        """The entries first..last-1, at least one, of present rows."""
-        # Of their width, as in ``runs_of``.
+        """The entries first..last-1 of present rows; not empty."""
+        # Same width as the starts, as in ``runs_of``.
         begin = int(self.starts.searchsorted(np.uint32(first), "right")) - 1
         end = int(self.starts.searchsorted(np.uint32(last), "left"))
         starts = self.starts[begin:end] - np.uint32(first)
-        starts[0] = 0  # of a run that begins before
+        starts[0] = 0  # for a run that begins earlier
         return EntryBlock(self.ordinals[first:last], self.keys[begin:end], starts)
 
     def select(self, kept: NDArray[np.bool_]) -> EntryBlock | None:
-        """The entries of which ``kept`` says so, in their order; None where nothing is left."""
+        """The entries selected by the mask ``kept``, in order; None if nothing is left."""
         if kept.all():
             return self
         if not kept.any():
@@ -117,16 +116,16 @@ class EntryBlock:
 
 
 def run_starts(keys: Keys) -> NDArray[np.intp]:
-    """Positions where the distinct keys of a sorted column begin."""
+    """The positions at which the distinct keys of a sorted column begin."""
     if not len(keys):
         return np.zeros(0, np.intp)
     return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
 
 
 class Lookup(Protocol):
-    """A sorted column that can be asked: one in memory, or one of which some pages are here.
+    """A sorted column for lookups: completely in memory, or with some pages loaded.
 
-    ``missing_*`` name the pages without which the methods they are for have no answer yet.
+    The ``missing_*`` methods name the pages that the corresponding methods still need.
     """
 
     @property
@@ -139,37 +138,37 @@ class Lookup(Protocol):
         """The number of keys before ``edge``."""
 
     def at_all(self, edges: Sequence[Edge]) -> list[int]:
-        """:meth:`at` of each."""
+        """:meth:`at` for each edge."""
 
     def pieces(self, first: int, last: int) -> list[Ordinals]:
         """The rows of the present entries first..last-1, split by page."""
 
     def entries(self, first: int, last: int) -> list[EntryBlock]:
-        """The present entries first..last-1, at least one."""
+        """The present entries first..last-1; not empty."""
 
     def absent_rows(self) -> Ordinals: ...
 
     def all_within(self, key_range: KeyRange) -> bool:
-        """Whether every row has a value in ``key_range``, where that is known without any page."""
+        """Whether every row is known, without any page, to have a value in ``key_range``."""
 
     def missing_entries(self, first: int, last: int) -> set[int]:
-        """For the present entries first..last-1."""
+        """Missing pages of the present entries first..last-1."""
 
     def missing_for(self, key_range: KeyRange) -> set[int]:
-        """For the rows of ``key_range``."""
+        """Missing pages of the rows of ``key_range``."""
 
     def missing_to_count(self, key_range: KeyRange) -> set[int]:
-        """For where ``key_range`` begins and ends."""
+        """Missing pages at the beginning and end of ``key_range``."""
 
     def missing_absent(self) -> set[int]:
-        """For the absent rows."""
+        """Missing pages of the absent rows."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Column:
     """Entries sorted by (absent first, key, ordinal).
 
-    ``ordinals`` has one entry per row; ``keys`` one per row that has a value, so that the row of
+    ``ordinals`` has one entry per row; ``keys`` has one per row with a value, so that the row of
     ``keys[i]`` is ``ordinals[absent + i]``.
     """
 
@@ -178,7 +177,7 @@ class Column:
 
     @property
     def absent(self) -> int:
-        """The number of rows without a value; theirs are the first ordinals."""
+        """The number of rows without a value; their ordinals come first."""
         return len(self.ordinals) - len(self.keys)
 
     @property
@@ -191,7 +190,7 @@ class Column:
         return int(self.keys.searchsorted(np.array(edge.key, self.keys.dtype), edge.side))
 
     def at_all(self, edges: Sequence[Edge]) -> list[int]:
-        # One by one, most of the time goes into making arrays of one key.
+        # Searching edges singly would spend most of the time on creating arrays of one key.
         wanted = np.array([edge.key for edge in edges], self.keys.dtype)
         right = np.array([edge.side == "right" for edge in edges], np.bool_)
         positions = self.keys.searchsorted(wanted, "left")
@@ -240,7 +239,7 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
     """The column of ``spec`` over rows whose local ordinals are 0, 1, 2, ...
 
     Args:
-        key: the field's, under the log's first key version (docs/SPEC.md, section 2).
+        key: the field's key, under the log's first key version (docs/SPEC.md, section 2).
         column: each row's accepted value, None where absent.
     """
     present = values.present_values(column)
@@ -252,17 +251,17 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
     numbers = values.few_values(present) if spec.kind is KeyKind.TEXT else None
     if numbers is None:
         return _sort(missing, ordinals, keys_of(spec, key, present))
-    # Several texts can have one key.
+    # Several texts can have the same key.
     keys, ranks = np.unique(keys_of(spec, key, list(numbers)), return_inverse=True)
     number_of_each = np.fromiter(map(numbers.__getitem__, present), np.intp, len(present))
-    # numpy sorts small numbers in one pass.
+    # numpy sorts small integers in one pass.
     each = ranks[number_of_each].astype(np.uint16 if len(keys) <= 1 << 16 else np.uint32)
     order = np.argsort(each, kind="stable")
     return Column(np.concatenate((missing, ordinals[order])), keys[each[order]])
 
 
 def keys_of(spec: FieldSpec, key: FieldKey, present: Sequence[Value]) -> Keys:
-    """The key of each value, in their order; none is absent. ``key`` as for :func:`build`."""
+    """The key of each value, in order; no value is absent. ``key`` as for :func:`build`."""
     if spec.kind is KeyKind.TEXT:
         return values.string_keys(present, key.tail)  # type: ignore[arg-type] # of a string field
     if spec.kind is KeyKind.UUID:
@@ -276,16 +275,16 @@ def absent(rows: Ordinals, kind: KeyKind) -> Column:
 
 
 def _sort(missing: Ordinals, ordinals: Ordinals, keys: Keys) -> Column:
-    """A column of entries whose equal keys have ascending ordinals already.
+    """Sort entries whose equal keys already have ascending ordinals.
 
-    numpy sorts by merging what it finds in order, so that columns one after another sort fast.
+    numpy's stable sort merges runs that are already sorted, so concatenated columns sort fast.
     """
     order = np.argsort(keys, kind="stable")
     return Column(np.concatenate((missing, ordinals[order])), keys[order])
 
 
 def join(parts: Sequence[Column], kind: KeyKind) -> Column:
-    """Several columns of one field as one; each one's ordinals lie above those before it."""
+    """Join several columns of a field; the ordinals of each are above those of the previous."""
     missing = np.concatenate([column.absent_rows() for column in parts])
     ordinals = np.concatenate([column.ordinals[column.absent :] for column in parts])
     keys: Keys = np.concatenate([column.keys.astype(key_type(kind)) for column in parts])
@@ -293,19 +292,19 @@ def join(parts: Sequence[Column], kind: KeyKind) -> Column:
 
 
 def encoded_size(kind: KeyKind, count: int) -> int:
-    """Bytes of :func:`encode` for ``count`` rows: nothing but the count and type matters."""
+    """Bytes of :func:`encode` for ``count`` rows; they depend only on the count and type."""
     return _HEAD.size + count * (_ORDINAL.itemsize + stored_key_type(kind).itemsize)
 
 
 def encode(column: Column, kind: KeyKind) -> bytes:
-    """Number of absent rows, ordinals, keys; zeros stand for the keys of absent rows."""
+    """Encode the number of absent rows, ordinals and keys; absent rows have zeros as keys."""
     keys = np.zeros(len(column.ordinals), stored_key_type(kind))
     keys[: len(column.keys)] = column.keys
     return _HEAD.pack(column.absent) + column.ordinals.astype(_ORDINAL).tobytes() + keys.tobytes()
 
 
 def decode(data: bytes, kind: KeyKind, count: int) -> Column:
-    """Undo :func:`encode` for ``count`` rows, accepting nothing that it would not make.
+    """Undo :func:`encode` for ``count`` rows; only its exact output is accepted.
 
     Raises:
         DoesNotOpen: not the encoding of a column of that many rows.
@@ -325,19 +324,19 @@ def decode(data: bytes, kind: KeyKind, count: int) -> Column:
 
 
 def in_order(ordinals: Ordinals, keys: NDArray[Any]) -> bool:
-    """Binary search finds fewer rows in a column that is not."""
+    """Whether the entries are in order; binary search would miss rows of an unsorted column."""
     absent = len(ordinals) - len(keys)
     rising = ordinals[:-1] < ordinals[1:]
     below, equal = keys[:-1] < keys[1:], keys[:-1] == keys[1:]
     return bool(np.all(rising[: max(0, absent - 1)]) and np.all(below | (equal & rising[absent:])))
 
 
-#: About what Python and its allocator take for one object beside its content.
+#: Approximate memory overhead of a Python object, in bytes.
 OBJECT_BYTES = 112
 
 
 def measure(*arrays: NDArray[Any]) -> int:
-    """Bytes of these arrays; of a view, those of the whole buffer that it keeps alive."""
+    """Bytes of these arrays; a view counts the whole buffer that it keeps alive."""
     return sum(_measure(array) for array in arrays)
 
 
@@ -373,22 +372,23 @@ def last_with(prefix: bytes) -> Edge:
 def longer_than_key(ordered: bytes) -> KeyRange:
     """The keys of long strings whose first 48 order bytes are those of ``ordered``."""
     prefix = ordered[:INDEX_KEY_PREFIX]
-    # The string that is just the prefix, and ends there, is not long.
+    # A string that equals the prefix is not long.
     return KeyRange(Edge(prefix, "right"), last_with(prefix))
 
 
 def alike(key: int | bytes) -> KeyRange:
-    """The keys that the index treats as equal to ``key``: of long strings, all of their class."""
+    """The keys that the index treats as equal to ``key``: for a long string, all of its class."""
     if isinstance(key, bytes) and values.is_long(key):
         return longer_than_key(key)
     return KeyRange(Edge(key, "left"), Edge(key, "right"))
 
 
 def search(keys: Keys, edge: Edge) -> int:
-    """The number of these sorted keys before ``edge``, which may be of a longer one."""
+    """The number of these sorted keys before ``edge``, whose key may be longer."""
     side = edge.side
     if isinstance(edge.key, bytes) and len(edge.key.rstrip(b"\0")) > keys.dtype.itemsize:
-        # The array cuts it to its own width, and what equals the cut key lies before the whole.
+        # numpy truncates the key to the array's width; keys equal to the truncated key sort before
+        # it.
         side = "right"
-    # Not numpy's function, which takes longer to come here than to search.
+    # The method, because the overhead of numpy's function exceeds the search itself.
     return int(keys.searchsorted(np.array(edge.key, keys.dtype), side))

@@ -1,9 +1,9 @@
-"""Columns by row instead of by value: their different keys, and for each row the number of its key.
+"""Row-major columns: their distinct keys, and the code of each row's key.
 
-Sorting and measuring look rows up, and need each different key once. A dictionary takes one to four
-bytes a row beside its keys, and is what a proxy keeps of a column that was opened as a whole. Where
-the keys are too many, it keeps a :class:`PageMap` instead, which has none. Texts of a dictionary
-are tested in chunks of bytes; sums are kept without it.
+Sorting and measuring look up rows, and need each distinct key once. A dictionary takes one to four
+bytes per row and its keys; a proxy keeps it after opening a whole column. If there are too many
+keys, the proxy keeps a :class:`PageMap`, which has no keys. Texts of a dictionary are tested in
+chunks of bytes; sums are kept separately.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from encrypted_records.index.ordinals import PIECE, Ordinals, ordinals
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.texts import TextTest, folded
 
-#: Keys of a chunk: other threads have a turn behind each.
+#: Keys per chunk; other threads get a turn after each chunk.
 CHUNK = 1 << 14
-#: Of more operands, each text is looked up among them.
+#: With more operands than this, each text is looked up among them.
 _FEW = 4
 
 Mask = NDArray[np.bool_]
-#: Called from time to time by work that takes long; raises if nobody waits for it.
+#: Called from time to time by long work; raises if its result is no longer needed.
 GoOn = Callable[[], None]
 
 
@@ -67,10 +67,10 @@ class ColumnTexts:
         return sum(chunk.size for chunk in self._chunks)
 
     def test(self, test: TextTest, go_on: GoOn = go_on_always) -> tuple[Mask, Mask]:
-        """Masks of the keys whose texts surely pass, and of those that possibly do.
+        """Masks of the keys whose texts certainly pass, and of the keys whose texts possibly pass.
 
         Args:
-            go_on: is called behind each chunk, and raises to end the work.
+            go_on: called after each chunk; raises to stop the work.
         """
         certain, possible = [np.zeros(0, np.bool_)], [np.zeros(0, np.bool_)]
         for chunk in self._chunks:
@@ -82,7 +82,7 @@ class ColumnTexts:
 
 
 class _Joined:
-    """Texts between zeros, and where the zeros are."""
+    """Texts between zero bytes, and the positions of the zeros."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -99,8 +99,8 @@ class _Joined:
         return self.data.decode().split("\0")[1:-1]
 
     def find(self, before: str, text: str, behind: str) -> Mask:
-        """The texts in which ``text`` is, with a zero before or behind it to have it begin or
-        end them."""
+        """A mask of the texts that contain ``text``; ``before`` or ``behind`` is a zero to match
+        only the beginning or the end."""
         found: list[int] = []
         data, end = self.data, int(self.zeros[-1])
         needle = (before + text + behind).encode()
@@ -113,7 +113,7 @@ class _Joined:
         return self._mask(np.searchsorted(self.zeros, found, "right") - 1)
 
     def match(self, pattern: Any) -> Mask:
-        """The texts in which a pattern for lines matches; none may have a line break."""
+        """A mask of the texts that a pattern for lines matches; no text may have a line break."""
         data = self.data.replace(b"\0", b"\n")
         found: list[int] = []
         at = 1
@@ -126,7 +126,7 @@ class _Joined:
         return self._mask(np.searchsorted(self.zeros, found, "left") - 1)
 
     def lengths(self) -> NDArray[np.int64]:
-        """Bytes of each text."""
+        """The length of each text in bytes."""
         zeros = self.zeros.astype(np.int64)
         return zeros[1:] - zeros[:-1] - 1
 
@@ -142,11 +142,11 @@ class _Chunk:
         self.long: Mask = np.any(cells[:, INDEX_KEY_PREFIX:], axis=1)
         cells = cells[:, :INDEX_KEY_PREFIX]
         escaped: Mask = np.any(cells == 1, axis=1)
-        # Only these can have a line break in them, too: both are few, as a rule.
+        # Only these can contain a line break. Both kinds are usually few.
         self._single = {
             int(at): values.text_of(bytes(keys[at])) for at in np.flatnonzero(escaped & ~self.long)
         }
-        #: the beginnings of long strings, without those that have an escape
+        #: the prefixes of long strings, except those with an escape
         self._begun = {
             int(at): bytes(keys[at])[:INDEX_KEY_PREFIX]
             for at in np.flatnonzero(self.long & ~escaped)
@@ -171,7 +171,7 @@ class _Chunk:
         return self._plain.size + alike + one_by_one + 2 * len(self._empty)
 
     def test(self, test: TextTest) -> Mask:
-        """A mask of the texts that surely pass."""
+        """A mask of the texts that certainly pass."""
         passed = self._passed(self._joined(fold=test.fold), test)
         passed[self._empty] = False
         for at, text in self._single.items():
@@ -261,14 +261,14 @@ def _match(texts: _Joined, test: TextTest) -> Mask:
 
 
 Codes = NDArray[np.int64]
-#: Codes as they are kept, one a row.
+#: Stored codes, one per row.
 RowCodes = NDArray[np.unsignedinteger]
 
 
 class Dictionary(Protocol):
-    """A field of some rows: ``keys``, sorted and all different, and which row has which.
+    """A field of some rows: the sorted, distinct ``keys``, and the code of each row.
 
-    ``long`` is whether a key may be one of a long string (``index.query.long_strings``).
+    ``long`` tells whether a key may belong to a long string (``index.query.long_strings``).
     """
 
     @property
@@ -278,19 +278,19 @@ class Dictionary(Protocol):
     def long(self) -> bool: ...
 
     def codes_of(self, rows: Ordinals) -> NDArray[np.integer]:
-        """For each row 0 where the field is absent, else 1 + the index of its key."""
+        """The code of each row: 0 if the field is absent, else 1 + the index of its key."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ColumnDictionary:
-    """All rows of a segment. ``counts`` has the number of rows of each code."""
+    """The codes of all rows of a segment. ``counts`` has the number of rows of each code."""
 
     keys: Keys
     codes: RowCodes
     counts: Codes
     long: bool
 
-    #: what was made of the keys to test their texts, if they were tested
+    #: the keys as texts, once they were tested
     _texts: list[ColumnTexts] = field(default_factory=list)
 
     @property
@@ -316,8 +316,8 @@ class ColumnDictionary:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PageMap:
-    """All rows of a segment, each with the page that has its key: 0 where the field is absent, else
-    1 + the number of the page among those of present rows, in the order of keys."""
+    """All rows of a segment, each with the page of its key: 0 if the field is absent, else 1 + the
+    index of the page among those of present rows, in key order."""
 
     pages: RowCodes
 
@@ -327,7 +327,7 @@ class PageMap:
         return self.pages.nbytes
 
 
-#: What there is of a whole column, by row.
+#: A whole row-major column, with or without its keys.
 ByRow = ColumnDictionary | PageMap
 
 
@@ -341,17 +341,17 @@ class PartialDictionary:
     long: bool
 
     def codes_of(self, rows: Ordinals) -> Codes:
-        """Only of rows that are here."""
+        """The codes of rows, which must be in this dictionary."""
         return self.codes[np.searchsorted(self.rows, rows)]
 
 
 def code_type(highest: int) -> np.dtype[np.unsignedinteger]:
-    """The narrowest type of numbers up to ``highest``."""
+    """The narrowest type for numbers up to ``highest``."""
     return np.min_scalar_type(highest)
 
 
 def build_column_dictionary(column: Column, covered: int) -> ColumnDictionary:
-    """All of ``column``, of a segment whose groups have ``covered`` rows."""
+    """The dictionary of ``column``, in a segment whose groups have ``covered`` rows."""
     starts = run_starts(column.keys)
     keys = column.keys[starts]
     lengths = np.diff(np.append(starts, column.present))
@@ -367,10 +367,10 @@ def build_column_dictionary(column: Column, covered: int) -> ColumnDictionary:
 def build_partial_dictionary(
     rows: Ordinals, keys: Keys, absent: Ordinals, key_of: Ordinals | None = None
 ) -> PartialDictionary:
-    """Rows with their keys, and rows without one, in any order.
+    """The dictionary of rows with keys and rows without a key, in any order.
 
     Args:
-        key_of: which of the keys each row has; each has its own if None.
+        key_of: the index of each row's key; if None, row i has key i.
     """
     distinct, codes = np.unique(keys, return_inverse=True)
     if key_of is not None:
@@ -382,36 +382,36 @@ def build_partial_dictionary(
 
 
 def has_long(keys: Keys) -> bool:
-    """Whether one of these keys is of a string that is longer than an index key."""
+    """Whether any of these keys belongs to a string longer than an index key."""
     return keys.dtype.kind == "S" and bool(matrix(keys)[:, INDEX_KEY_PREFIX:].any())
 
 
-#: A key's count beside it, and the types of the rows' numbers while these are given.
+#: Bytes of a key's count, and the types of the rows' codes during building.
 _COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.uint32)
 
 
 def by_row_bytes(keys: int, width: int, covered: int) -> int:
-    """The memory in bytes that :class:`ByRowBuilder` takes for ``keys`` keys of its pages, of
-    ``width`` bytes each.
+    """The memory in bytes that :class:`ByRowBuilder` takes for ``keys`` keys of ``width`` bytes
+    each.
     """
     numbers = _NARROW if keys < np.iinfo(_NARROW).max else _WIDE
     return keys * (width + _COUNT.itemsize) + covered * numbers.itemsize
 
 
 class ByRowBuilder:
-    """Builder for one column; all of its pages must be taken, each once."""
+    """Builds a row-major column. Call :meth:`take` once for each page."""
 
     def __init__(self, kind: KeyKind, directory: Outline, covered: int, most: int) -> None:
         """
         Args:
-            covered: how many rows the segment's groups have.
-            most: bytes of a :class:`ColumnDictionary`.
+            covered: the number of rows of the segment's groups.
+            most: maximum bytes of a :class:`ColumnDictionary`.
         """
         self._kind: KeyKind = kind
         self._directory = directory
         self._most = most
         self._codes: RowCodes = np.zeros(covered, _NARROW)
-        #: by number among the pages of present rows: its keys, their first number, their counts
+        #: by index among the pages of present rows: the page's keys, their first code, their counts
         self._pages: dict[int, tuple[Keys, int, Codes]] | None = {}
         self._next = 1
         self._bytes = 0
@@ -423,8 +423,8 @@ class ByRowBuilder:
         """
         page -= self._directory.leading
         if page < 0:
-            return  # absent rows have 0 already
-        # numpy stores by others through a buffer, which takes twice as long.
+            return  # the codes of absent rows are already 0
+        # numpy buffers indexes of other types, which takes twice as long.
         rows = block.ordinals.astype(np.intp)
         if self._pages is None:
             self._codes[rows] = page + 1
@@ -434,7 +434,7 @@ class ByRowBuilder:
         more = block.keys.nbytes + lengths.nbytes
         numbers = _WIDE if self._next + count > np.iinfo(_NARROW).max else self._codes.dtype
         if self._bytes + more + len(self._codes) * numbers.itemsize > self._most:
-            # Before numbers become wider, or both would be in memory.
+            # Before codes become wider, or both arrays would be in memory.
             self._leave_keys(self._pages)
             self._codes[rows] = page + 1
             return
@@ -449,7 +449,7 @@ class ByRowBuilder:
         if self._pages is None:
             return PageMap(self._codes)
         every = [self._pages[page] for page in sorted(self._pages) if len(self._pages[page][0])]
-        # Keys of pages in their order are in order; one may end a page and begin the next.
+        # The keys of pages in order are sorted; the same key may end a page and begin the next.
         again = {
             at
             for at, (before, after) in enumerate(pairwise(every), 1)
@@ -479,7 +479,7 @@ class ByRowBuilder:
         self._pages = None
 
     def _exchange(self, table: RowCodes) -> None:
-        """Replace the number of each row by the one that ``table`` has for it."""
+        """Replace each row's code by its entry in ``table``."""
         if table.dtype.itemsize == self._codes.dtype.itemsize:
             changed = self._codes
         else:
@@ -490,13 +490,13 @@ class ByRowBuilder:
         self._codes = changed
 
 
-#: What a roaring set takes for a member at most.
+#: Maximum bytes per member of a roaring bitmap.
 _MEMBER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A sum of keys: of their upper and of their lower 32 bits, which a schema's rows cannot make
+    """The sums of the upper and of the lower 32 bits of keys. A schema has too few rows for them to
     overflow 64 bits."""
 
     upper: int = 0
@@ -504,7 +504,7 @@ class Halves:
 
     @classmethod
     def of(cls, keys: Keys, counts: Codes | None = None) -> Halves:
-        """Halves of numbers, weighted by ``counts``; None counts each number once."""
+        """The halves of numbers, weighted by ``counts``; None counts each number once."""
         upper, lower = split_halves(keys)
         if counts is not None:
             many = counts.astype(np.uint64)
@@ -520,8 +520,8 @@ class Halves:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ColumnSums:
-    """``halves`` are of all rows that the segment indexes. ``rows`` were looked up besides, and
-    ``present`` are those of them that have a key, ascending, with their ``keys``."""
+    """``halves`` are the sums over all indexed rows of the segment. ``rows`` were also looked up;
+    ``present`` are the rows among them that have a key, ascending, with their ``keys``."""
 
     halves: Halves
     rows: BitMap
@@ -534,11 +534,11 @@ class ColumnSums:
         return measure(self.present, self.keys) + len(self.rows) * _MEMBER_BYTES + 4 * OBJECT_BYTES
 
     def has(self, rows: BitMap) -> bool:
-        """Whether these were looked up."""
+        """Whether these rows were looked up."""
         return rows.issubset(self.rows)
 
     def keys_of(self, rows: BitMap) -> Keys:
-        """The keys of some rows that were looked up, of those that have one, in any order."""
+        """The keys of those of some looked-up rows that have a key, in any order."""
         if len(rows) == len(self.rows):
             return self.keys
         return self.keys[np.isin(self.present, ordinals(rows), assume_unique=True)]

@@ -1,14 +1,14 @@
-"""The directory of a column: which page holds what, and where each value begins (SPEC 6.2.3).
+"""The directory of a column: the keys of each page, and where each value begins (SPEC 6.2.3).
 
-A directory is stored, and has the first and last key of each page, of strings 128 bytes. Columns of
-few distinct values list where each begins; counts, distinct values and groups then need no data
-page.
+A stored directory has the first and last key of each page (128 bytes for strings). For a column of
+few distinct values, it lists where each begins; counts, distinct values and groups then need no
+data page.
 
-An outline is what is kept of a directory. It locates an edge exactly or within one page, so that a
-query fetches all pages that it needs in one request. It keeps the shortest prefixes that
+An outline is the part of a directory that is kept in memory. It locates an edge exactly or within a
+page, so that a query fetches all needed pages in one request. It keeps the shortest prefixes that
 distinguish neighbouring pages, like the separators of a B-tree, and a hash of the two keys, so that
-a page is still verified against its directory. An edge between two pages of strings is assumed to
-be inside one of them, which costs one more page but does not change the result.
+a page is still verified against its directory. An edge between two pages of strings is treated as
+inside a page, which costs a further page but does not change the result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from encrypted_records.index.columns.pages import CAPACITY, entries_per_page
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.field_types.base import KeyKind
 
-#: Distinct values whose beginnings a directory lists.
+#: Maximum number of distinct values whose beginnings a directory lists.
 MAX_RUNS = 4096
 _COUNT = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
@@ -53,10 +53,10 @@ _U32 = np.dtype(">u4")
 class Directory:
     """A directory of ``P`` pages, in the order of the column.
 
-    ``ends[i]`` is how many entries the pages up to ``i`` hold. ``firsts`` and ``lasts`` are the
-    outermost keys of the pages of present rows, of which there are ``len(firsts)``: the last ones.
-    ``runs`` are the distinct keys and ``starts`` how many present entries lie before each, where
-    ``listed`` says that they are given.
+    ``ends[i]`` is the number of entries of the pages up to and including ``i``. ``firsts`` and
+    ``lasts`` are the outermost keys of the pages of present rows, which are the last
+    ``len(firsts)`` pages. If ``listed``, ``runs`` are the distinct keys, and ``starts`` the number
+    of present entries before each.
     """
 
     absent: int
@@ -81,20 +81,20 @@ def most_runs(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """The number of pages of a column that is not packed, by the number of rows and type alone."""
+    """The number of pages of a column that is not packed; it depends only on row count and type."""
 
     data: int
     directory: int
 
 
 def count_pages(kind: KeyKind, count: int, most: int) -> PageCounts:
-    """Pages for any column of ``count`` rows, whatever is in it.
+    """The number of pages for any column of ``count`` rows, whatever its values.
 
     Args:
         most: entries that a page may hold, however many would fit.
     """
     size = min(most, entries_per_page(kind, present=True))
-    # A page that absent and present rows would have shared makes one more.
+    # Absent and present rows do not share a page, which can add a page.
     data = -(-count // size) + 1
     width = stored_key_type(kind).itemsize
     listed = most_runs(count) * (_U32.itemsize + width)
@@ -126,7 +126,7 @@ def build(column: Column, ends: list[int], count: int) -> Directory:
 
 
 def encode(directory: Directory, kind: KeyKind, *, packed: bool) -> bytes:
-    """The number of pages and their numbers, then the rest, compressed where pages are.
+    """Encode the number of pages and their numbers, then the rest, compressed if pages are.
 
     The numbers stay outside, so that the length does not depend on the permutation.
     """
@@ -148,8 +148,8 @@ def encode(directory: Directory, kind: KeyKind, *, packed: bool) -> bytes:
 
 
 def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) -> Directory:
-    """Undo :func:`encode` for a column of ``count`` rows in a segment of ``pages`` pages. Of words,
-    ``count`` is for how many entries there is room.
+    """Undo :func:`encode` for a column of ``count`` rows in a segment of ``pages`` pages. For a
+    word column, ``count`` is the number of entries it has room for.
 
     Raises:
         DoesNotOpen: not a directory of such a column.
@@ -172,7 +172,7 @@ def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) 
 
 
 class _ArrayReader:
-    """Takes arrays off the front of bytes."""
+    """Reads arrays from the front of bytes."""
 
     def __init__(self, data: bytes, kind: KeyKind) -> None:
         self._data = data
@@ -230,7 +230,7 @@ def _read(reader: _ArrayReader, numbers: Ordinals, count: int, *, full: bool) ->
 
 
 def _check_runs(directory: Directory) -> None:
-    """Values in order, and at the pages' edges the values that the pages begin and end with."""
+    """Check that values are in order and agree with the first and last keys of pages."""
     starts, runs = directory.starts.astype(np.int64), directory.runs
     present = (int(directory.ends[-1]) if len(directory.ends) else 0) - directory.absent
     if bool(len(starts)) != bool(present) or (len(starts) and starts[0]):
@@ -252,14 +252,14 @@ Mask = NDArray[np.bool_]
 
 
 class _Bounds(Protocol):
-    """Ends of the pages of present rows, by their number in the order of keys."""
+    """The outermost keys of the pages of present rows, by page index in key order."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def outermost(self) -> Keys:
-        """The least and the greatest key; none where there are no pages."""
+        """The least and the greatest key; None without pages."""
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
         """The page that contains ``edge``, or the next page after it, and whether the edge may be
@@ -270,15 +270,14 @@ class _Bounds(Protocol):
         """Links between pages; see :meth:`Outline.links`."""
 
     def agree(self, page: int, block: EntryBlock) -> bool:
-        """Whether the page begins and ends with the keys that its directory says."""
+        """Whether the page begins and ends with the keys stated in its directory."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
-    """An outline of a directory's pages, in the order of the column; fields as :class:`Directory`
-    has them.
+    """An outline of a directory's pages, in column order; fields as in :class:`Directory`.
 
-    ``bounds`` are of a column that lists no values; where values are listed they say more.
+    ``bounds`` are used for a column that lists no values; listed values are more precise.
     """
 
     absent: int
@@ -287,9 +286,9 @@ class Outline:
     leading: int
     bounds: _Bounds | None
     starts: Ordinals
-    #: how the numbers are sorted
+    #: the sort order of the page numbers
     _order: Ordinals
-    #: no wider than the longest
+    #: no wider than the longest key
     _runs: Keys
     _key_type: np.dtype[Any]
 
@@ -316,16 +315,16 @@ class Outline:
 
     @property
     def listed(self) -> bool:
-        """Whether the column's distinct keys are known."""
+        """Whether the column's distinct keys are listed."""
         return self.bounds is None
 
     @property
     def runs(self) -> Keys:
-        """The distinct keys, where they are listed; made for each call."""
+        """The distinct keys, if they are listed; a new array for each call."""
         return self._runs.astype(self._key_type)
 
     def runs_between(self, first: int, last: int) -> Keys:
-        """The distinct keys first..last-1, where they are listed, maybe narrower than keys are."""
+        """The distinct keys first..last-1, if listed; possibly narrower than the type of keys."""
         return self._runs[first:last]
 
     @property
@@ -349,14 +348,14 @@ class Outline:
 
     @property
     def outermost(self) -> Keys:
-        """The least and the greatest key; none where no row is present."""
+        """The least and the greatest key; None if no row is present."""
         if self.bounds is not None:
             return self.bounds.outermost
         return self.runs[[0, -1]] if len(self._runs) else self.runs
 
     def stretches(self) -> tuple[Keys, Keys, NDArray[np.int64]]:
-        """The first and the last key of a column of numbers, and the number of entries, of each
-        value where values are listed, and else of each page of present rows.
+        """For a column of numbers: the first and the last key and the number of entries of each
+        listed value, or else of each page of present rows.
         """
         if isinstance(self.bounds, NumberBounds):
             return self.bounds.firsts, self.bounds.lasts, self.page_entries[self.leading :]
@@ -364,11 +363,11 @@ class Outline:
         return self.runs, self.runs, np.diff(starts)
 
     def links(self, *, alike: bool) -> Mask:
-        """A mask of the pages of present rows but the first: whether each begins with the key with
-        which the one before ends.
+        """A mask of the pages of present rows except the first: whether each begins with the last
+        key of the previous page.
 
         Args:
-            alike: or with one that begins as this, where both are keys of long strings.
+            alike: or with a key of the same class of long strings.
         """
         if self.bounds is not None:
             return self.bounds.links(alike=alike)
@@ -387,7 +386,7 @@ class Outline:
         return arrays + (self.bounds.size if self.bounds else 0) + OBJECT_BYTES
 
     def index_of(self, number: int) -> int | None:
-        """The page of the column that has this number in its segment."""
+        """The index in the column of the page with this number in the segment."""
         at = int(self.numbers.searchsorted(np.uint32(number), sorter=self._order))
         if at == len(self.numbers):
             return None
@@ -395,7 +394,7 @@ class Outline:
         return index if self.numbers[index] == number else None
 
     def start(self, page: int) -> int:
-        """The number of entries before ``page``, which may be the one after the last."""
+        """The number of entries before ``page``, which may be one past the last."""
         return int(self.ends[page - 1]) if page else 0
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
@@ -410,7 +409,7 @@ class Outline:
         return page, self.start(page) < before
 
     def exact(self, edge: Edge) -> int | None:
-        """The number of present entries before ``edge``; None if only its page shows it."""
+        """The number of present entries before ``edge``; None if its page must be read."""
         if self.listed:
             return self._listed_before(edge)
         page, inside = self.locate(edge)
@@ -421,7 +420,7 @@ class Outline:
         return int(self.starts[run]) if run < len(self.starts) else self.present
 
     def pages(self, key_range: KeyRange) -> range:
-        """The pages that hold the entries of ``key_range``, and those that show where it ends."""
+        """The pages with the entries of ``key_range``, and the pages needed to find its ends."""
         if self.listed:
             return self.holding(*map(self._listed_before, key_range))
         first, _ = self.locate(key_range.first)
@@ -429,7 +428,7 @@ class Outline:
         return range(first, max(first, last + inside))
 
     def holding(self, first: int, last: int) -> range:
-        """The pages of the present entries first..last-1."""
+        """The pages with the present entries first..last-1."""
         if first >= last:
             return range(0)
         begin = int(np.searchsorted(self.ends, self.absent + first, "right"))
@@ -438,7 +437,7 @@ class Outline:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NumberBounds:
-    """The first and last keys themselves."""
+    """Bounds that store the first and last keys."""
 
     firsts: Keys
     lasts: Keys
@@ -465,15 +464,15 @@ class NumberBounds:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Separators:
-    """``text[cuts[i]:cuts[i + 1]]`` lies between page ``i`` and the next one: above the last key of
-    the former and not above the first of the latter; where a value goes on in the next page, it is
-    this value. Keys are without the zero bytes at their ends, which tell nothing."""
+    """``text[cuts[i]:cuts[i + 1]]`` separates page ``i`` from the next page: it is above the last
+    key of the former and not above the first key of the latter. If a value continues in the next
+    page, it is this value. Keys are stored without trailing zero bytes."""
 
     count: int
     width: int
     text: bytes
     cuts: Ordinals
-    #: a byte for each: 2 where a value goes on in the next page, 1 where both keys are alike
+    #: a byte for each: 2 if a value continues in the next page, 1 if both keys are alike
     marks: bytes
     least: bytes
     greatest: bytes
@@ -481,12 +480,12 @@ class Separators:
 
     @classmethod
     def between(cls, firsts: Keys, lasts: Keys) -> Separators:
-        """Separators of pages with these first and last keys, which are in order."""
+        """The separators of pages with these first and last keys, which are in order."""
         width = firsts.dtype.itemsize
         before, after = matrix(lasts[:-1]), matrix(firsts[1:])
         differs = before != after
         apart = differs.any(axis=1)
-        # With the first byte that differs a key is above the last of the page before.
+        # Up to its first differing byte, a key is above the last key of the previous page.
         lengths = np.where(apart, differs.argmax(axis=1) + 1, np.strings.str_len(firsts[1:]))
         cuts = np.zeros(len(firsts) or 1, np.uint32)
         np.cumsum(lengths, out=cuts[1:])
@@ -525,8 +524,8 @@ class Separators:
         if edge.side == "right":
             return bisect_right(every, key, key=self._at), True
         page = bisect_left(every, key, key=self._at)
-        # The first separator that equals the key begins a page with it, unless the page before
-        # ends with it, too.
+        # A page begins with the key at the first separator that equals it, unless the previous page
+        # also ends with the key.
         begins = page < len(every) and self.marks[page] < 2 and self._at(page) == key
         return page + begins, True
 
@@ -539,9 +538,7 @@ class Separators:
 
 
 def _begin_alike(keys: Keys, others: Keys) -> Mask:
-    """A mask of the keys of long strings that stand for the same first bytes as the ones beside
-    them.
-    """
+    """A mask of the pairs in which both keys are of long strings with the same first bytes."""
     own, other = matrix(keys), matrix(others)
     long = own[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
     same: Mask = long & (own[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
@@ -549,7 +546,7 @@ def _begin_alike(keys: Keys, others: Keys) -> Mask:
 
 
 def _hash_pairs(firsts: Keys, lasts: Keys) -> NDArray[np.int64]:
-    """A hash of each pair under a key of this process: SipHash, as Python has it for bytes."""
+    """A hash of each pair under a key of this process: Python's SipHash of bytes."""
     pairs = np.concatenate((matrix(firsts), matrix(lasts)), axis=1)
     whole = np.ascontiguousarray(pairs).view(f"S{pairs.shape[1]}").reshape(-1)
     return np.fromiter(map(hash, whole.tolist()), np.int64, len(firsts))

@@ -1,7 +1,7 @@
 """The packed content of a data page: deltas, byte planes, front coding, zstd (SPEC 6.2.2).
 
-Used in segments of more than 65,536 rows alone. In smaller ones a user who can insert
-records beside a secret could learn it from sizes, so their pages are not compressed.
+Used only in segments of more than 65,536 rows. In smaller segments, a user who can insert records
+next to a secret could learn it from sizes, so their pages are not compressed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.field_types.base import KeyKind
 
-#: Entries of a packed page, however well they compress: what a reader must be ready to unpack.
+#: Maximum entries of a packed page, however well they compress; it bounds a reader's memory.
 MAX_ENTRIES = 1 << 16
 _RUNS = struct.Struct(">I")
 _LEVEL = 3
-#: Up to so many texts, numpy's calls take longer than the work.
+#: Up to this many texts, the overhead of numpy's calls exceeds the work.
 _FEW_TEXTS = 64
 _of_thread = threading.local()
 
@@ -33,8 +33,8 @@ Bytes = NDArray[np.uint8]
 
 
 def compress(data: bytes) -> bytes:
-    """A zstd frame (RFC 8878) without content size and checksum, which a page has already."""
-    # A new one for each page takes half as long as what it does.
+    """A zstd frame (RFC 8878) without content size and checksum, which the page already has."""
+    # Creating a compressor for each page takes half as long as compressing the page.
     own = getattr(_of_thread, "compressor", None)
     if own is None:
         own = _of_thread.compressor = zstandard.ZstdCompressor(
@@ -48,13 +48,13 @@ def decompress(data: bytes, most: int) -> bytes:
     """Undo :func:`compress` for content of at most ``most`` bytes.
 
     Raises:
-        DoesNotOpen: no such frame, or one of more.
+        DoesNotOpen: not such a frame, or its content is longer.
     """
     try:
-        # A frame that states its size would be unpacked whatever the limit.
+        # A frame with a stated content size would be unpacked regardless of the limit.
         if zstandard.frame_content_size(data) != -1:
             raise DoesNotOpen("a packed page states a size")
-        # A new one for each page takes twice as long as what it does.
+        # Creating a decompressor for each page takes twice as long as decompressing the page.
         own = getattr(_of_thread, "decompressor", None)
         if own is None:
             own = _of_thread.decompressor = zstandard.ZstdDecompressor()
@@ -74,7 +74,8 @@ def unpack_ordinals(data: bytes, count: int, at: int = 0) -> Ordinals:
     """Undo :func:`pack_ordinals` for the planes that begin at ``at``."""
     folded = _from_planes(data, count, np.dtype(np.uint32), at)
     steps = folded >> np.uint32(1)
-    # All ones where the step is backwards. In place: memory takes longer than arithmetic.
+    # All bits are set if the step is negative. In place, because allocation costs more than
+    # arithmetic.
     folded &= np.uint32(1)
     np.negative(folded, out=folded)
     steps ^= folded
@@ -82,7 +83,7 @@ def unpack_ordinals(data: bytes, count: int, at: int = 0) -> Ordinals:
 
 
 def _planes(numbers: NDArray[np.unsignedinteger]) -> bytes:
-    """All lowest bytes, then all next ones: those that hardly change compress to nothing."""
+    """All lowest bytes, then all next bytes: planes that hardly change compress well."""
     width = numbers.dtype.itemsize
     little = numbers.astype(numbers.dtype.newbyteorder("<"))
     return little.view(np.uint8).reshape(-1, width).T.tobytes()
@@ -92,7 +93,7 @@ def _from_planes(data: bytes, count: int, kind: np.dtype[Any], at: int) -> NDArr
     """Undo :func:`_planes` for ``count`` numbers whose planes begin at ``at``."""
     planes = np.frombuffer(data, np.uint8, kind.itemsize * count, at).reshape(-1, count)
     numbers: NDArray[Any] = planes[0].astype(kind)
-    # Plane by plane: to turn the planes round takes numpy twice as long. Most are zeros.
+    # Plane by plane, because transposing takes numpy twice as long. Most planes are zeros.
     for number in np.flatnonzero(planes[1:].max(axis=1)).tolist():
         plane = planes[number + 1].astype(kind)
         plane <<= kind.type(8 * (number + 1))
@@ -105,7 +106,7 @@ class Packer:
 
     def __init__(self, entries: EntryBlock) -> None:
         self._ordinals = entries.ordinals
-        # Of the width that searching takes as it is.
+        # Of the width that searching uses without conversion.
         self._starts = entries.starts.astype(np.intp)
         self._distinct = entries.keys
         if self._distinct.dtype.kind == "S":
@@ -144,7 +145,7 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
     """Undo :meth:`Packer.pack` for ``count`` entries.
 
     Returns:
-        ordinals of the entries; the distinct keys; where each one's entries begin.
+        ordinals of the entries; the distinct keys; where the entries of each key begin.
 
     Raises:
         DoesNotOpen: not the packing of that many entries.
@@ -162,7 +163,8 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
     ordinals = unpack_ordinals(raw, count, _RUNS.size)
     lengths = _from_planes(raw, runs, np.dtype(np.uint16), counts_at).astype(np.uint32)
     lengths += np.uint32(1)
-    # Of at most 2**16 values with 2**16 entries each: modulo 2**32, all of these give 0.
+    # At most 2**16 values with 2**16 entries each: only if all are maximal is the sum 0 modulo
+    # 2**32.
     starts = np.cumsum(lengths, dtype=np.uint32)
     if starts[-1] != count:
         raise DoesNotOpen("a packed page's values have other entries than it has")
@@ -176,9 +178,7 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
 
 
 def _texts(data: bytes, runs: int, width: int) -> Keys:
-    """Keys of no more bytes than the longest has: to work on the width of all takes several times
-    as long.
-    """
+    """Keys as wide as the longest: working at the full width takes several times as long."""
     if len(data) < 2 * runs:
         raise DoesNotOpen("a packed page's keys have another length")
     heads = np.frombuffer(data, np.uint8, 2 * runs)
@@ -193,15 +193,15 @@ def _texts(data: bytes, runs: int, width: int) -> Keys:
         return np.array([*_texts_one_by_one(shared.tolist(), own.tolist(), rest)])
     longest = int(lengths.max())
     own_bytes = np.zeros((runs, longest), np.uint8)
-    # Where each text's own bytes begin, less what comes before them in the data.
+    # Where each text's suffix begins, minus its offset in the data.
     begins = np.arange(runs) * longest + shared - (np.cumsum(own, dtype=np.int64) - own)
     places = np.repeat(begins, own)
     places += np.arange(len(rest))
     own_bytes.reshape(-1)[places] = np.frombuffer(rest, np.uint8)
-    #: how many texts share no more than so many bytes
+    #: the number of texts that share at most a given number of bytes
     sharing = np.cumsum(np.bincount(shared)).tolist()
     for offset, count in enumerate(sharing[:-1]):
-        # A key that shares this byte takes it from the nearest key before it that does not.
+        # A key that shares this byte copies it from the nearest earlier key that does not share it.
         if count == 1:
             own_bytes[:, offset] = own_bytes[0, offset]
             continue
@@ -221,7 +221,7 @@ def _texts_one_by_one(shared: Sequence[int], own: Sequence[int], rest: bytes) ->
 
 
 def matrix(keys: NDArray[np.bytes_]) -> Bytes:
-    """Texts as rows of bytes."""
+    """Texts as a matrix with a row of bytes for each."""
     return np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
 
 
@@ -231,17 +231,17 @@ def _between(
     """A mask of the first ``width`` bytes of each text, 255 at most: those from its ``first`` to
     below its ``last``.
     """
-    # One byte each: wider numbers take several times as long.
+    # One byte per element: wider numbers take several times as long.
     offsets = np.arange(width, dtype=np.uint8)
     begins, ends = first.astype(np.uint8)[:, None], last.astype(np.uint8)[:, None]
     return (offsets >= begins) & (offsets < ends)
 
 
 def _shared_prefixes(keys: NDArray[np.bytes_]) -> Bytes:
-    """The number of bytes that each of these distinct texts has in common with the one before."""
+    """The length of the prefix that each of these distinct texts shares with the previous text."""
     shared = np.zeros(len(keys), np.uint8)
     rows = matrix(keys)
-    # In pieces: the comparison is as large as the keys.
+    # In pieces, because the comparison array is as large as the keys.
     for first in range(1, len(keys), MAX_ENTRIES):
         last = min(first + MAX_ENTRIES, len(keys))
         differs = rows[first:last] != rows[first - 1 : last - 1]

@@ -1,7 +1,7 @@
 """Data pages: a sorted column cut into contents that fill pages of one size (SPEC 6.2).
 
-Every sealed page has 16 KiB, whatever is in it. A page holds entries of absent rows or of
-present ones, never both, and as many of them as its bytes take.
+Every sealed page has 16 KiB, whatever its content. A page has entries of either absent rows or
+present rows, as many as fit.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from encrypted_records.model.records import PAGE_BYTES
 
 _LENGTH = struct.Struct(">H")
 _ORDINAL = np.dtype(">u4")
-#: What sealing leaves of a page: version byte and tag come on top.
+#: Plaintext bytes of a page; sealing adds a version byte and a tag.
 PLAIN_BYTES = PAGE_BYTES - 1 - TAG_BYTES
-#: Bytes of content that a page takes beside its length.
+#: Bytes of content in a page, after the length.
 CAPACITY = PLAIN_BYTES - _LENGTH.size
 
-#: A packed page this full is not tried again with more entries.
+#: Bytes from which a packed page is full enough not to be tried with more entries.
 _FULL = 0.96 * CAPACITY
 _TRIES = 8
-#: With how many entries the first packed page of a column is tried.
+#: Number of entries with which the first packed page of a column is tried.
 FIRST_GUESS = CAPACITY // 8
 
 
@@ -118,7 +118,7 @@ def _cut_packed(column: Column, most: int) -> Iterator[PageCut]:
 
 
 def _fill(total: int, most: int, pack: Callable[[int, int], bytes], base: int) -> Iterator[PageCut]:
-    """Pages as full as a few tries make them; each begins where the one before ends."""
+    """Pages as full as a few tries make them; each begins where the previous page ends."""
     first = 0
     guess = FIRST_GUESS
     while first < total:
@@ -132,7 +132,7 @@ def _fill(total: int, most: int, pack: Callable[[int, int], bytes], base: int) -
 def choose_fullest(
     first: int, left: int, guess: int, pack: Callable[[int, int], bytes]
 ) -> tuple[int, bytes]:
-    """Between one and ``left`` entries whose content fills a page well, and the content."""
+    """The number of entries, 1 to ``left``, that fill a page well, and their content."""
     best, too_many = (0, b""), left + 1
     tries = 0
     while True:
@@ -145,7 +145,7 @@ def choose_fullest(
             too_many = guess
         if best[0] and (best[0] == too_many - 1 or len(best[1]) >= _FULL or tries >= _TRIES):
             return best
-        # What the size so far promises, a little less: a page too full is a try for nothing.
+        # Slightly less than the size so far suggests: a page that is too full is a wasted try.
         promised = int(guess * CAPACITY / len(content) * 0.985)
         guess = min(max(promised, best[0] + 1), too_many - 1)
 
@@ -168,7 +168,7 @@ def open_block(
     if packed:
         ordinals, keys, starts = packing.unpack(content, kind, count)
         ordered = bool((keys[:-1] < keys[1:]).all())
-        if ordered and len(keys) < count:  # else each has one entry
+        if ordered and len(keys) < count:  # otherwise each key has a single entry
             rising = ordinals[:-1] < ordinals[1:]
             rising[starts[1:].astype(np.intp) - 1] = True
             ordered = bool(rising.all())

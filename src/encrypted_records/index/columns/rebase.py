@@ -1,7 +1,7 @@
-"""Index keys of one grid on another: a field's bounds were widened, or it keeps more decimals.
+"""Convert index keys to another grid, after a field's bounds were widened or it got more decimals.
 
-A segment's keys are those of its own definition. They are brought onto the grid that a question
-uses as soon as a page is open, so that nothing that compares keys knows of two grids.
+A segment's keys are on the grid of the definition it was made under. They are converted to the
+query's grid when a page is opened, so that code that compares keys deals with a single grid.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from encrypted_records.model.definition import FieldSpec
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """``key * factor + shift``, for keys up to ``last``, which gives keys up to ``end``.
+    """Maps keys up to ``last`` to ``key * factor + shift``, up to ``end``.
 
-    The order of keys stays, and different ones stay different.
+    It preserves the order of keys, and different keys stay different.
     """
 
     factor: int
@@ -41,13 +41,13 @@ class Rebase:
         last, end = was.highest - was.lowest, is_now.highest - is_now.lowest
         if factor == 1 and shift == 0 and last == end:
             return None
-        # Of a grid of one value, every key is 0, and the factor may be beyond 64 bits.
+        # On a grid of a single value, every key is 0, and the factor may exceed 64 bits.
         return cls(factor if last else 1, shift, last, end)
 
     def key(self, key: int) -> int:
         """
         Raises:
-            DoesNotOpen: it is on one of the two grids alone.
+            DoesNotOpen: it is not on both grids.
         """
         moved = key * self.factor + self.shift
         if key > self.last or not 0 <= moved <= self.end:
@@ -64,7 +64,7 @@ class Rebase:
             return keys
         for edge in (keys[0], keys[-1]):
             self.key(int(edge))
-        # Below 2**64, both between and at the end, since the keys at both edges are.
+        # Intermediate and final values are below 2**64, because the keys at both edges are.
         moved = keys.astype(np.uint64) * np.uint64(self.factor)
         if self.shift < 0:
             return moved - np.uint64(-self.shift)

@@ -1,13 +1,13 @@
 """The column of the words of a field (docs/SPEC.md, section 5.1).
 
-It has one entry for each row, which says how many words the row has room for and whether they are
-listed, and one for each distinct word of each row that lists them. A row of more words than it has
-room for is *undecided*: a question for words opens it.
+It has an entry for each row, with the number of words that the row has room for and whether they
+are listed, and an entry for each distinct word of each row that lists its words. A row with more
+words than room is *undecided*: a word query opens its record.
 
-A segment lists a limited number of words. Of more, the rows with the most words become undecided,
-and of those with equally many the last ones. Which they are is known after all words, and stated by
-the entries before them, so a stream is read twice: once to count, and once to leave out. Up to five
-bytes a row are in memory meanwhile, and sets of the undecided rows.
+A segment lists a limited number of words. If there are more, the rows with the most words become
+undecided; among rows with equally many words, the last. These rows are known only after all words,
+but the entries before the words state them, so a stream is read twice: first to count, then to
+leave words out. Meanwhile, up to five bytes per row and the set of undecided rows are in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
 from encrypted_records.model.definition import Value
 from encrypted_records.model.texts import comparable, folded, is_known, words_of
 
-#: Words that any segment may list, and for each of its rows where that is more.
+#: Maximum number of words that a segment lists: the larger of a total and a number per row.
 MOST_LISTED, MOST_A_ROW = 1 << 25, 32
 #: The undecided rows.
 UNDECIDED = KeyRange(Edge(UNDECIDED_FROM, "left"), Edge(WORDS_FROM, "left"))
@@ -51,7 +51,7 @@ _STATED = np.uint64(UNDECIDED_FROM)
 
 
 def room_of(length: int) -> int:
-    """For how many words a row has room whose text is sealed at this class."""
+    """The number of words for which a row has room, by the length class of its sealed text."""
     return min(length, 64) // 3 + max(0, length - 64) // 6
 
 
@@ -59,9 +59,9 @@ def build(key: FieldKey, texts: Sequence[Value], stated: LeastClass) -> Column:
     """The column over rows whose local ordinals are 0, 1, 2, ...
 
     Args:
-        key: that of the column of words, under the log's first key version.
+        key: of the word column, under the log's first key version.
         texts: each row's text, None where absent.
-        stated: what the group says of the field.
+        stated: the group's statement about the field.
     """
     known: dict[str, int] = {}
     ordinals: list[int] = []
@@ -87,14 +87,14 @@ def build(key: FieldKey, texts: Sequence[Value], stated: LeastClass) -> Column:
 
 
 def undecided(rows: Ordinals) -> Column:
-    """The column of rows whose words were not listed, identical to that of a segment without a
-    words column.
+    """The column of rows whose words were not listed, identical to that of a segment without a word
+    column.
     """
     return Column(rows, np.full(len(rows), _STATED))
 
 
 def count_entries(column: Column) -> int:
-    """The number of entries that the column has room for: it follows from the lengths of sealed
+    """The number of entries that the column has room for; it depends only on the lengths of sealed
     values.
     """
     heads = column.keys[: _count_rows(column)]
@@ -102,7 +102,7 @@ def count_entries(column: Column) -> int:
 
 
 def count_rows(block: EntryBlock) -> int:
-    """The number of the first entries of a block that stand for rows."""
+    """The number of leading entries of a block that represent rows."""
     run = int(block.keys.searchsorted(_WORDS, "left"))
     return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
 
@@ -163,14 +163,14 @@ def encoded_size(room: int) -> int:
 
 
 def encode(column: Column) -> bytes:
-    """Number of entries, ordinals, keys; zeros for the room that is left."""
+    """Encode the number of entries, ordinals and keys, with zeros for unused room."""
     plain = _HEAD.pack(len(column.keys)) + column.ordinals.astype(_ORDINAL).tobytes()
     plain += column.keys.astype(_KEY).tobytes()
     return plain.ljust(encoded_size(count_entries(column)), b"\0")
 
 
 def decode(data: bytes, rows: Ordinals, room: int) -> Column:
-    """Undo :func:`encode` for these rows, accepting nothing that it would not make.
+    """Undo :func:`encode` for these rows; only its exact output is accepted.
 
     Raises:
         DoesNotOpen: not the encoding of a column of these rows with such room.
@@ -206,12 +206,12 @@ def other_room() -> DoesNotOpen:
     return DoesNotOpen("a column of words has another room than its segment says")
 
 
-#: Rows that are looked at in one piece.
+#: Number of rows that are processed at a time.
 _PIECE = 1 << 16
 
 
 class WordCounts:
-    """The number of words that each row lists: :meth:`add` all blocks, in any order."""
+    """Counts the words that each row lists: :meth:`add` all blocks, in any order."""
 
     def __init__(self, rows: int) -> None:
         """
@@ -225,8 +225,8 @@ class WordCounts:
         np.add.at(self._counts, listed, np.uint32(1))
 
     def find_beyond(self, most: int) -> NDArray[np.bool_] | None:
-        """A mask of the rows whose words are left out, so that at most ``most`` stay; None where
-        they are no more.
+        """A mask of the rows whose words are left out, so that at most ``most`` stay; None if there
+        are no more.
         """
         sizes = np.zeros(1, np.int64)
         for own in self._pieces():
@@ -236,7 +236,7 @@ class WordCounts:
         totals = np.cumsum(sizes * np.arange(len(sizes)))
         if totals[-1] <= most:
             return None
-        # Rows with fewer words than this all fit; of those with as many, some.
+        # All rows with fewer words than this fit, and some of the rows with exactly this many.
         edge = int(np.searchsorted(totals, most, "right"))
         fit = (most - int(totals[edge - 1])) // edge
         beyond = np.zeros(len(self._counts), np.bool_)
@@ -254,8 +254,7 @@ class WordCounts:
 
 
 def leave_out(blocks: Iterable[EntryBlock], beyond: NDArray[np.bool_]) -> Iterator[EntryBlock]:
-    """A column of words, in its order, without those of the rows ``beyond``, which become
-    undecided."""
+    """A word column in order, without the words of the rows ``beyond``, which become undecided."""
     undecided: dict[int, BitMap] = {}
     for block in blocks:
         rows = count_rows(block)
@@ -267,7 +266,7 @@ def leave_out(blocks: Iterable[EntryBlock], beyond: NDArray[np.bool_]) -> Iterat
                 _note(undecided, replace(changed, keys=changed.keys | _STATED))
             kept = heads.select(~gone)
             if kept is not None:
-                # Undecided ones may lie among those that become so.
+                # Rows undecided before may sort between rows that become undecided.
                 decided = int(kept.keys.searchsorted(_STATED, "left"))
                 at = int(kept.starts[decided]) if decided < len(kept.starts) else len(kept.ordinals)
                 if at:
@@ -290,7 +289,7 @@ def _note(undecided: dict[int, BitMap], heads: EntryBlock) -> None:
 
 
 def _in_order(undecided: dict[int, BitMap]) -> Iterator[EntryBlock]:
-    """All that was noted, which is spent."""
+    """All noted entries in order; the notes are cleared."""
     for key in sorted(undecided):
         rows = undecided.pop(key)
         for at in range(0, len(rows), _PIECE):

@@ -1,9 +1,9 @@
 """Decide which roster a proxy accepts as its user's own (docs/SPEC.md, section 15.9). Without I/O.
 
-On first use the roster has to show keys that the user's keyring derives, at the place where only
-the user could have put them: in its first entry, or beside an anchor that only the user's root key
-makes. Afterwards it has to contain what was seen. So an organization that an API made up is refused
-by a fresh proxy with nothing but a recovery phrase.
+On first use the roster must show keys that the user's keyring derives, where only the user could
+have put them: in its first entry, or with an anchor that only the user's root key makes. Afterwards
+it must contain the entries seen before. So even a fresh proxy that has only a recovery phrase
+refuses an organization that an API made up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from encrypted_records.errors import IdentityReplaced, NotAllowed, RosterOlder, 
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.rules.roster_state import Member
 
-#: Words of the head by which two people notice that they are shown two rosters.
+#: Number of head words, by which two people notice that they are shown different rosters.
 HEAD_WORDS = 8
 
 
@@ -34,10 +34,10 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """A roster that is the user's own, and who the user is in it.
+    """A roster that was verified as the user's, and the user's member in it.
 
     ``version`` is the version of the keyring whose keys the roster has; ``first_use`` says that
-    nothing was remembered, so that the user has to be told what was shown.
+    nothing was remembered, so that the user must be shown a summary.
     """
 
     standing: Member
@@ -67,20 +67,20 @@ def describe(roster: Roster) -> RosterSummary:
 
 
 def head_words(roster: Roster) -> str:
-    """Eight words that are the same for everybody who is shown the same roster."""
+    """Eight words that are equal for all users who are shown the same roster."""
     return spelled(roster.head.digest, HEAD_WORDS)
 
 
 class RosterForked(RosterOlder):
-    """It is not a beginning of what was seen either."""
+    """The roster is also not a prefix of the remembered roster."""
 
 
 def check_memory(roster: Roster, remembered: Remembered) -> None:
-    """Make sure that a roster contains what was seen of it.
+    """Check that a roster contains its remembered part.
 
     Raises:
-        RosterOlder: it ends before.
-        RosterForked: it is another, or continues otherwise.
+        RosterOlder: it ends earlier.
+        RosterForked: it is another roster, or has different entries.
     """
     if roster.found != remembered.found:
         raise RosterForked("the API shows another organization under this one's id")
@@ -108,10 +108,10 @@ def believe(
             right. An attacker who has the older root key can fabricate a whole organization.
 
     Raises:
-        RosterOlder: the roster lacks what is remembered.
+        RosterOlder: the roster lacks remembered entries.
         NotAllowed: ``not_admitted``: the user is not in it.
         IdentityReplaced: the roster was the user's, and now has other keys of the user.
-        RosterUnknown: on first use, nothing proves that the roster is the user's own.
+        RosterUnknown: on first use, nothing proves that the roster is the user's.
     """
     if remembered is not None:
         check_memory(roster, remembered)
@@ -142,8 +142,8 @@ def believe(
 
 
 def recognize(roster: Roster, keyring: Keyring) -> list[bytes]:
-    """The ids of those whom a roster proves to be the user of a keyring, by what only that keyring
-    could have put there; also of members who were removed. Each is still to be believed.
+    """The ids of members, including removed members, that a roster proves to be the user of a
+    keyring, by data that only that keyring could have made. :func:`believe` must still check each.
     """
     found = []
     for history in roster.histories():

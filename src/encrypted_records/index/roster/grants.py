@@ -1,13 +1,13 @@
 """Access to datasets: their keys, granted to one member, and requests for access.
 
 An owner seals a grant, and the member opens it. There is one grant per dataset and member, and it
-holds every epoch that is not forgotten. What is in it follows from the roster that it names, so a
-machine that was cloned while sealing repeats a message and seals no second one (docs/SPEC.md,
-section 15.5).
+holds every epoch that is not forgotten. Its content follows from the roster that it names, so a
+machine that was cloned while sealing repeats the same message and never seals a second
+(docs/SPEC.md, section 15.5).
 
-The API hands out requests (docs/SPEC.md, section 15.11), and is believed in nothing: it cannot make
-one, and of what it shows again, twice or in another order, the newest of each member and dataset
-counts, where it still stands. What it hides is not there.
+The API returns requests (docs/SPEC.md, section 15.11), and is not trusted: it cannot make a
+request. If it repeats or reorders requests, the newest of each member and dataset counts, if it is
+still valid. The API can hide requests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from encrypted_records.rules.roster_state import Epoch
 
 class _Secrets(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Keys of one schema, or of the whole dataset, of the epochs from ``first`` on. ``fields`` is
-    room for grants of single fields, of which there are none."""
+    reserved for grants of single fields, which do not exist yet."""
 
     schema: Uid
     fields: list[msgspec.Raw]
@@ -99,17 +99,18 @@ def seal_grant(
     dataset: bytes,
     keys: Mapping[int, DatasetKey],
 ) -> Grant:
-    """A dataset's keys for what the roster lets a member read of it, up to the newest epoch.
+    """Seal the keys of the parts of a dataset that the roster lets a member read, up to the newest
+    epoch.
 
     Args:
         identity: that of ``actor``, an owner.
-        keys: the dataset's keys by epoch, from the oldest on that is not forgotten.
+        keys: the dataset's keys by epoch, from the oldest that is not forgotten.
 
     Raises:
-        NotAllowed: ``owners_only``: the actor is no owner; ``not_admitted``, or ``not_shared``: the
-            roster lets the member read nothing.
+        NotAllowed: ``owners_only``: the actor is not an owner; ``not_admitted``, or ``not_shared``:
+            the roster lets the member read nothing.
         KeyMissing: one of the epochs is not in ``keys``, or the dataset has none.
-        TooLarge: over a mebibyte.
+        TooLarge: the grant exceeds a mebibyte.
     """
     require_owner(roster, actor)
     standing = require_member(roster, member, dataset)
@@ -158,15 +159,15 @@ def seal_grant(
 def open_grant(
     roster: Roster, identity: Identity, member: bytes, dataset: bytes, grant: Grant
 ) -> OpenedGrant:
-    """The keys in a member's own grant of one dataset.
+    """Open the keys in a member's grant of a dataset.
 
     Args:
         identity: that of ``member``.
 
     Raises:
-        GrantBroken: altered, of another place, not by an owner, or of other keys than those that
-            the roster commits to; or of a roster that this one does not reach.
-        Unsupported: it holds what this version does not know.
+        GrantBroken: the grant was altered, is of another place, is not by an owner, or has other
+            keys than the roster commits to; or it names an entry that this roster does not reach.
+        Unsupported: it contains data that this version does not know.
     """
     try:
         body = form.read_grant(grant)
@@ -248,15 +249,16 @@ def _read(
     return OpenedGrant(body.dataset, body.epoch, body.number, body.actor, whole, single)
 
 
-#: Nobody whose request this is has made it so.
+#: Faults of requests that their member did not make.
 _FORGED = (RequestFault.SIGNATURE, RequestFault.ROSTER)
 
 
 @dataclass(frozen=True, slots=True)
 class StandingRequest:
-    """A request that its member has signed, and that still stands.
+    """A request that its member has signed and that is still valid.
 
-    ``declined`` is when an owner declined it, in seconds since 1970, by the API's word; 0 before.
+    ``declined`` is when an owner declined it, in seconds since 1970, as stated by the API; 0 if not
+    declined.
     """
 
     body: AccessRequestBody
@@ -265,8 +267,8 @@ class StandingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequests:
-    """Requests that stand, the oldest first; and how many were shown that no member of the roster
-    has signed.
+    """Valid requests, the oldest first, and the number of returned requests that no member of the
+    roster has signed.
     """
 
     standing: list[StandingRequest]
@@ -276,7 +278,7 @@ class ReadRequests:
 def make_request(
     roster: Roster, identity: Identity, member: bytes, dataset: bytes, right: int, now: int
 ) -> AccessRequest:
-    """A request of ``member`` for all of a dataset, behind the roster's newest entry.
+    """A request of ``member`` for a whole dataset, naming the roster's newest entry.
 
     Args:
         identity: that of ``member``.
@@ -297,7 +299,7 @@ def make_request(
 
 
 def read_requests(roster: Roster, shown: Iterable[AccessRequest], now: int) -> ReadRequests:
-    """Those of the requests that stand, one of each member and dataset."""
+    """The valid requests, at most one per member and dataset."""
     newest: dict[tuple[bytes, bytes], StandingRequest] = {}
     forged = 0
     for request in shown:

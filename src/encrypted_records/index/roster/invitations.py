@@ -1,4 +1,4 @@
-"""Invite, answer, admit: twelve words bring a member in (docs/SPEC.md, section 15.6).
+"""Invite, answer, admit: a member joins with twelve words (docs/SPEC.md, section 15.6).
 
 ```
 waiting -- an answer with the right signature --> answered -- member --> admitted
@@ -41,7 +41,7 @@ def status_of(
     """
     Args:
         now: in seconds since 1970.
-        answered: whether there is an answer that :func:`check_answer` takes.
+        answered: whether there is an answer that :func:`check_answer` accepts.
         declined: whether the API says that the invited has declined.
     """
     if invitation.admitted is not None:
@@ -68,10 +68,10 @@ def compose_invite(
     """An invitation to be signed as the next entry of the roster.
 
     Args:
-        invitation: its id, 16 bytes that nothing else has.
+        invitation: its id, 16 unique bytes.
         name: the e-mail address of the invited.
         expires: in seconds since 1970.
-        member: who is meant, where that one is, or was, in the roster.
+        member: the invited member, if it is, or was, in the roster.
     """
     keys = secret.keys(roster.organization, invitation)
     invite = Invite(
@@ -91,11 +91,11 @@ def answer_invitation(
     anchor: AnchorKey,
     now: int,
 ) -> Answer:
-    """Make the answer of the invited, after the words have proven that this roster is the
+    """Make the answer of the invited user, after the words have proven that this roster is the
     inviter's.
 
     Args:
-        member: the id of the invited; ``identity`` and ``anchor`` are that member's in this
+        member: the id of the invited user; ``identity`` and ``anchor`` are this member's in the
             organization.
         now: in seconds since 1970.
 
@@ -121,7 +121,7 @@ def answer_invitation(
 def check_words(
     roster: Roster, secret: InvitationSecret, invitation: bytes, member: bytes, now: int
 ) -> InvitationState:
-    """The invitation, where ``member`` may answer it by these words.
+    """The invitation, if ``member`` may answer it with these words.
 
     Raises:
         InvitationWords, InvitationOver: as :func:`answer_invitation`.
@@ -136,16 +136,16 @@ def check_words(
 
 
 def check_answer(roster: Roster, answer: Answer, now: int) -> InvitationState:
-    """The invitation that an answer is to, where an owner may let its sender in.
+    """The invitation of an answer, if an owner may admit its sender.
 
     Args:
         now: in seconds since 1970.
 
     Raises:
-        InvitationWords: not by who has the words, or to no invitation of this roster.
-        InvitationOver: used, withdrawn, or expired.
-        KeysRefused: the keys do not load, are another member's, or are not shown to be the
-            sender's own.
+        InvitationWords: the sender does not have the words, or the roster has no such invitation.
+        InvitationOver: it was used or withdrawn, or has expired.
+        KeysRefused: the keys do not load, belong to another member, or are not proven to be the
+            sender's.
         Unsupported: of a format that this version does not know.
     """
     if answer.format != form.FORMAT:
@@ -173,7 +173,7 @@ def check_answer(roster: Roster, answer: Answer, now: int) -> InvitationState:
 
 
 def admit(roster: Roster, answer: Answer, now: int) -> MemberStanding[str]:
-    """The standing of who answered, as they were invited, to be signed as the next entry.
+    """The standing of the user who answered, as invited, to be signed as the next entry.
 
     Raises:
         InvitationWords, InvitationOver, KeysRefused, Unsupported: as :func:`check_answer`.

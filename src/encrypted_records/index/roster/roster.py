@@ -7,9 +7,9 @@ read. Only the signed bytes decide whether an entry is valid. Names are signed a
 name without an opening is :class:`encrypted_records.model.signatures.Withheld`; nothing else
 depends on it.
 
-Checks of access refuse operations without the right to them, and unsigned data, by name. Pending
-changes are tasks that owners still have to do. They are not stored but derived from the entries, so
-that a crash at any point leaves only more work (docs/SPEC.md, section 15.7).
+Checks of access refuse operations without the right to them, and unsigned data. Pending changes are
+tasks that owners still have to do. They are not stored but derived from the entries, so that a
+crash at any point leaves only more work (docs/SPEC.md, section 15.7).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from encrypted_records.rules.roster_state import (
 
 @dataclass(frozen=True, slots=True)
 class NewestEntry:
-    """The newest entry of a roster: what a proxy remembers. ``time`` is what its actor says."""
+    """The newest entry of a roster: a proxy remembers it. ``time`` is stated by its actor."""
 
     number: int
     digest: bytes
@@ -67,7 +67,7 @@ class NewestEntry:
 
 
 class Roster:
-    """The roster of one organization as far as it has been verified. It only grows."""
+    """The verified part of an organization's roster. It only grows."""
 
     def __init__(self, organization: bytes, entries: Iterable[RosterEntry] = ()) -> None:
         """
@@ -78,19 +78,19 @@ class Roster:
             RosterBroken, Unsupported: as :meth:`append`.
         """
         self.organization = organization
-        #: why entries did not count, by number
+        #: the reasons why entries are void, by number
         self.voids: dict[int, Void] = {}
         self._state = RosterState()
         self._digests = [form.NO_DIGEST]
         self._times = [0]
-        #: public keys that are loaded, by their bytes
+        #: loaded public keys, by their bytes
         self._keys: dict[bytes, MemberKeys] = {}
-        #: the first entry that came without one of its names; 0 where all are known
+        #: the first entry without one of its names; 0 if all names are known
         self.withheld = 0
         self.extend(entries)
 
     def extend(self, entries: Iterable[RosterEntry]) -> None:
-        """Take in one entry after another; those before a bad one stay.
+        """Append entries in sequence; entries before a bad entry stay.
 
         Raises:
             RosterBroken, Unsupported: as :meth:`append`.
@@ -99,7 +99,7 @@ class Roster:
             self.append(entry)
 
     def copy(self) -> Roster:
-        """A copy that can be extended independently, such as with drafted entries."""
+        """A copy that can be extended independently, for example with drafted entries."""
         other = Roster(self.organization)
         other.voids = dict(self.voids)
         other._state = self._state.copy()
@@ -110,13 +110,13 @@ class Roster:
         return other
 
     def append(self, entry: RosterEntry) -> Void | None:
-        """Take in the next entry: why it does not count, or None where it does.
+        """Append the next entry; return the reason why it is void, or None if it counts.
 
         Raises:
-            RosterBroken: it breaks the form or the chain, or is no foundation where there has to
-                be one. Nothing has changed.
-            Unsupported: of a format or kind that this version does not know, or one more than it
-                reads. Nothing has changed.
+            RosterBroken: it breaks the form or the chain, or is not a foundation but must be. The
+                roster is unchanged.
+            Unsupported: it has a format or kind that this version does not know, or exceeds the
+                maximum number of entries. The roster is unchanged.
         """
         try:
             body = form.read_entry(entry)
@@ -160,10 +160,10 @@ class Roster:
     def judge_request(
         self, request: AccessRequest, body: AccessRequestBody, now: int
     ) -> RequestFault | None:
-        """The reason why a request for access does not stand in this roster; None if it does.
+        """The reason why a request for access is invalid in this roster; None if it is valid.
 
         Args:
-            body: what the request states.
+            body: the request's statement.
             now: in seconds since 1970.
         """
         if body.organization != self.organization:
@@ -186,7 +186,7 @@ class Roster:
         return loaded
 
     def keys_of(self, member: Member) -> MemberKeys:
-        """The public keys of a standing, loaded."""
+        """The loaded public keys of a standing."""
         return self._load(member.keys)
 
     @property
@@ -200,7 +200,7 @@ class Roster:
 
     @property
     def found(self) -> bytes:
-        """The digest of entry 1, which names the organization; zero bytes where there is none."""
+        """The digest of entry 1, which names the organization; zero bytes without entries."""
         return self._state.found
 
     @property
@@ -209,7 +209,7 @@ class Roster:
         return self._state.founder
 
     def digest_at(self, number: int) -> bytes | None:
-        """The digest of an entry; None where the roster does not reach it."""
+        """The digest of an entry; None if the roster does not reach it."""
         return self._digests[number] if 0 <= number <= self.number else None
 
     def time_at(self, number: int) -> int:
@@ -225,7 +225,7 @@ class Roster:
         return roster_state.at(self._state.members.get(member, ()), number)
 
     def histories(self) -> Iterator[list[Member]]:
-        """Each member that there ever was, with all standings, the newest last."""
+        """All members, including removed members, with all their standings, the newest last."""
         yield from self._state.members.values()
 
     def members(self, number: int | None = None) -> list[Member]:
@@ -242,7 +242,7 @@ class Roster:
         return roster_state.at(self._state.datasets.get(dataset, ()), number)
 
     def datasets(self) -> list[DatasetEntry]:
-        """All datasets that were ever in the roster, in their present state and in the order of
+        """All datasets that were ever in the roster, in their current state and in the order of
         their first entries; the name of a dataset may have been freed.
         """
         return [dataset[-1] for dataset in self._state.datasets.values()]
@@ -252,7 +252,7 @@ class Roster:
         return roster_state.at(self._state.epochs.get(dataset, ()), number)
 
     def epochs(self, dataset: bytes) -> list[Epoch]:
-        """All of them, epoch 1 first."""
+        """All epochs of a dataset's keys, epoch 1 first."""
         return list(self._state.epochs.get(dataset, ()))
 
     def first(self, dataset: bytes, number: int | None = None) -> int:
@@ -265,20 +265,20 @@ class Roster:
         return forgotten[-1].number if forgotten else 0
 
     def listed_at(self, dataset: bytes) -> int:
-        """The entry by which members may ask for access to a dataset; 0 where they may not."""
+        """The entry that lets members request access to a dataset; 0 if they may not."""
         return self._state.listed_at(dataset)
 
     def schema(self, schema: bytes, number: int | None = None) -> SchemaEntry | None:
         return roster_state.at(self._state.schemas.get(schema, ()), number)
 
     def schemas(self, dataset: bytes) -> list[SchemaEntry]:
-        """The schemas of a dataset that were ever placed there, in their present state."""
+        """The schemas that were ever placed in a dataset, in their current state."""
         return [
             schema[-1] for schema in self._state.schemas.values() if schema[-1].dataset == dataset
         ]
 
     def every_schema(self) -> list[SchemaEntry]:
-        """All schemas that were ever placed, in their present state."""
+        """All schemas that were ever placed, in their current state."""
         return [schema[-1] for schema in self._state.schemas.values()]
 
     def ends(self, schema: bytes) -> list[Ending]:
@@ -288,8 +288,8 @@ class Roster:
         return list(self._state.endings.get(schema, ()))
 
     def open(self, dataset: bytes) -> list[SchemaEntry]:
-        """The schemas of a dataset that are older than its newest epoch and whose logs have no end
-        with it yet, so that former writers could still add to them."""
+        """The schemas of a dataset that are older than its newest epoch, which has not stated the
+        heads of their logs yet, so that former writers could still commit to them."""
         found = (
             self._state.schemas[schema_id][-1] for schema_id in self._state.open.get(dataset, ())
         )
@@ -412,12 +412,12 @@ def require_writer(roster: Roster, member: bytes, schema: bytes) -> None:
 
 
 def require_signed(roster: Roster, shown: form.Placement) -> None:
-    """Make sure that what the API shows of a schema is what was signed. Its definition counts
-    before the log's first commit; from then on, the log's does.
+    """Check that the API's data of a schema equals the signed data. Its definition counts before
+    the log's first commit; from then on, the log's definition counts.
 
     Raises:
         SchemaUnsigned: it was never placed, its name was freed, or something differs.
-        RosterWithheld: what was signed is not shown.
+        RosterWithheld: the API does not show the signed data.
     """
     placed = roster.schema(shown.schema)
     if placed is None or not placed.slug:
@@ -469,8 +469,8 @@ def due_datasets(roster: Roster) -> list[DueDataset]:
 
 
 def due_services(roster: Roster, now: int) -> list[Member]:
-    """Services to be removed: they have expired, or who made them is no owner any more and has
-    seen their strings.
+    """Services to be removed: they have expired, or their creator, who has seen their secret keys,
+    is no longer an owner.
 
     Args:
         now: in seconds since 1970.
@@ -485,7 +485,7 @@ def due_services(roster: Roster, now: int) -> list[Member]:
 
 
 def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
-    """Everybody who has to have a grant of a dataset's newest epoch, and for which schemas."""
+    """All members that need a grant of a dataset's newest epoch, with the schemas."""
     scopes = ((member, member.reads(dataset)) for member in roster.members())
     return [(member, scope) for member, scope in scopes if scope]
 
@@ -493,15 +493,15 @@ def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
 def sign_entry(
     roster: Roster, identity: Identity, actor: bytes, time: int, content: Content
 ) -> RosterEntry:
-    """The entry that follows the roster's newest one. It is not taken in.
+    """The signed next entry of the roster. It is not appended.
 
     Args:
         identity: that of ``actor``.
         time: in seconds since 1970.
 
     Raises:
-        NotAllowed, Conflict, BadInput: it would not count; the code says why.
-        RosterWithheld: it states a name that is not known here.
+        NotAllowed, Conflict, BadInput: the entry would be void; the code gives the reason.
+        RosterWithheld: it states a name that is not known.
     """
     body = EntryBody(
         roster.organization, roster.number + 1, roster.head.digest, time, actor, content
