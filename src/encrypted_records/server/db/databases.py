@@ -1,15 +1,15 @@
-"""The databases of an API: their settings, the ones that its folder knows, and what errors mean.
+"""The databases of an API: their settings, a check that a database was not lost, and the meaning of
+database errors.
 
-A database that is gone would be made again, without a word and without any account in it. So the
-data folder remembers, in the file ``served``, of each kind of database when the one it serves was
-first prepared: the time of its first migration, to the microsecond. That goes with a database into
-every backup, and no two have the same. A folder from before there was this file has its key, which
-is made before the database; and a first start that is interrupted between the two leaves
-``served`` without a line.
+Without a check, a lost database would silently be replaced by an empty one. So the data folder has
+a file ``served``: for each kind of database, when the database was first prepared, that is, the
+time of its first migration, to the microsecond. Every backup of a database contains this time, and
+no two databases have the same. A folder from before this file existed has a key, which is made
+before the database; a first start that is interrupted between the two leaves ``served`` without a
+line.
 
-An exception of a database says in its own words what failed, and these may quote a parameter. What
-is read here is the name that SQLite gives its errors, and the SQLSTATE of PostgreSQL's: words of a
-fixed list.
+The text of a database error may quote a parameter. So errors are identified only by SQLite's error
+name and PostgreSQL's SQLSTATE, which come from fixed lists.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from encrypted_records.errors import (
     Unavailable,
 )
 
-#: How Django calls the one that only answers readers.
+#: Django's alias of the replica, which only serves reads.
 REPLICA = "replica"
 _POSTGRESQL = "encrypted_records.server.db.postgres"
 _IMPATIENT = "encrypted_records.server.db.replica"
-#: Of libpq: milliseconds without an acknowledgement, and seconds between looks meanwhile.
+#: libpq options: milliseconds without an acknowledgement, and the keepalive times in seconds.
 _SOON_GIVEN_UP = {
     "tcp_user_timeout": 4000,
     "keepalives_idle": 2,
@@ -53,10 +53,10 @@ def configure_databases(url: str, replica_url: str, folder: Path) -> dict[str, d
 
     Args:
         url: of the database; empty for SQLite in the folder.
-        replica_url: of one that follows it; empty where there is none.
+        replica_url: of a replica of it; empty if there is none.
 
     Raises:
-        InvalidSetting: a URL is of a kind that cannot be.
+        InvalidSetting: a URL is of an unsupported kind.
     """
     databases = {"default": _settings_of(url, folder)}
     if replica_url:
@@ -66,7 +66,7 @@ def configure_databases(url: str, replica_url: str, folder: Path) -> dict[str, d
                 "only PostgreSQL has replicas that can answer readers",
                 hint="leave ERS_REPLICA_URL out, or name two servers of one PostgreSQL",
             )
-        # There is another one to ask: also soon where its machine is gone without a word.
+        # The primary is the fallback: give up soon on a replica whose machine vanished silently.
         own = databases[REPLICA]["OPTIONS"]
         databases[REPLICA] |= {
             "ENGINE": _IMPATIENT,
@@ -88,20 +88,20 @@ def _settings_of(url: str, folder: Path) -> dict[str, Any]:
     match str(database.get("ENGINE", "")).rpartition(".")[2]:
         case "sqlite3":
             database["OPTIONS"] = {
-                # A transaction that begins by reading would fail when it comes to write.
+                # A transaction that begins with a read would fail when it writes.
                 "transaction_mode": "IMMEDIATE",
                 "timeout": 20,
                 "init_command": (
                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                    # What is deleted must not stay in free pages.
+                    # Deleted data must not stay in free pages.
                     " PRAGMA secure_delete=ON;"
                 ),
             }
         case "postgresql":
-            # A server may have gone meanwhile; each request makes sure.
+            # The server may have restarted; each request checks the connection.
             database["CONN_HEALTH_CHECKS"] = True
             database["ENGINE"] = _POSTGRESQL
-            # As libpq reads it: the folder of a socket stands there with its slashes as %2F.
+            # As libpq reads it: the path of a socket's folder has %2F for each slash.
             database["HOST"] = unquote(database.get("HOST", ""))
             database["OPTIONS"] = {"connect_timeout": 5} | database.get("OPTIONS", {})
         case _:
@@ -116,27 +116,30 @@ DATABASE_LOST = "database_lost"
 
 
 class Served:
-    """The memory of one folder, for the API alone that starts on it."""
+    """The ``served`` file of a folder, for the only API that starts on it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "served"
         self._key = folder / "secret.key"
 
     def begin(self) -> None:
-        """Before the key is made: remember that from now on a key does not mean a database."""
+        """Called before the key is made: from now on a key does not prove that there was a
+        database.
+        """
         if not self._key.exists() and not self._path.exists():
             self._write({})
 
     def check_file(self, database: Path) -> None:
-        """Before SQLite opens its file: it would make one, and drop what a lost one left behind.
+        """Called before SQLite opens its file: it would create the file, and drop the journal of a
+        lost database.
 
         Raises:
-            Startup: it is gone or empty, and there was one.
+            Startup: the file is missing or empty, although there was a database.
         """
         gone = not database.exists()
         if not gone and database.stat().st_size > 0:
             return
-        # Without the file, the folder is from before there was one.
+        # Without ``served``, the folder is from before this file existed.
         if "sqlite" in self._read() or (self._key.exists() and not self._path.exists()):
             raise Startup(
                 f"the database {database} is {'gone' if gone else 'empty'}, but this folder"
@@ -147,15 +150,15 @@ class Served:
             )
 
     def check(self, kind: str, name: str, prepared: str | None) -> None:
-        """Once the database answers, and before it is prepared.
+        """Called once the database answers, and before it is prepared.
 
         Args:
             kind: sqlite or postgresql.
-            name: what to call it.
-            prepared: when it was first prepared; None of an empty one.
+            name: the database's name for messages.
+            prepared: when it was first prepared; None if it is empty.
 
         Raises:
-            Startup: it is another one than the folder served.
+            Startup: it is not the database that the folder served.
         """
         known = self._read().get(kind)
         if known in (None, prepared):
@@ -198,7 +201,9 @@ _DAMAGED = frozenset({"SQLITE_NOTADB", "XX001", "XX002"})
 
 
 def error_name(error: BaseException) -> str:
-    """The name or SQLSTATE of what failed below this error; nothing if it was no database."""
+    """The SQLite name or SQLSTATE of the database error that caused this error; empty if there is
+    none.
+    """
     causes: BaseException | None = error
     while causes is not None:
         if name := logs.database_name(causes):
@@ -208,14 +213,16 @@ def error_name(error: BaseException) -> str:
 
 
 def meaning_of(error: BaseException) -> Unavailable | None:
-    """The error to report where waiting does not help, for an operator; None for others."""
+    """The error to report if waiting does not help and an operator must act; None for other
+    errors.
+    """
     name = error_name(error)
     if name in _FULL:
         return DatabaseFull("the disk that holds the API's database is full")
-    # Of a damaged file SQLite has several names with one beginning.
+    # SQLite has several names for corruption, with a common prefix.
     if name in _DAMAGED or name.startswith("SQLITE_CORRUPT"):
         return DatabaseDamaged("the API's database is damaged: restore it from a backup")
-    # Of a read or write that the system refuses, and of a file system that became read-only, too.
+    # Also reads and writes that the system refuses, and a file system that became read-only.
     if name in _DISK or name.startswith(("SQLITE_IOERR", "SQLITE_READONLY")):
         return DatabaseDiskFailed("the disk that holds the API's database fails, or is read-only")
     return None
@@ -223,8 +230,9 @@ def meaning_of(error: BaseException) -> Unavailable | None:
 
 @contextmanager
 def reading_stored(thing: str) -> Iterator[None]:
-    """Errors of the form of something that was checked before it was stored: not the caller's.
-    A format of another version stays the ``Unsupported`` that it is, and names what to do.
+    """Convert format errors of stored data: it was checked before it was stored, so the caller is
+    not to blame. ``Unsupported``, for a format of another version, stays as it is and names what to
+    do.
 
     Raises:
         DatabaseDamaged: instead of ``Malformed``.

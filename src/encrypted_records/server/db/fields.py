@@ -1,8 +1,8 @@
 """Identifiers and slugs, in the database and in requests.
 
-There is one kind of identifier. In Python and outside, it is its 22-character text; in the
-database its 16 bytes, which sort by the time they were made. A slug is a short name for addresses,
-made from the name where none is given.
+There is one kind of identifier. In Python and outside, it is a text of 22 characters; in the
+database 16 bytes, which sort by creation time. A slug is a short name for addresses, derived from
+the name if none is given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def new_id() -> str:
 
 
 def as_stored(identifier: str) -> bytes:
-    """An id as the database has it; for what is not an id, a value that no row has."""
+    """An id as the database stores it; for an invalid id, a value that no row has."""
     try:
         return ids.from_text(identifier)
     except Malformed:
@@ -60,7 +60,7 @@ class _Identifier:
         try:
             return ids.from_text(str(value))
         except Malformed as error:
-            # What the libraries in front of us take for "there is no such row".
+            # Django and REST framework take ValueError for "there is no such row".
             raise ValueError(error.message) from None
 
     def get_db_prep_value(
@@ -70,19 +70,18 @@ class _Identifier:
 
 
 class ShortIdField(_Identifier, _Column):
-    """An identifier as a column."""
+    """A column of identifiers."""
 
 
 class OptionalIdField(_Identifier, _OptionalColumn):
-    """The same where there may be none."""
+    """A nullable column of identifiers."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "null": True})
 
 
 def own_hosts(request: Request) -> tuple[str, ...]:
-    """The origins whose absolute URLs count as ours: the one that was asked for, and the public
-    one, which is a proxy's."""
+    """The origins of our absolute URLs: that of the request, and the public origin of the proxy."""
     asked = f"{request.scheme}://{request.get_host()}"
     return (*same_machine(asked), *same_machine(settings.PUBLIC_URL))
 
@@ -91,7 +90,7 @@ def identifier(request: Request, value: object, collection: str, *, parameter: s
     """The id in ``value``: a path, an absolute URL of ours, or the bare id.
 
     Raises:
-        BadInput: it is neither.
+        BadInput: it is none of these.
     """
     try:
         uid = ids.from_reference(value, collection, pointer="", own_hosts=own_hosts(request))
@@ -102,9 +101,9 @@ def identifier(request: Request, value: object, collection: str, *, parameter: s
 
 
 class ReferenceField(serializers.RelatedField[Any, Any, str]):
-    """A reference as its path; only what the caller reaches can be named.
+    """A reference as its path; only resources that the caller can reach are accepted.
 
-    The serializer's ``reachable(collection)`` says what that is.
+    The serializer's ``reachable(collection)`` returns these.
     """
 
     default_error_messages = {
@@ -115,7 +114,7 @@ class ReferenceField(serializers.RelatedField[Any, Any, str]):
     def __init__(self, collection: str, **options: Any) -> None:
         self.collection = collection
         if not options.get("read_only"):
-            options["queryset"] = models.QuerySet()  # the real one depends on who is asking
+            options["queryset"] = models.QuerySet()  # the real queryset depends on the caller
         super().__init__(**options)
 
     def use_pk_only_optimization(self) -> bool:
@@ -145,7 +144,7 @@ _ROOM_FOR_NUMBER = 20
 
 
 def slug_of(name: str, fallback: str) -> str:
-    """The slug for a name; ``fallback`` if nothing of the name can be used in a slug."""
+    """The slug for a name; ``fallback`` if no character of the name can be used."""
     return slugify(name)[: MAX_SLUG - _ROOM_FOR_NUMBER].strip("-") or fallback
 
 

@@ -1,7 +1,7 @@
-"""Statements that are written as SQL, and models made of their rows.
+"""Statements that are written as SQL, and models made from their rows.
 
-For a question as small as "the login of that id", the ORM spends thirty times longer on writing the
-SQL than the database on answering it.
+For a query as small as "the login with this id", the ORM takes thirty times longer to build the SQL
+than the database takes to answer it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from encrypted_records.server.db.postgres.base import LOST, DatabaseWrapper
 
 
 class ModelColumns:
-    """Columns of a model's table; what is not among them is read when it is asked for.
+    """Columns of a model's table; other columns are deferred.
 
     Args:
-        names: all of the model's where none are named.
+        names: all columns of the model if empty.
     """
 
     def __init__(self, model: type[Model], names: Sequence[str] = ()) -> None:
@@ -61,7 +61,7 @@ class ModelColumns:
 
 @dataclass(frozen=True)
 class _Written:
-    """A statement as the driver has it; ``order`` of its values is None where they have names."""
+    """A statement in the driver's form; ``order`` of its values is None if they are named."""
 
     sql: str
     order: Sequence[str] | None
@@ -69,14 +69,14 @@ class _Written:
 
 
 class Statement:
-    """A question, for SQLite and PostgreSQL alike.
+    """A query, for both SQLite and PostgreSQL.
 
     Args:
-        sql: ``{name}`` stands for columns of the table that the statement calls so, which come
-            before all others, ``:name`` for a value.
-        columns: by the name of their table.
-        locks: the table whose rows are locked until the transaction ends, as an update of what is
-            no key locks them. SQLite locks all there is.
+        sql: ``{name}`` stands for the columns of the table with this alias, which come before all
+            others, ``:name`` for a value.
+        columns: by the alias of their table.
+        locks: the table whose rows are locked until the transaction ends, like an update of non-key
+            columns locks them. SQLite locks the whole database.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Statement:
         )
 
     def rows(self, **values: Any) -> list[list[Any]]:
-        """For each row its models, and the columns behind them as the driver has them."""
+        """The models of each row, and then its other columns as the driver returns them."""
         written = self.written
         sent = values if written.order is None else [values[name] for name in written.order]
         with executed(written.sql, sent) as cursor:
             return [_models(written.models, row) for row in cursor.fetchall()]
 
     def row(self, **values: Any) -> list[Any] | None:
-        """The first row."""
+        """The first row, or None."""
         return next(iter(self.rows(**values)), None)
 
 
@@ -126,7 +126,7 @@ def _models(models: Sequence[ModelColumns], row: Sequence[Any]) -> list[Any]:
 
 @cache
 def as_driver_has_it(sql: str) -> str:
-    """SQL of ours with the marks for values that the driver knows."""
+    """SQL with the driver's placeholders for values."""
     if connection.vendor == "sqlite":
         return sql.replace("%s", "?")
     numbers = count(1)
@@ -135,18 +135,18 @@ def as_driver_has_it(sql: str) -> str:
 
 @contextmanager
 def executed(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> Iterator[Any]:
-    """A cursor that has the outcome of a statement with the driver's marks for values.
+    """A cursor with the result of a statement that has the driver's placeholders.
 
-    The driver is asked itself: Django looks for the marks in a statement each time, and writes the
-    values into it for PostgreSQL, which takes longer than to look a row up. PostgreSQL keeps such a
-    statement with its plan, where it can (:mod:`.postgres.base`).
+    This bypasses Django's cursor, which searches each statement for placeholders and interpolates
+    the values for PostgreSQL; that takes longer than to look up a row. PostgreSQL keeps the
+    prepared statement with its plan, if it can (:mod:`.postgres.base`).
 
     Raises:
-        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
-            server lost a statement that it had kept: none is kept after that.
+        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` if the server
+            lost a prepared statement: no statements are prepared after that.
     """
     own = connections[DEFAULT_DB_ALIAS]
-    # As Django does for a cursor: the server may have ended the connection since.
+    # As Django does for a cursor: the server may have closed the connection since.
     own.close_if_health_check_failed()
     own.ensure_connection()
     own.validate_no_broken_transaction()
@@ -162,7 +162,7 @@ def executed(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> Iterator[An
 
 @contextmanager
 def _errors_of_driver(own: Any) -> Iterator[None]:
-    """Have what the driver raises be an error of Django's."""
+    """Convert the driver's exceptions to Django's."""
     with own.wrap_database_errors:
         try:
             yield
@@ -179,8 +179,9 @@ def execute(sql: str, values: Sequence[Any]) -> None:
 
 
 def insert(row: Model) -> None:
-    """Store a new row; no signal is sent. One without a number gets it from the database, and has
-    it then."""
+    """Store a new row, without sending signals. A row without a number gets one from the
+    database.
+    """
     is_counted = row._meta.auto_field is not None and row.pk is None
     sql, values = _insertion(row, is_counted)
     if is_counted:
@@ -202,7 +203,7 @@ def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[An
     """A statement, and the fields of its values.
 
     Args:
-        is_counted: whether the database gives the row its number.
+        is_counted: whether the database assigns the row's number.
     """
     table = connection.ops.quote_name(model._meta.db_table)
     counted = model._meta.auto_field if is_counted else None
@@ -213,7 +214,7 @@ def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[An
 
 
 def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
-    """Set fields of the rows in which others have certain values."""
+    """Update the rows that match ``where``."""
     sql, fields = _updating(model, tuple(values), tuple(where))
     every = [*values.values(), *where.values()]
     pairs = zip(fields, every, strict=True)
@@ -231,13 +232,13 @@ def _updating(
     return f"UPDATE {table} SET {sets} WHERE {wheres}", [*new, *old]  # noqa: S608  no input
 
 
-#: Values of these classes go to both databases as they are, whatever columns they are for; others
-#: by what their fields make of them.
+#: Values of these classes are passed to both databases unchanged, for any column; other values are
+#: converted by their fields.
 _BARE = frozenset({int, bytes, type(None)})
 
 
 def _prepare(field: Field[Any, Any], value: Any) -> Any:
-    """A value of a field, as the driver takes it."""
+    """A value of a field, in the driver's form."""
     return value if type(value) in _BARE else field.get_db_prep_save(value, connection)
 
 

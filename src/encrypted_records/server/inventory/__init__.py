@@ -1,4 +1,4 @@
-"""Walks over all that is stored, for operators: verify, examine, move, reconcile.
+"""Full scans of the stored data, for operators: verify, examine, move, reconcile.
 
 May import: ``server.erasure``, ``server.rows``, ``server.objects``, ``server.records``.
 """

@@ -1,6 +1,6 @@
-"""Look whether the database and the bulk store can do what an API needs of them, for an operator.
+"""Check for an operator whether the database and the bulk store can do what an API needs.
 
-Nothing is changed, but for an object that is stored, read and deleted again.
+Changes nothing, except that it stores, reads and deletes an object.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from encrypted_records.server.records.models import (
     RecordGroup,
 )
 
-#: Objects that are looked for, of those that the database names.
+#: Number of the database's objects that are looked for in the store.
 SAMPLE = 20
-#: An API looks every few seconds for what is over. After so long none does, or it cannot.
+#: An API sweeps every few seconds. Data overdue for this long means that no API runs, or sweeping
+#: fails.
 OVERDUE = timedelta(days=1)
 _PROBE_BYTES = 64
-#: A replica that lacks more than so much of the primary's log is not just a moment behind.
+#: A replica further behind the primary's log than this does not just lag for a moment.
 BEHIND_BYTES = 64 << 20
-#: Of this database and of no other; all that follow it have it.
+#: The time of the first migration. It differs between databases, and replicas have the same.
 _MADE = "SELECT min(applied) FROM django_migrations"
 _FOLLOWS = """
 SELECT pg_is_in_recovery(),
@@ -48,7 +49,7 @@ SELECT pg_is_in_recovery(),
 
 @dataclass(frozen=True)
 class Look:
-    """The finding about one part; ``hint`` says what to do where it is not well."""
+    """The result of one check; ``hint`` says what to do about a problem."""
 
     check: Literal["database", "replica", "bulk store", "sweeps"]
     state: Literal["ok", "warning", "failed"]
@@ -64,7 +65,7 @@ def looks(little_space: int) -> Iterator[Look]:
     database = _look_at_database(little_space)
     yield database
     if database.state == "failed":
-        return  # all else is asked of it
+        return  # all other checks need the database
     if REPLICA in settings.DATABASES:
         yield _look_at_replica()
     yield from _look_at_store(little_space)
@@ -75,7 +76,7 @@ def _look_at_database(little_space: int) -> Look:
     vendor = "SQLite" if connection.vendor == "sqlite" else "PostgreSQL"
     try:
         with transaction.atomic():
-            # Of no row; a replica and a file that cannot be written refuse it all the same.
+            # Updates no row; a read-only file or a replica refuses it all the same.
             BulkObject.objects.filter(pk=-1).update(size=F("size"))
             count = BulkObject.objects.count()
     except DatabaseError as error:
@@ -97,10 +98,10 @@ def _look_at_database(little_space: int) -> Look:
 
 
 def _look_at_replica() -> Look:
-    """Whether it is one of this database, and how far it has followed.
+    """Check that the replica belongs to this database, and how far it lags.
 
-    All that it can do is to take work off the primary, which is asked where it fails. So what is
-    wrong with it fails nothing.
+    A replica only takes load off the primary, which answers if the replica fails. So a problem here
+    is at most a warning.
     """
 
     def warn(message: str, hint: str) -> Look:
@@ -190,10 +191,11 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
 
 
 def _try(held: BulkStore) -> bool:
-    """Store, read and delete an object; whether the store keeps what is deleted, as it says.
+    """Store, read and delete an object; returns whether the store reports that it keeps deleted
+    objects.
 
     Raises:
-        StoreFull, StoreUnavailable: it cannot be done.
+        StoreFull, StoreUnavailable: an operation failed.
     """
     data = secrets.token_bytes(_PROBE_BYTES)
     with objects.written([data]) as numbers:
@@ -222,7 +224,7 @@ def _lost_of_sample(held: BulkStore) -> Iterator[str]:
         try:
             held.read([Range(stored.name, stored.size - 1, stored.size)])
         except ObjectLost:
-            if named.filter(pk=stored.pk).exists():  # it may have been written again meanwhile
+            if named.filter(pk=stored.pk).exists():  # it may have been rewritten meanwhile
                 yield stored.name
 
 

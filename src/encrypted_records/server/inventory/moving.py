@@ -1,9 +1,9 @@
 """Move all data to the configured bulk store: rows and pages from the database, objects from the
 previously configured store.
 
-An API may run meanwhile. Nothing is dropped before what is to stay in its stead was read again and
-checked against its digests, and each piece is taken over in one transaction: one that is killed has
-moved a piece or has not, and the next move goes on from there.
+An API may run meanwhile. A copy is read back and checked against its digests before the original is
+dropped. Each piece is taken over in one transaction: a killed move has moved a piece or has not,
+and the next move goes on from there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from encrypted_records.server.records.models import (
     RowPart,
 )
 
-#: States of objects that move; others go soon.
+#: States of objects that move; others are deleted soon.
 _STAY = (objects.STORED, objects.NAMED)
 
 
 class Move:
-    """One move; counts of the objects, rows and pages that were moved so far, and ``damaged``, the
-    names of what was left because it is damaged. ``waiting`` are unneeded objects of the old store,
-    which are deleted after their grace period.
+    """One move, with counts of the objects, rows and pages moved so far. ``damaged`` names the data
+    that was left because it is damaged. ``waiting`` counts unneeded objects of the old store, which
+    are deleted after their grace period.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Move:
         self.damaged: list[str] = []
 
     def run(self) -> None:
-        """Move all that there is.
+        """Move all data.
 
         Raises:
             StoreFull, StoreUnavailable: a store has no room, is away or fails.
@@ -65,7 +65,7 @@ class Move:
         held = choice.chosen().store
         if not isinstance(held, Both):
             return
-        there = dict(held.new.listing())  # drafts that were cut off among them
+        there = dict(held.new.listing())  # includes truncated drafts
         known = BulkObject.objects.filter(state__in=_STAY)
         for name, size in dict(held.before.listing()).items():
             stored = known.filter(name=name).first()
@@ -88,21 +88,18 @@ class Move:
         if state in _STAY:
             held.before.delete([stored.name])
             return True
-        # Somebody may have deleted it in both stores before it was put here, and what is left of it
-        # in the old one goes with its row.
+        # A sweep may have deleted it in both stores before it was put here; the old store's copy is
+        # deleted with its row.
         held.new.delete([stored.name])
         return False
 
     def _put(self, new: BulkStore, stored: BulkObject, data: bytes) -> None:
-        """
-        Raises:
-            ObjectLost, ObjectAltered: the store does not give what it was just given.
-        """
+        """Raises:     ObjectLost, ObjectAltered: the store does not return what was just stored."""
         new.put(stored.name, data)
         try:
             _check(new, stored)
         except (ObjectLost, ObjectAltered):
-            new.delete([stored.name])  # it would be read before the one that is whole
+            new.delete([stored.name])  # it would be read instead of the intact object
             raise
 
     # --- from the database ---------------------------------------------------------------------
@@ -143,7 +140,7 @@ class Move:
                     pk=group.pk, staging=None, ended_at=None
                 )
                 if not locked.exists() or _count(group.pk, first, end) != len(rows):
-                    objects.give_up(numbers)  # it went, or another command was first
+                    objects.give_up(numbers)  # the group ended, or another command was first
                     return
                 draft.enter(numbers, {uid: group.pk}, {})
                 objects.name(RowPart.objects.filter(object_id__in=numbers))
@@ -170,7 +167,7 @@ class Move:
             sizes = cursor.fetchall()
         if sum(size for _, size in sizes) < max(1, choice.chosen().least):
             return
-        # Neighbours of one length.
+        # Consecutive pages of the same length.
         for _, some in groupby(
             enumerate(sizes), lambda numbered: (numbered[1][0] - numbered[0], numbered[1][1])
         ):
@@ -189,7 +186,7 @@ class Move:
             )
             rows = [(bytes(digest), bytes(data)) for digest, data in cursor.fetchall()]
         if len(rows) != end - first:
-            return  # it went meanwhile
+            return  # the pages were deleted meanwhile
         if any(digests.page_digest(data) != digest for digest, data in rows):
             self.damaged.append(f"pages of segment {uid.hex()} in the database")
             return
@@ -233,7 +230,7 @@ def _check(held: BulkStore, stored: BulkObject) -> None:
     """Check an object, in this store, against all digests that the database has of it.
 
     Raises:
-        ObjectLost, ObjectAltered: it is not there, or not as it was stored.
+        ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
     if len(held.read([Range(stored.name, 0, stored.size)])[0]) != stored.size:
         raise layout.altered(stored.name)
@@ -260,10 +257,7 @@ def _is_whole(held: BulkStore, stored: BulkObject) -> bool:
 
 
 def _read_again(numbers: list[int], contents: list[bytes]) -> None:
-    """
-    Raises:
-        ObjectLost, ObjectAltered: the store does not give what it was just given.
-    """
+    """Raises:     ObjectLost, ObjectAltered: the store does not return what was just stored."""
     held = choice.chosen().store
     assert held is not None
     names = dict(BulkObject.objects.filter(pk__in=numbers).values_list("pk", "name"))
@@ -273,7 +267,7 @@ def _read_again(numbers: list[int], contents: list[bytes]) -> None:
 
 
 def _with_any(table: str, column: str, numbers: list[int]) -> Iterator[int]:
-    """The groups or segments among these numbers of which the table has rows, in order."""
+    """The groups or segments among these numbers that have rows in the table, in order."""
     for some in store.cut(numbers):
         marks = ", ".join(["%s"] * len(some))
         with connection.cursor() as cursor:
@@ -295,7 +289,7 @@ def _runs_with_rows(group: int) -> list[int]:
 
 
 def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Runs of numbers that follow on: the first, and the one behind the last."""
+    """Runs of consecutive numbers: the first, and the end after the last."""
     for _, some in groupby(enumerate(numbers), lambda numbered: numbered[1] - numbered[0]):
         own = [number for _, number in some]
         yield own[0], own[-1] + 1

@@ -1,11 +1,11 @@
-"""Check everything that is stored against its digests, and reconcile it with a bulk store.
+"""Check all stored data against its digests, and reconcile the database with a bulk store.
 
-Rows are checked against the digests of their runs, pages against theirs, and both against what the
-commit that named them states; objects against their sizes, heads and lines, too. What goes or moves
-while it is looked at is looked at again before it counts as a flaw.
+Rows are checked against the digests of their runs, pages against their digests, and both against
+the digests in the commit that named them; objects against their sizes, heads and lines, too. Data
+that is deleted or moves during its check is checked again before it counts as a flaw.
 
-To reconcile is for a database and a store of which one was restored to an earlier state.
-A database from before an erasure refers to objects that were rewritten without the erased rows and
+Reconciliation is for a database and a store of which one was restored to an earlier state. A
+database from before an erasure refers to objects that were rewritten without the erased rows and
 then deleted. The rewritten objects are in the store without a reference, but the head of each names
 its group and its rows. So for every lost object, the unknown objects are searched. The rows found
 must match the digests in the database, except for rows erased since, whose digests are at the end
@@ -59,25 +59,25 @@ from encrypted_records.server.records.models import (
 )
 from encrypted_records.server.rows import contents
 
-#: Of an object, or of rows of the database, at once.
+#: Bytes read at a time, from an object or from rows of the database.
 _BYTES_AT_ONCE = 4 << 20
 _RUNS_AT_ONCE = 32
-#: No group has so many rows.
+#: More than any group's number of rows.
 _MANY = 1 << 62
-#: How often something is looked at that goes or moves meanwhile.
+#: How often a check is repeated while its data changes.
 _LOOKS = 20
 
 
 @dataclass(frozen=True)
 class StoredFlaw:
-    """``what`` names the object, or the rows or pages of the database."""
+    """``what`` names the object, or the rows or pages in the database."""
 
     state: Literal["lost", "altered"]
     what: str
 
 
 class Walk:
-    """One verification of the store; its counts so far."""
+    """One verification of all data, with its counts so far."""
 
     def __init__(self) -> None:
         self.objects = self.rows = self.pages = 0
@@ -148,7 +148,7 @@ class Walk:
     def _stated(
         self, group: RecordGroup, runs: dict[int, bytes], called: str
     ) -> Iterator[StoredFlaw]:
-        """Whether the group is the one that its commit names."""
+        """Check that the group has the digest in its commit."""
         stated = _stated_digests(group.schema_id, group.version).get(bytes(group.uid))
         whole = digests.group_digest(b"".join(runs[run] for run in sorted(runs)))
         if len(runs) != -(-group.count // RUN) or stated != whole:
@@ -191,7 +191,7 @@ class Walk:
 
 
 def _is_there(held: BulkStore, name: str, size: int) -> bool:
-    """Whether the end of an object can be read, which the list of its store may not have yet."""
+    """Whether the end of an object can be read: the listing of its store may be outdated."""
     try:
         held.read([Range(name, size - 1, size)])
     except ObjectLost:
@@ -202,7 +202,7 @@ def _is_there(held: BulkStore, name: str, size: int) -> bool:
 def _surely(
     check: Callable[[int], Iterator[StoredFlaw]], number: int, state_of: Callable[[int], object]
 ) -> list[StoredFlaw]:
-    """The flaws of what has neither gone nor moved while it was looked at."""
+    """The flaws of a group or segment whose data did not change during the check."""
     found: list[StoredFlaw] = []
     for _ in range(_LOOKS):
         before = state_of(number)
@@ -213,7 +213,9 @@ def _surely(
 
 
 def _state_of_group(number: int) -> object:
-    """A value that changes when rows of a group go, or move to an object or to another one."""
+    """A value that changes when rows of a group are deleted, or move to an object or another
+    object.
+    """
     parts = RowPart.objects.filter(group_id=number).order_by("first")
     group = RecordGroup.objects.filter(pk=number)
     return list(parts.values_list("first", "object_id")), group.values_list(
@@ -242,7 +244,7 @@ def _store(name: str) -> BulkStore:
 
 
 def _runs_of(number: int) -> dict[int, bytes]:
-    """By run, the digest that is kept of it."""
+    """The stored digest of each run, by the run's number."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT first, digests FROM row_run WHERE group_id = %s", [number])
         return {
@@ -253,11 +255,11 @@ def _runs_of(number: int) -> dict[int, bytes]:
 
 
 def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
-    """Whether rows that were read are those of the group's runs.
+    """Whether rows that were read match the digests of the group's runs.
 
     Args:
-        first: the ordinal of the first of them, which begins a run.
-        own: their digests, one after the other; of one that is not there ``HOLE``.
+        first: the ordinal of the first row, which begins a run.
+        own: the digests of the rows, concatenated; ``HOLE`` for a missing row.
     """
     gone = contents.erased_digests(group.pk, first, first + len(own) // DIGEST)
     runs = _runs_of(group.pk)
@@ -279,10 +281,10 @@ def row_runs_of(
     """Each run of an object of rows, with the digests of its rows.
 
     Args:
-        gone: the digests of rows that have no bytes any more.
+        gone: the digests of rows whose bytes are gone.
 
     Raises:
-        ObjectLost, ObjectAltered: it is not there, or not as it was stored.
+        ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
     (head,) = held.read([Range(name, 0, HEAD_BYTES)])
     if head != layout.row_head(uid, part.first, part.count):
@@ -309,7 +311,7 @@ def check_pages(held: BulkStore, name: str, part: PagePart, uid: bytes) -> None:
     """Check an object of pages.
 
     Raises:
-        ObjectLost, ObjectAltered: it is not there, or not as it was stored.
+        ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
     (head,) = held.read([Range(name, 0, HEAD_BYTES)])
     if head != layout.page_head(uid, part.first, part.count):
@@ -329,9 +331,9 @@ def check_pages(held: BulkStore, name: str, part: PagePart, uid: bytes) -> None:
 def _runs_in_database(
     group: RecordGroup, runs: list[int], salt: bytes, gone: dict[int, bytes]
 ) -> Iterator[tuple[int, list[bytes] | None]]:
-    """Each of these runs with the digests of its rows; None where rows of it are not there.
+    """Each of these runs with the digests of its rows; None if some of its rows are missing.
 
-    Of a group that has ended, the runs behind its last row have gone already.
+    The last runs of an ended group may have been swept already.
     """
     holes = store.hole_ordinals(group.holes)
     for begin in range(0, len(runs), _RUNS_AT_ONCE):
@@ -348,8 +350,8 @@ def _runs_in_database(
             own = [rows.get(at) or gone.get(at) or (HOLE if at in holes else None) for at in every]
             whole = [digest for digest in own if digest is not None]
             if any(gone.get(at) == HOLE for at in every):
-                continue  # they were lost, were given up, and nothing is left to compare
-            # Holes of a staged group are not known before its commit.
+                continue  # lost rows that were given up; no digest is left to compare
+            # The holes of a staged group are unknown before its commit.
             if len(whole) < len(own) and group.staging_id is not None:
                 whole = [digest or HOLE for digest in own]
             yield run, whole if len(whole) == len(own) else None
@@ -375,7 +377,7 @@ def _pages_in_database(segment: int) -> Iterator[tuple[int, bytes, bytes]]:
 
 @lru_cache(maxsize=64)
 def _stated_digests(schema: str, version: int) -> dict[bytes, bytes]:
-    """By uid, the digests of the groups and segments that a commit of a schema names."""
+    """The digests of the groups and segments that a schema's commit names, by uid."""
     stored = CommitLog.objects.filter(schema=schema, version=version)
     body = stored.values_list("body", flat=True).first()
     if body is None:
@@ -398,18 +400,17 @@ class _Stranger:
 
 
 class Reconciliation:
-    """One run of the reconciliation. ``taken`` objects were found under other names, ``dropped``
-    objects are not needed any more; ``rows`` and ``pages`` are lost objects of rows and of pages.
+    """One run of the reconciliation. ``taken`` counts objects found under other names, ``dropped``
+    objects that are not needed any more; ``rows`` and ``pages`` are lost objects of rows and of
+    pages.
     """
 
     def __init__(self) -> None:
         self.taken = self.dropped = self.rows = self.pages = 0
 
     def run(self) -> None:
-        """
-        Raises:
-            InvalidSetting: there is no bulk store.
-            StoreFull, StoreUnavailable: it has no room, is away or fails; repeat it.
+        """Raises:     InvalidSetting: there is no bulk store.     StoreFull, StoreUnavailable: the
+        store has no room, is away or fails; repeat the command.
         """
         held = choice.chosen().store
         if held is None:
@@ -441,15 +442,15 @@ class Reconciliation:
                 continue
             known = objects.known_among([stored.name for stored in every])
             for stored in every:
-                if stored.name not in known:  # what was taken is
+                if stored.name not in known:  # objects taken over are known by now
                     objects.adopt_doomed(stored.name, stored.size, at_once=True)
                     self.dropped += 1
 
     def _find(self, held: BulkStore, there: dict[str, int], part: RowPart) -> bool:
-        """Whether the rows of a lost object are found, and the database has them again."""
+        """Whether the rows of a lost object were found, and taken over."""
         group = RecordGroup.objects.filter(pk=part.group_id, ended_at=None).first()
         if group is None:
-            return True  # they have ended, and go
+            return True  # the group has ended, and its rows will be deleted
         place = ObjectHead(True, bytes(group.uid), part.first, part.count)
         for stranger in self._strangers(held, there).get(place, []):
             try:
@@ -483,7 +484,7 @@ def _named_objects() -> Iterator[BulkObject]:
 
 
 def _is_stored(held: BulkStore, stored: BulkObject) -> bool:
-    """Whether an object was stored while the store was listed."""
+    """Whether the object exists: it may have been stored during the listing."""
     try:
         held.read([Range(stored.name, stored.size - 1, stored.size)])
     except ObjectLost:
@@ -504,7 +505,9 @@ def _row_parts(numbers: dict[int, str]) -> list[RowPart]:
 
 
 def _is_over(head: ObjectHead) -> bool:
-    """Whether nothing needs an object of this head that the database does not know."""
+    """Whether the database has ended this object's group or segment, or has its content
+    elsewhere.
+    """
     if not head.rows:
         own = IndexSegment.objects.filter(uid=head.uid).exclude(superseded_at=None)
         return own.exists()
@@ -527,7 +530,7 @@ def _head_of(held: BulkStore, name: str, size: int) -> ObjectHead | None:
 
 
 def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObject) -> bool:
-    """Have these rows be those of a part, if they are; whether they are."""
+    """Take these rows over as those of a part, if they match; returns whether they do."""
     salt = bytes(group.salt)
     end = part.first + part.count
     known = contents.erased_digests(group.pk, part.first, end)
@@ -553,6 +556,7 @@ def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObj
         RecordGroup.objects.filter(pk=group.pk).update(
             erased=F("erased") + len(new), erase_at=erasing.soon()
         )
-        # It has what this database knows to be erased, or nothing that is not here by now.
+        # Without a grace period if the object has rows that this database erased; otherwise all of
+        # it is now stored here.
         objects.adopt_doomed(stranger.name, stranger.size, at_once=bool(known.keys() & own.keys()))
     return True

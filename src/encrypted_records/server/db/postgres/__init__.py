@@ -1,1 +1,1 @@
-"""Django's backend for PostgreSQL, with one round trip less for every request."""
+"""Django's backend for PostgreSQL, without the health check's round trip per request."""

@@ -1,12 +1,11 @@
-"""Django's backend for PostgreSQL, which makes better use of a connection that is kept.
+"""Django's backend for PostgreSQL, which makes better use of persistent connections.
 
-Whether it still works is known without a round trip. Django asks the server before each request,
-which took a sixth of the time in which ten rows are handed out. A server that ends, or that ends a
-connection, closes its socket, which the operating system knows here at once.
+The health check needs no round trip. Django queries the server before each request, which took a
+sixth of the time to read ten rows. A server that stops, or closes a connection, closes its socket,
+and the operating system reports that here at once.
 
-The server keeps the plans of statements that are asked again and again (*prepares* them), where
-the connection leads to one and the same process of it. A pool in between that gives each
-transaction another one would lose them.
+The server prepares frequent statements and keeps their plans, if the connection always leads to the
+same server process. A pool that assigns a process per transaction would lose them.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from typing import Any
 import psycopg
 from django.db.backends.postgresql import base
 
-#: Of one socket, asked once; that of a system's own choice opens and closes a file each time.
+#: For a single socket and query; the system's default selector opens and closes a file each time.
 _Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 
 
-#: How often a statement is asked on a connection before the server keeps it.
+#: Number of executions on a connection before a statement is prepared.
 _ASKED_BEFORE = 5
-#: What the server says of a statement that it lost, that somebody else made, or whose columns are
-#: of other types by now.
+#: Errors for a prepared statement that was lost, that another client prepared, or whose columns
+#: have changed types.
 LOST = (
     psycopg.errors.InvalidSqlStatementName,
     psycopg.errors.DuplicatePreparedStatement,
@@ -33,7 +32,7 @@ LOST = (
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    #: whether statements are kept by servers, as far as this process knows
+    #: whether servers keep prepared statements, as far as this process knows
     prepares = True
 
     def init_connection_state(self) -> None:
@@ -50,8 +49,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def is_usable(self) -> bool:
         """Whether the next statement will find a server.
 
-        A server that vanished without a word is found out by that statement, as it would be if it
-        vanished between the question and the statement.
+        A server that vanished silently is detected by the next statement, as if it had vanished
+        after this check.
         """
         if self.connection is None or self.connection.closed:
             return False
@@ -61,14 +60,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 def _leads_to_one_process(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the process that answers is the one that the connection was made with. A pool names
-    itself when a connection is made, since it has no process of the server for it yet."""
+    """Whether the server process is the one that the connection was made with. A pool reports its
+    own process id when a connection is made, because it has not assigned a server process yet.
+    """
     answer = connection.execute("SELECT pg_backend_pid()").fetchone()
     return answer == (connection.info.backend_pid,)
 
 
 def _has_news(socket: int) -> bool:
-    """Whether an idle connection's socket has something to read: its end, or a notice."""
+    """Whether an idle connection's socket is readable: it was closed, or has a notice."""
     with _Selector() as selector:
         selector.register(socket, selectors.EVENT_READ)
         return bool(selector.select(0))

@@ -1,1 +1,1 @@
-"""Django's backend for a PostgreSQL that only answers readers, and that is waited for briefly."""
+"""Django's backend for a read-only PostgreSQL replica, with short timeouts."""

@@ -1,4 +1,4 @@
-"""The backend: that of the primary, with an impatient driver."""
+"""The backend: the primary's, with an impatient driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""psycopg, whose statements end after a while, whatever the server does.
+"""psycopg with a time limit for each statement, whatever the server does.
 
-A server whose machine is gone is found out by TCP (:mod:`..databases`). One that is stopped, or
-whose disk hangs, still acknowledges every byte, and no setting of its own ends a statement there.
+TCP detects a server whose machine is gone (:mod:`..databases`). A server that is stopped, or whose
+disk hangs, still acknowledges every byte, and no setting of the server ends a statement there.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ from psycopg.abc import PQGen
 
 T = TypeVar("T")
 
-#: A statement that takes longer has failed. Rows and pages are read by their keys, in milliseconds.
+#: A statement that takes longer fails. Rows and pages are read by their keys, in milliseconds.
 STATEMENT_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
 
 
 class _Impatient(psycopg.Connection[Any]):
     def wait(self, gen: PQGen[T], interval: float = _LOOK_SECONDS, *arguments: Any) -> T:
-        """
-        Raises:
-            psycopg.OperationalError: the server has not answered in time. The connection is of no
-                use any more.
+        """Raises:     psycopg.OperationalError: the server has not answered in time. The connection
+        is unusable         from then on.
         """
         return super().wait(_in_time(gen), min(interval, _LOOK_SECONDS), *arguments)
 
 
 def _in_time(gen: PQGen[T]) -> PQGen[T]:
-    """The same steps, as long as there is time. Who waits for them looks ten times a second."""
+    """The same steps, until the time is over. The caller wakes up ten times a second."""
     deadline = time.monotonic() + STATEMENT_SECONDS
     try:
         waits_for = next(gen)
