@@ -41,7 +41,7 @@ from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.rows import queries
 
-#: Errors that have a meaning to the sender. Any other one is a mistake of ours, and leaves as one.
+#: Errors that are meant for the client. Any other exception is a bug, and is raised as such.
 _MEANT = (
     ErsError,
     APIException,
@@ -54,7 +54,7 @@ _MEANT = (
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """A request, by whom, and with which credentials; ``schema_id`` is the one of its path."""
+    """A request, its sender and the credentials; ``schema_id`` is from its path."""
 
     request: HttpRequest
     user: User
@@ -63,15 +63,15 @@ class ApiRequest:
 
     @property
     def job(self) -> JobGrant | None:
-        """The job that asks, where it is not a user."""
+        """The job that sends the request, if it is not a user."""
         return self.credentials if isinstance(self.credentials, JobGrant) else None
 
     def body(self) -> bytes:
-        """The body, which the request has no more.
+        """The body; it is removed from the request.
 
         Raises:
             Malformed: there is none.
-            Unsupported: it is of another media type than frames.
+            Unsupported: its media type is not that of frames.
         """
         if self.request.META.get("CONTENT_LENGTH") in (None, "", "0"):
             raise Malformed("the body is empty", code="malformed_frame")
@@ -84,7 +84,7 @@ class ApiRequest:
         """A parameter that names a version of the log.
 
         Raises:
-            BadInput: it is no number.
+            BadInput: it is not a number.
         """
         text = self.request.GET.get(name)
         if text is None:
@@ -94,10 +94,10 @@ class ApiRequest:
         return int(text)
 
     def read_schema(self) -> Schema:
-        """The schema that is read, which is noted.
+        """The schema of the request; the read is noted in the audit log.
 
         Raises:
-            NotFound: the user reaches no such schema.
+            NotFound: the user cannot reach such a schema.
         """
         return find_to_read(self.user, self.schema_id)
 
@@ -118,10 +118,10 @@ class Endpoint:
 
 
 def find_to_read(user: User, schema_id: str) -> Schema:
-    """The schema whose data a user reads now, which is noted for the owners to see.
+    """The schema whose data a user reads now; the read is noted for the owners to see.
 
     Raises:
-        NotFound: the user reaches no such schema.
+        NotFound: the user cannot reach such a schema.
     """
     schema = permissions.data_of(user, schema_id)
     note_reading(user, schema)
@@ -162,9 +162,10 @@ def answer_rows(asked: ApiRequest) -> HttpResponseBase:
 def _behind_log(
     schema: Schema, since: int | None, items: Callable[[], Iterable[msgspec.Struct]]
 ) -> HttpResponseBase:
-    """``items``, behind the log after ``since`` where the caller names a version of it.
+    """``items``, after the log since version ``since`` if the caller sent one.
 
-    When the log has moved on, it comes alone: what was asked for by an old state is asked again.
+    If the log has moved on, only the log is sent: the client must repeat the request based on the
+    new state.
     """
     if since is None:
         return stream(items())
@@ -178,7 +179,7 @@ def answer_commits(asked: ApiRequest) -> HttpResponseBase:
     if because not in (None, "retention"):
         raise invalid_parameter("because", "expected retention")
     uploads = wire.decode_uploads(asked.body())
-    # A job publishes what it adds; beside that it may make room in the index.
+    # A job publishes the data it adds in another way; here it may only merge segments.
     if asked.job is not None and not all(only_merges(upload.commit) for upload in uploads):
         raise NotAllowed("a job's token can only merge segments here, not add or end rows")
     return receipts(commits.apply(asked.user, uploads, by_retention=because is not None))
@@ -210,7 +211,7 @@ def answer_staging(asked: ApiRequest) -> HttpResponseBase:
     upload = wire.decode_part(asked.body())
     if upload.part.groups:
         require_own(asked.job, upload.part.staging)
-    # As a whole and at once: the part is checked against the definition.
+    # All columns in one query: the part is checked against the definition.
     reached = permissions.schemas(asked.user).select_related("dataset__organization")
     schema = permissions.find(reached, asked.schema_id)
     permissions.require_writer(asked.user, schema)
@@ -219,10 +220,7 @@ def answer_staging(asked: ApiRequest) -> HttpResponseBase:
 
 
 def require_own(grant: object, job: bytes) -> None:
-    """
-    Raises:
-        NotAllowed: the credentials are a job's, and this is another job's.
-    """
+    """Raises:     NotAllowed: the credentials belong to a different job."""
     if isinstance(grant, JobGrant) and bytes(grant.job) != job:
         raise NotAllowed("a job's token is valid only for its own job")
 
@@ -259,7 +257,7 @@ _MATCHES = {
 
 
 class DataPlane:
-    """Middleware that answers the five paths, whatever is asked of them."""
+    """Middleware that answers the five paths, for every method."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -294,7 +292,7 @@ class DataPlane:
 
 
 def describe(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:
-    """The hook of the OpenAPI document, which knows none of these paths."""
+    """A hook that adds these paths to the OpenAPI document, which does not know them otherwise."""
     body = {"content": {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
     for name, endpoint in ENDPOINTS.items():
         is_read = endpoint.method == "GET"

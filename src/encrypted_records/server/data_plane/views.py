@@ -1,4 +1,4 @@
-"""The other endpoints of sealed records, which are asked less often than :mod:`.endpoints`."""
+"""The less frequent endpoints of sealed records; :mod:`.endpoints` has the frequent ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TokenDigestSerializer(KnownMembers):
 
 
 TOKEN = inline_serializer("JobToken", {"token": serializers.CharField()})
-#: Records that are named have no pages.
+#: Records that are requested by id are not paginated.
 _PAGE_OF_RECORDS = {
     "type": "object",
     "required": ["results"],
@@ -75,7 +75,7 @@ def _user(request: Request) -> User:
 
 
 def _schema(request: Request, schema_id: str) -> Schema:
-    """The schema whose data is read by this request."""
+    """The schema whose data this request reads."""
     return find_to_read(_user(request), schema_id)
 
 
@@ -219,7 +219,7 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
 
     Raises:
         TooLarge: more than ``MAX_NAMED_RECORDS``.
-        NotFound: with the places of the ids that name nothing the user reaches.
+        NotFound: with the positions of the ids that name no record the user can reach.
     """
     if len(record_ids) > MAX_NAMED_RECORDS:
         raise TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
@@ -239,9 +239,7 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
-    """The sealed record of each id, or None, with the same few statements however many ids there
-    are.
-    """
+    """The sealed record of each id, or None, with a constant number of statements."""
     named = [_identifier(text) for text in record_ids]
     rows = contents.live_rows_of({record_id for record_id in named if record_id is not None})
     groups = RecordGroup.objects.filter(staging=None).in_bulk(
@@ -268,7 +266,7 @@ def _identifier(text: str) -> bytes | None:
         return None
 
 
-# The endpoint that takes checkpoints, and lists them.
+# The endpoint that stores checkpoints, and lists them.
 
 
 _LISTED = inline_serializer(
@@ -311,7 +309,7 @@ class Checkpoints(APIView):
         return HttpResponse(status=201 if new else 200)
 
 
-# Endpoints that say what is still there of what ended, have it go, and hold it.
+# Endpoints that report what is left of ended data, erase it, and hold it.
 
 
 _HELD = inline_serializer(
@@ -367,7 +365,7 @@ class _HoldBody(serializers.Serializer[Any]):
 
 
 def _progress(schema: Schema) -> dict[str, Any]:
-    """Progress of an erasure, from one row of a table, whatever is left."""
+    """Progress of an erasure, from a single row, however much is left."""
     entry = AskedErasure.objects.filter(schema=schema).first()
     return {
         "version": schema.version,
@@ -411,7 +409,7 @@ class Erasure(APIView):
             permissions.require_writer(user, schema)
             erasing.ask(schema)
             audit.note(user, Action.RECORDS_ERASED, schema.dataset.organization_id, schema.url)
-        # Without a lock of the schema, for which who stages may wait.
+        # Without a lock of the schema, which a staging request may hold.
         removing.drop_copies(schema)
         sweeping.look_soon()
         return Response(_state(schema), status=202)

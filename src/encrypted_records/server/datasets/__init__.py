@@ -1,1 +1,1 @@
-"""Datasets and schemas, and which changes a schema with records can take."""
+"""Datasets and schemas, and the changes allowed for a schema with records."""

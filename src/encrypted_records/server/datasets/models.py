@@ -1,8 +1,8 @@
 """Datasets and schemas.
 
-A schema row also carries the state of the schema's data: the version its commits have brought it
-to, the key that seals it, the digest of its log. Anyone who changes either the definition or the
-data locks that row first, so one never moves under the other.
+A schema row also has the state of the schema's data: its newest version, the key that seals it, the
+digest of its log. Every change of the definition or the data locks that row first, so that neither
+changes during a change of the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from encrypted_records.server.db.fields import MAX_SLUG, OptionalIdField, ShortI
 from encrypted_records.server.organizations.models import Organization
 
 EMPTY_LOG_DIGEST = bytes(32)
-#: Longer definitions are not kept parsed: they may take a hundred times as much memory.
+#: Longer definitions are not cached in parsed form, which may take a hundred times as much memory.
 _KEPT_CHARACTERS = 64 << 10
 
 
@@ -29,7 +29,7 @@ class Dataset(models.Model):
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="datasets"
     )
-    #: who may delete it beside the owners; nobody of what was made before this was kept
+    #: who may delete it besides the owners; null if it was made before creators were stored
     creator = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         null=True,
@@ -58,7 +58,7 @@ class Schema(models.Model):
     dataset = models.ForeignKey(
         Dataset, on_delete=models.PROTECT, related_name="schemas", db_index=False
     )
-    #: as a dataset's
+    #: as for a dataset
     creator = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         null=True,
@@ -69,29 +69,29 @@ class Schema(models.Model):
     name = models.CharField(max_length=200)
     slug = models.SlugField(max_length=MAX_SLUG, db_index=False)
     description = models.TextField(blank=True, default="")
-    #: the definition exactly as it was sent, or as a commit brought it: for showing
+    #: the definition exactly as it was sent, or as a commit brought it, for display
     definition = models.TextField()
-    #: its one spelling, with the ids of the fields; from the first commit on, the log's
+    #: its canonical form, with the ids of the fields; from the first commit on, the log's
     canonical = models.TextField()
     definition_digest = models.BinaryField(max_length=32)
     created = models.DateTimeField(default=timezone.now, editable=False)
     modified = models.DateTimeField(auto_now=True)
 
-    # The state of its data; only commits.commits changes these.
+    # The state of the data; only commits.commits changes these columns.
     version = models.BigIntegerField(default=0)
     key_id = models.BinaryField(max_length=8, null=True)
     key_version = models.BigIntegerField(null=True)
-    #: the version of the first commit, or of the newest that sealed everything again
+    #: the key version of the first commit, or of the newest full reseal
     first_key_version = models.BigIntegerField(null=True)
-    #: the version of the data at which the present key version came in
+    #: the version of the data at which the current key version was first used
     key_since = models.BigIntegerField(default=0)
-    #: the newest version at which everything was sealed again; 0 if it never was
+    #: the newest version at which everything was resealed; 0 if it never was
     resealed_at = models.BigIntegerField(default=0)
     log_digest = models.BinaryField(max_length=32, default=EMPTY_LOG_DIGEST)
     #: the newest version whose commit added records
     added_at = models.BigIntegerField(default=0)
     live_rows = models.BigIntegerField(default=0)
-    #: with the dead and the holes, without what ended groups had
+    #: includes dead rows and holes, but not the rows of ended groups
     stored_rows = models.BigIntegerField(default=0)
     live_segments = models.IntegerField(default=0)
 
@@ -111,12 +111,13 @@ class Schema(models.Model):
 
 
 class Reach(models.Model):
-    """A row of the view of rights (:data:`..sql.REACH`): that a member reaches a dataset, or one
-    schema of it, and whether the member writes there."""
+    """A row of the view of rights (:data:`..sql.REACH`): a member can reach a dataset or one of its
+    schemas; ``writes`` says whether the member may write there.
+    """
 
     member = ShortIdField(primary_key=True)
     dataset = ShortIdField()
-    #: none for the whole dataset
+    #: null for the whole dataset
     schema = OptionalIdField()
     writes = models.BooleanField()
 
@@ -126,14 +127,14 @@ class Reach(models.Model):
 
 
 class LogDefinition(models.Model):
-    """A definition that a schema's log brought: what is stored may be under any of them."""
+    """A definition that a schema's log brought: stored data may be under any of them."""
 
     schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="definitions")
     digest = models.BinaryField(max_length=32)
     canonical = models.TextField()
-    #: the log version that brought it, the newest one if there are several
+    #: the version of the log that brought it; the newest if there are several
     version = models.BigIntegerField()
-    #: whether something may still be added under it
+    #: whether data may still be added under it
     usable = models.BooleanField(default=True)
 
     class Meta:

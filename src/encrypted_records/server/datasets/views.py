@@ -1,6 +1,6 @@
 """Endpoints of datasets and schemas.
 
-A schema's row is locked before its definition changes or it goes, as commits lock it, so no
+A schema's row is locked before its definition changes or it is deleted. Commits lock it too, so no
 record is ever sealed under a definition that was replaced meanwhile.
 """
 
@@ -88,7 +88,7 @@ class DatasetSerializer(_Common):
             *("organization", "created", "modified"),
         ]
         read_only_fields = ["id", "url", "created", "modified"]
-        # Uniqueness is the database's to decide; see views.
+        # The database checks uniqueness; see the views.
         validators: list[Any] = []
 
 
@@ -128,28 +128,25 @@ _SLUG_ATTEMPTS = 5
 class _Collection(viewsets.ModelViewSet[M]):
     """Shared behaviour of both collections: reach, filters, slugs, locking."""
 
-    #: query parameter -> (collection it refers to or None for plain text, lookup)
+    #: query parameter -> (collection of the resource it names, or None for plain text; lookup)
     filters: dict[str, tuple[str | None, str]] = {}
-    #: what one is called: in slugs of nameless ones, and in the audit log
+    #: the name of the resource: in default slugs, and in the audit log
     kind: str
 
     @abstractmethod
     def siblings(self, data: dict[str, Any]) -> QuerySet[Any]:
-        """Whatever has a slug in the parent that a new resource names."""
+        """Resources with a slug in the parent that a new resource names."""
 
     @abstractmethod
     def organization_id(self, row: M) -> str: ...
 
     @abstractmethod
     def facts(self, row: M) -> list[str]:
-        """Facts that a change of the row can change; its entity tag follows from them."""
+        """Values that a change of the row can change; its entity tag is derived from them."""
 
     @abstractmethod
     def require_deleter(self, row: M) -> None:
-        """
-        Raises:
-            NotAllowed: the user may not delete the row, with what is in it.
-        """
+        """Raises:     NotAllowed: the user may not delete the row and its content."""
 
     def note(self, verb: str, row: M) -> None:
         path = ids.reference(f"{self.kind}s", row.pk)
@@ -165,7 +162,7 @@ class _Collection(viewsets.ModelViewSet[M]):
         ](self.user)
 
     def get_authenticators(self) -> list[Any]:
-        # A job reads a schema and its dataset, and has no other business here.
+        # A job reads a schema and its dataset, and may do nothing else here.
         reads_one = (
             self.request is not None and self.request.method == "GET" and "pk" in self.kwargs
         )
@@ -213,10 +210,8 @@ class _Collection(viewsets.ModelViewSet[M]):
         return f'"{hashlib.sha256(told).hexdigest()[:32]}"'
 
     def require_match(self, row: M) -> None:
-        """
-        Raises:
-            PreconditionFailed: the row is none of those that If-Match names (RFC 9110, section
-                13.1.1).
+        """Raises:     PreconditionFailed: no entity tag in If-Match is the row's (RFC 9110, section
+        13.1.1).
         """
         wanted = self.request.headers.get("If-Match", "").strip()
         tags = [tag.strip() for tag in wanted.split(",")]
@@ -235,7 +230,7 @@ class _Collection(viewsets.ModelViewSet[M]):
         return self.request.query_params.get("cascade") == "true"
 
     def store(self, serializer: serializers.BaseSerializer[Any], **extra: Any) -> None:
-        """Save, with a free slug where none is given.
+        """Save, with a free slug if none is given.
 
         Raises:
             Conflict: ``slug_taken``.
@@ -245,12 +240,12 @@ class _Collection(viewsets.ModelViewSet[M]):
             self._try(serializer, extra)
             return
         for attempt in range(_SLUG_ATTEMPTS):
-            # Who loses more than one race stops counting along with the others.
+            # After losing two races, draw a random slug instead of counting along with the others.
             make = free_slug if attempt <= 1 else random_slug
             extra["slug"] = make(self.siblings(data), data["name"], self.kind)
             try:
                 self._try(serializer, extra)
-            except Conflict:  # somebody took it this moment
+            except Conflict:  # another request took the slug just now
                 if attempt == _SLUG_ATTEMPTS - 1:
                     raise
             else:
@@ -359,8 +354,8 @@ class Datasets(_Collection[Dataset]):
 
     def require_deleter(self, row: Dataset) -> None:
         permissions.require_owner_where_signed(self.user, row.organization)
-        # Without its dataset, Django would ask for each schema once more: many statements, and an
-        # error where one is deleted between them.
+        # Without its dataset, Django would query each schema again: many statements, and an error
+        # if one of them is deleted meanwhile.
         schemas = row.schemas.only("creator", "dataset")
         permissions.require_deleter(self.user, row.organization_id, row, *schemas)
 
@@ -461,7 +456,7 @@ def erase(schema: Schema) -> None:
 
 
 def _keep_definition(schema: Schema, data: dict[str, Any]) -> None:
-    """Take another spelling of the definition that the schema's log holds, and no other one.
+    """Accept another spelling of the log's definition, and no other definition.
 
     Raises:
         Conflict: ``through_a_proxy``.
@@ -487,7 +482,8 @@ def _fixed_organization(pointer: str) -> Conflict:
     )
 
 
-# Facts of a dataset or schema that the roster states, so that nobody changes them at the API.
+# Properties of a dataset or schema that are in the roster, so that they cannot be changed at the
+# API.
 
 
 def _keep_dataset(dataset: Dataset, wanted: Mapping[str, Any]) -> None:
@@ -512,7 +508,7 @@ def _keep_schema(schema: Schema, wanted: Mapping[str, Any]) -> None:
         raise placed_elsewhere()
     if placed:
         _keep(schema, wanted, "name", "slug")
-        # From the first commit on, the log has the definition, and says so itself.
+        # From the first commit on, _keep_definition protects the definition.
         if not schema.version:
             _keep(schema, wanted, "definition_digest", shown="schema")
 

@@ -1,5 +1,4 @@
 """Layers that every request and answer of the API passes: middleware, parsers, errors, OpenAPI.
 
-Nothing here knows an endpoint. May import: ``server.db``, ``server.gateway``,
-``server.metrics``.
+Nothing here knows an endpoint. May import: ``server.db``, ``server.gateway``, ``server.metrics``.
 """

@@ -1,8 +1,8 @@
 """Bodies of requests and answers: JSON, and frames of :mod:`encrypted_records.model.wire`.
 
-JSON is read as :mod:`encrypted_records.model.strict_json` reads it, so that no two readers can
-disagree on a request. It is written with msgspec, which passes :class:`msgspec.Raw` through
-untouched: a schema's definition leaves as it came.
+JSON is parsed by the rules of :mod:`encrypted_records.model.strict_json`, so that two parsers
+cannot disagree on a request. It is written with msgspec, which passes :class:`msgspec.Raw` through
+unchanged: a schema's definition is sent exactly as it was received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from encrypted_records.model.record_formats import charset_of, require_utf8
 
 
 def _plain(value: Any) -> Any:
-    # Translated texts and error details are kinds of str that msgspec does not know.
+    # Translated texts and error details are subclasses of str that msgspec does not know.
     return str(value)
 
 
@@ -72,7 +72,7 @@ def _require_utf8(context: Mapping[str, Any] | None) -> None:
 
 
 class RawDefinitionParser(JsonParser):
-    """JSON whose member ``schema`` stays the text it was sent as."""
+    """JSON whose member ``schema`` stays the text that was sent."""
 
     def parse(
         self,
@@ -100,13 +100,13 @@ class Frames:
         self._body = body
 
     def take(self) -> bytes:
-        """The body; nothing the second time."""
+        """The body; empty the second time."""
         body, self._body = self._body, b""
         return body
 
 
 class FramesParser(BaseParser):
-    """A body as :class:`Frames`; :mod:`encrypted_records.model.wire` reads them."""
+    """The body as :class:`Frames`; :mod:`encrypted_records.model.wire` parses them."""
 
     media_type = wire.MEDIA_TYPE
 
@@ -133,20 +133,21 @@ class OneFormat(BaseContentNegotiation):
         return first, first.media_type or ""
 
 
-#: What an operation answers with, and what it takes, for the OpenAPI document.
+#: Media types that an operation returns and accepts, for the OpenAPI document.
 FRAMES = {(200, wire.MEDIA_TYPE): OpenApiTypes.BINARY}
 FRAMES_BODY = {wire.MEDIA_TYPE: OpenApiTypes.BINARY}
-#: Ends an answer that failed after it began. The server would close it like a whole one, and no
-#: frame begins like this, so every reader refuses it.
+#: Ends an answer that failed after it began. The server would close it like a complete answer, and
+#: no frame begins with this byte, so every reader refuses it.
 BROKEN = b"\x00"
 PIECE_BYTES = 64 << 10
-#: So much of an answer is made before its status is sent: a lost object is then named.
+#: Bytes of an answer that are made before its status is sent, so that a lost object can be
+#: reported.
 BEGUN_BYTES = 2 << 20
 _log = logging.getLogger(__name__)
 
 
 def body_of(request: Request) -> bytes:
-    """The body of a request, which has it no more.
+    """The body of a request; it is removed from the request.
 
     Raises:
         Malformed: there is none.
@@ -158,10 +159,10 @@ def body_of(request: Request) -> bytes:
 
 
 def stream(items: Iterable[msgspec.Struct]) -> StreamingHttpResponse:
-    """An answer of frames, which are made while it is sent; its beginning before that.
+    """A stream of frames, which are made while it is sent; its beginning is made before.
 
     Raises:
-        ErsError: what comes to pass before ``BEGUN_BYTES`` are made, and so can still be said.
+        ErsError: an error before ``BEGUN_BYTES`` were made, which can still be reported.
     """
     parts = wire.encode_parts(items)
     begun: list[bytes] = []
@@ -175,7 +176,7 @@ def stream(items: Iterable[msgspec.Struct]) -> StreamingHttpResponse:
                 break
     except ErsError:
         raise
-    except Exception as error:  # of ours, and the log is to have it where the answer breaks off
+    except Exception as error:  # a bug: log it, because the answer only breaks off
         failure = error
     whole = chain(begun, parts if failure is None else _raise(failure))
     return StreamingHttpResponse(_whole_or_broken(whole), content_type=wire.MEDIA_TYPE)
@@ -187,7 +188,7 @@ def _raise(error: Exception) -> Iterator[bytes]:
 
 
 def _whole_or_broken(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Pieces of about ``PIECE_BYTES``: each costs the server more than a row does."""
+    """Pieces of about ``PIECE_BYTES``: each piece costs the server more than a row."""
     held: list[bytes] = []
     size = 0
     try:
@@ -198,6 +199,6 @@ def _whole_or_broken(parts: Iterable[bytes]) -> Iterator[bytes]:
                 yield b"".join(held)
                 held, size = [], 0
         yield b"".join(held)
-    except Exception as error:  # the status is sent; only the body can still say that it failed
+    except Exception as error:  # the status was sent; only the body can still show the failure
         _log.error("an answer was interrupted", exc_info=error)
         yield b"".join((*held, BROKEN))

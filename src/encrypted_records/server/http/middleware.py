@@ -1,8 +1,8 @@
 """Middleware for every request before a view sees it: its address, id, log line, size and host.
 
-A front server or a proxy is the peer of all its users. What it says of them in
-``X-Forwarded-For`` and ``X-Forwarded-Proto`` counts only if its own address is among
-``ERS_TRUSTED_PROXIES``; from anybody else these headers are a claim that costs nothing.
+A front server or a proxy is the peer of all its users. Its headers ``X-Forwarded-For`` and
+``X-Forwarded-Proto`` are trusted only if its own address is in ``ERS_TRUSTED_PROXIES``; anybody
+else can forge them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from encrypted_records.server.http import problems
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: The address of who sent the request that this thread answers; of IPv6 its network, since one
-#: sender has all of that.
+#: Address of the sender of this thread's request. For IPv6 its network, because a sender can use
+#: all of its addresses.
 source: ContextVar[str] = ContextVar("source", default="unknown")
 
-#: A household or a host has a network of this size to choose addresses from.
+#: Prefix length of the network from which a household or a host can choose addresses.
 _IPV6_PREFIX = 64
 
 
@@ -43,7 +43,7 @@ class ClientAddress:
         peer = _address(request.META.get("REMOTE_ADDR", ""))
         told = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
         sender = peer
-        # From the right: each trusted hop has written down who spoke to it.
+        # From the right: each trusted hop has added the address of its peer.
         while _is_trusted(sender) and told:
             before = _address(told.pop())
             if before is None:
@@ -78,7 +78,7 @@ Handler = Callable[[HttpRequest], HttpResponseBase]
 
 _log = logging.getLogger("encrypted_records.request")
 
-#: Headers of every answer that does not set them.
+#: Headers added to every answer that does not set them.
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Frame-Options": "DENY",
@@ -89,9 +89,9 @@ _HEADERS = {
 
 
 class RequestLog:
-    """Takes or makes the request id, returns it, and writes one line per request.
+    """Accepts or generates the request id, returns it, and logs a line per request.
 
-    The line holds method, path, status and duration; never a query, a body or a credential.
+    The line has method, path, status and duration; never a query, a body or a credential.
     """
 
     def __init__(self, get_response: Handler) -> None:
@@ -109,7 +109,7 @@ class RequestLog:
             if request.is_secure():
                 response["Strict-Transport-Security"] = f"max-age={settings.SECURE_HSTS_SECONDS}"
             response.headers.setdefault("Content-Security-Policy", _policy(request.path))
-            if isinstance(response, HttpResponse):  # and not one that streams
+            if isinstance(response, HttpResponse):  # but not a streamed answer
                 response.headers.setdefault("Content-Length", str(len(response.content)))
             seconds = time.perf_counter() - began
             route = api_metrics.template(request)
@@ -120,7 +120,7 @@ class RequestLog:
                 "status": response.status_code,
                 "milliseconds": round(seconds * 1000, 1),
             }
-            # repr: a path is the caller's, and must not break the line
+            # repr: the caller chose the path, and it must not break the line
             _log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
             return response
         finally:
@@ -128,13 +128,13 @@ class RequestLog:
 
 
 def _policy(path: str) -> str:
-    """Nothing loads anything but the operators' pages, and these from here."""
+    """The content security policy: only operators' pages load anything, and only from here."""
     own = "'self'" if path.startswith("/admin/") else "'none'"
     return f"default-src {own}; form-action {own}; base-uri 'none'; frame-ancestors 'none'"
 
 
 class RequestGate:
-    """Refuses what no view should see, before a byte of the body is read."""
+    """Refuses requests that no view should see, before any of the body is read."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -155,7 +155,8 @@ class RequestGate:
                 hint="add the name to ERS_ALLOWED_HOSTS of the API",
             ) from None
         if "HTTP_TRANSFER_ENCODING" in request.META:
-            # WSGI hands over exactly Content-Length bytes; without one the body would look empty.
+            # WSGI passes exactly Content-Length bytes; without the header the body would seem
+            # empty.
             raise BadInput(
                 "the body has no declared length",
                 code="length_required",

@@ -1,8 +1,8 @@
-"""The OpenAPI document at /api/openapi.json and, for people, at /api/docs/, with what views do not
-tell: credentials, ids, limits and problems.
+"""The OpenAPI document at /api/openapi.json and, for people, at /api/docs/, completed with details
+that views do not have: credentials, ids, limits and problems.
 
-Problem documents come from one place (:mod:`.problems`) for all paths, so the document gets them
-from one place, too: :func:`complete`.
+Problem documents are made in one place (:mod:`.problems`) for all paths, so they are described in
+one place, too: :func:`complete`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from encrypted_records.http.openapi import add_examples
 from encrypted_records.model import ids
 from encrypted_records.model.ids import SLUG
 
-#: What may come instead of an answer, by what the operation is like.
+#: Statuses of problems, by the kind of operation.
 _ALWAYS = (400, 408, 413, 503, 507)
 _WITH_CREDENTIALS = (401, 403, 429)
 _CHANGING = (409,)
-#: It is read from a version on, which the log may not reach.
+#: Has a parameter ``since``, which may be after the end of the log.
 _MANIFEST = "/api/schemas/{schema_id}/manifest/"
 _WITH_BODY = (415, 429)
 _NAMING_SOMETHING = (404,)
-#: Open to everybody, and what is sent may still be refused as credentials.
+#: Open to everybody, but the body may still be refused as credentials.
 _TAKING_CREDENTIALS = (
     "/api/accounts/login/",
     "/api/token/",
     "/api/token/refresh/",
     "/api/token/verify/",
 )
-#: The least values of query parameters.
+#: The minimum of query parameters.
 _LEAST = {"limit": 1, "offset": 0}
-#: Query parameters that name something, and where that is.
+#: Query parameters that name a resource, and its collection.
 _NAMING = {
     "organization": "organizations",
     "dataset": "datasets",
@@ -117,7 +117,7 @@ _SCHEMES: dict[str, dict[str, Any]] = {
 
 
 class Schemes(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
-    """Names each of our authentication classes and says how it is used."""
+    """Describes our authentication classes and how to use them."""
 
     target_class = "rest_framework.authentication.BaseAuthentication"
     match_subclasses = True
@@ -148,7 +148,7 @@ class References(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-ca
 
 
 def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:
-    """The library's hook: complete every operation with its problems and its limits."""
+    """The hook of drf-spectacular: add problems and limits to every operation."""
     parts = result.setdefault("components", {})
     parts.setdefault("schemas", {}).update(reference.PARTS)
     parts["responses"] = {
@@ -156,7 +156,7 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) 
     }
     for part in parts["schemas"].values():
         for member in part.get("properties", {}).values():
-            # A member with a default may be left out, and makers of types require it.
+            # A member with a default may be omitted, but type generators would require it.
             member.pop("default", None)
     for path, operations in result["paths"].items():
         for method, operation in operations.items():
@@ -200,7 +200,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _summary(operation: dict[str, Any]) -> str:
-    """A line about an operation: of the document, where its docstring does not say it."""
+    """A summary of an operation, if its docstring has none in the document."""
     name = operation["operationId"]
     if name in _SUMMARIES:
         return _SUMMARIES[name]
@@ -225,7 +225,9 @@ def _limit(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _belongs(parameter: dict[str, Any], path: str) -> bool:
-    """Whether the path has it: a view set declares its id for all of its operations."""
+    """Whether the parameter is in the path: a view set declares its id for all of its
+    operations.
+    """
     return parameter["in"] != "path" or f"{{{parameter['name']}}}" in path
 
 
@@ -238,7 +240,7 @@ def _document() -> Any:
 
 @cache
 def _text() -> bytes:
-    """The document as it is sent, made once: anybody may ask for it as often as they like."""
+    """The serialized document, made once: anybody may request it as often as they like."""
     text: bytes = OpenApiJsonRenderer().render(_document(), renderer_context={})
     return text
 

@@ -27,7 +27,7 @@ MAX_NUMBER = 2**62
 
 
 def invalid_parameter(name: str, detail: str) -> BadInput:
-    """The refusal of a query parameter; ``detail`` is what was expected."""
+    """The error for a query parameter; ``detail`` is what was expected."""
     flaw = Flaw("invalid_parameter", detail, parameter=name)
     return BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
 
@@ -36,7 +36,7 @@ def number_of(request: Request, name: str, least: int) -> int | None:
     """A query parameter that is an integer.
 
     Raises:
-        BadInput: it is no integer, or less than ``least``.
+        BadInput: it is not an integer, or less than ``least``.
     """
     text = request.query_params.get(name)
     if text is None:
@@ -85,7 +85,7 @@ class Paging(LimitOffsetPagination):
 
 
 def _path(link: str | None) -> str | None:
-    """The link without its host: the client knows by which name it reaches us, we do not."""
+    """The link without its host: we do not know by which name the client reaches us."""
     return None if link is None else urlsplit(link)._replace(scheme="", netloc="").geturl()
 
 
@@ -109,10 +109,7 @@ class KnownMembers(serializers.Serializer[Any]):
     """For serializers to derive from. Read-only members may be sent back, and change nothing."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """
-        Raises:
-            ValidationError: ``unknown_member``, beside what else is wrong.
-        """
+        """Raises:     ValidationError: ``unknown_member``, together with other errors."""
         unknown = [name for name in data if name not in self.fields] if _is_object(data) else []
         if not unknown:
             return super().to_internal_value(data)

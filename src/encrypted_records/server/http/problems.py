@@ -1,8 +1,8 @@
 """Convert all exceptions to ``application/problem+json``.
 
 Our exceptions (:class:`ErsError`), the framework's and Django's all become the same document, which
-is made by :mod:`encrypted_records.http.problem`. A 401 names both ways of sending credentials, a
-429 says how long to wait.
+is made by :mod:`encrypted_records.http.problem`. A 401 names the ways of sending credentials, a 429
+says how long to wait.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def handle(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 
 def _of_database(exc: DatabaseError) -> HttpResponse | None:
-    """The answer where a database is full, damaged or away; None for other mistakes."""
+    """The answer if a database is full, damaged or away; None for other errors."""
     fault = databases.meaning_of(exc)
     if fault is not None:
         _log.error("%s", fault.message, exc_info=exc)
@@ -98,7 +98,7 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...
     ),
     ((drf.UnsupportedMediaType,), unsupported_media_type),
     (
-        # Two requests met where the database decides; the one that came later lost.
+        # Two requests conflicted in the database; the later request failed.
         (IntegrityError,),
         lambda: errors.Conflict(
             "another request changed this at the same time", hint="read it again and repeat"
@@ -109,7 +109,7 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...
 
 
 def to_error(exc: Exception) -> ErsError | None:
-    """The error of ours that says what ``exc`` says, without any value it may quote."""
+    """Our error with the meaning of ``exc``, without any value that ``exc`` may quote."""
     if isinstance(exc, ErsError):
         return exc
     if isinstance(exc, drf.ValidationError):
@@ -144,7 +144,7 @@ def _respond(document: dict[str, Any]) -> HttpResponse:
     )
 
 
-# Django's own handlers, for what goes wrong outside the framework's views.
+# Django's own handlers, for errors outside the framework's views.
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
