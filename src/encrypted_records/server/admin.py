@@ -1,9 +1,9 @@
-"""Django's admin for operators: who is there, who did what, and shutting an account.
+"""Django's admin for operators: accounts, the audit log, and deactivating an account.
 
-It exists only where ``ERS_ADMIN`` names operators, each an address with an account. It shows
-neither records nor datasets, schemas, tokens or password hashes, and can change two things: whether
-an account is active, and that it has a second factor, for people who lost app and recovery codes.
-Passwords are checked where all others are, under the same lockout.
+It exists only if ``ERS_ADMIN`` names operators, each by the address of an account. It shows neither
+records nor datasets, schemas, tokens or password hashes, and can change two things: whether an
+account is active, and whether it has a second factor, for people who lost app and recovery codes.
+Passwords are checked like all others, under the same lockout.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoginForm(AdminAuthenticationForm):
             raise forms.ValidationError(error.message) from None
         self.confirm_login_allowed(user)
         self.user_cache = user
-        # The library asks the session's backend of the user who logs in.
+        # The library reads the session's backend from the user who logs in.
         user.backend = "django.contrib.auth.backends.ModelBackend"
         return data
 

@@ -1,5 +1,5 @@
-"""Metrics of the API for Prometheus: its requests, and what it stores of all organizations
-together.
+"""Metrics of the API for Prometheus: its requests, and the total stored data of all
+organizations.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ requests = Requests(registry)
 
 
 def count_refused(method: str, status: int, seconds: float) -> None:
-    """Count a request that Django did not see."""
+    """Count a request that did not reach Django."""
     requests.observe(method, None, status, seconds)
 
 
 def template(request: HttpRequest) -> str | None:
-    """The pattern that the path of a request fits, such as ``/api/schemas/{pk}/``."""
+    """The route pattern of a request's path, such as ``/api/schemas/{pk}/``."""
     match = request.resolver_match
     return None if match is None else _readable(match.route)
 
@@ -42,7 +42,7 @@ def _readable(route: str) -> str:
 
 
 class BlockCacheCounts:
-    """Counts of ranges that were asked of a far store, in all processes of an API."""
+    """Counts of cache lookups of a remote store's ranges, in all processes of an API."""
 
     def __init__(self) -> None:
         self._lookups = Counter(
@@ -79,10 +79,10 @@ block_cache = BlockCacheCounts()
 
 
 class Stored(Collector):
-    """Counted by the database whenever it is asked; small tables alone, none of rows or pages."""
+    """Queried from the database for each scrape; only small tables, not those of rows or pages."""
 
     def collect(self) -> Iterator[Metric]:
-        # Models are there when Django is.
+        # Models can be imported only once Django is set up.
         from encrypted_records.server.datasets.models import Schema  # noqa: PLC0415
         from encrypted_records.server.records.models import IndexSegment, Staging  # noqa: PLC0415
 
@@ -99,7 +99,7 @@ class Stored(Collector):
                 Staging.objects.count(),
             )
         finally:
-            # Each answer is a thread's, and its connection would stay with it.
+            # Each scrape runs in a new thread, whose connection would stay open.
             connection.close()
 
 

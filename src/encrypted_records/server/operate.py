@@ -1,4 +1,4 @@
-"""Operators' work on a database and a bulk store, beside an API that may run."""
+"""Commands of operators on a database and a bulk store; an API may run at the same time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def at_database(settings: serve.ApiSettings) -> Iterator[None]:
 
 
 def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
-    """Walk everything that is stored, and say what is not as it was; whether all is.
+    """Verify all stored data, and report all differences; returns whether there are none.
 
     Raises:
         Startup: as :func:`at_database`.
@@ -83,11 +83,11 @@ def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
 
 
 def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, str, str, str]]:
-    """Look whether the database and the bulk store do what an API needs of them.
+    """Check whether the database and the bulk store do what an API needs of them.
 
     Returns:
-        Of each look what was looked at, how it is (``ok``, ``warning``, ``failed``), what was
-        found, and what to do.
+        For each check its subject, its state (``ok``, ``warning``, ``failed``), the finding, and
+        what to do.
 
     Raises:
         Startup: as :func:`at_database`.

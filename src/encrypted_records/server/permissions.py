@@ -1,10 +1,10 @@
-"""Rights of a user: the one place that decides them.
+"""Rights of a user: this module alone decides them.
 
-Whatever belongs to an organization is reached through a membership; what is not reached does not
-exist, so a stranger's and a missing resource get the same answer. Members of an organization
-without a roster reach all of it. Where there is one, owners do, and everybody else reaches the
-datasets and schemas that it shares with them, and stores into those that it lets them write. A view
-of the database says so (:data:`.sql.REACH`), and every statement asks it.
+Resources of an organization are reached through a membership. A resource that a user cannot reach
+gets the same answer as a missing resource, so strangers learn nothing. Members of an organization
+without a roster reach all of it. With a roster, owners do; other members reach the datasets and
+schemas that the roster shares with them, and write to those that it lets them write. A database
+view states these rights (:data:`.sql.REACH`), and every statement uses it.
 
 A user whose request came with an API token that is limited to some datasets reaches no others.
 """
@@ -28,15 +28,15 @@ from encrypted_records.server.organizations.models import Invitation, Membership
 
 M = TypeVar("M", bound=Model)
 
-#: Schemas with their datasets as a search needs them. The rest is read when it is asked for: a
-#: definition may be long.
+#: Columns of schemas with their datasets, for search. Other columns are deferred: a definition may
+#: be long.
 _DATA = {
     "s": ModelColumns(
         Schema, ["id", "dataset_id", "definition_digest", "version", "key_id", "live_rows"]
     ),
     "d": ModelColumns(Dataset, ["id", "organization_id"]),
 }
-#: And with their organizations, as a commit needs them, without the definition as it is shown.
+#: The same with their organizations, for commits, without the definition for display.
 WHOLE = {
     "s": ModelColumns(
         Schema, [field.attname for field in Schema._meta.fields if field.name != "definition"]
@@ -53,7 +53,9 @@ def _reach_of(user: User) -> QuerySet[Reach]:
 
 
 def schema_of(row: Sequence[Any]) -> Schema:
-    """The schema of a row that begins with a schema, its dataset, and perhaps its organization."""
+    """The schema from a row that begins with the columns of schema, dataset and perhaps
+    organization.
+    """
     schema: Schema = row[0]
     schema.dataset = row[1]
     if len(row) > 2:
@@ -70,17 +72,18 @@ def organizations(user: User) -> QuerySet[Organization]:
 
 
 def token_limit(user: User) -> QuerySet[Dataset] | None:
-    """The datasets that the user's API token is limited to; None where it is not, or there is
-    none."""
+    """The datasets that the user's API token is limited to; None if there is no token or no
+    limit.
+    """
     token = user.acting
     return token.datasets.all() if token is not None and token.limited else None
 
 
 def find_owned(user: User, organization_id: str) -> Organization:
-    """The organization of that id, for what only its owners may do.
+    """An organization by its id, for operations that only owners may do.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
         NotAllowed: the user is a member only.
     """
     organization = find(organizations(user), organization_id)
@@ -92,7 +95,7 @@ def members(user: User, organization_id: str) -> QuerySet[Membership]:
     """The memberships of an organization, for its members.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
     """
     organization = find(organizations(user), organization_id)
     reached = organization.memberships.select_related("user", "organization")
@@ -106,11 +109,12 @@ def invitations(user: User) -> QuerySet[Invitation]:
 
 
 def organization_of_roster(user: User, organization_id: str) -> Organization:
-    """For its members, and for those it invites, who check that it is the inviter's. An API token
-    that is limited to some datasets reads the roster of their organizations, cut to these.
+    """The organization of a roster, for its members and users it invites; callers check that the
+    invitation is this organization's. An API token that is limited to some datasets reads the
+    roster of their organizations, restricted to these datasets.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
     """
     if token_limit(user) is not None:
         return find(organizations(user), organization_id)
@@ -122,7 +126,7 @@ def organization_of_roster(user: User, organization_id: str) -> Organization:
 
 
 def datasets(user: User) -> QuerySet[Dataset]:
-    """Also those of which a single schema is reached."""
+    """The datasets that the user can reach, also those of which only a schema is reached."""
     reached = Dataset.objects.filter(pk__in=_reach_of(user).values("dataset"))
     named = token_limit(user)
     if named is not None:
@@ -131,8 +135,8 @@ def datasets(user: User) -> QuerySet[Dataset]:
 
 
 def schemas(user: User) -> QuerySet[Schema]:
-    """With their datasets, since a schema names its organization through it."""
-    # By their datasets first: databases find these by an index.
+    """The schemas that the user can reach, with their datasets, which name the organizations."""
+    # First by their datasets, for which databases have an index.
     reached = Schema.objects.filter(
         Exists(_reach_of(user).filter(_of_schema(OuterRef("pk"), OuterRef("dataset_id")))),
         dataset__in=_reach_of(user).values("dataset"),
@@ -148,21 +152,21 @@ def _of_schema(schema: Any, dataset: Any) -> Q:
 
 
 def data_of(user: User, schema_id: str) -> Schema:
-    """A schema for anyone who reads what is stored under it: the definition is not read with it.
+    """A schema for a user who reads its stored data; without the definition.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
     """
     row = _reached.row(schema=as_stored(schema_id), member=as_stored(user.pk))
     return _within_limit(user, row)
 
 
 def to_store_into(user: User, schema_id: str) -> tuple[Schema, bool]:
-    """The same for anyone who would store something, with its organization; and whether the user
-    may, which is for :func:`require_written`.
+    """A schema with its organization, for a user who wants to write to it, and whether the user
+    may; pass that to :func:`require_written`.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
     """
     row = _reached_whole.row(schema=as_stored(schema_id), member=as_stored(user.pk))
     return _within_limit(user, row and row[:3]), bool(row and row[3])
@@ -180,10 +184,10 @@ def _within_limit(user: User, row: Sequence[Any] | None) -> Schema:
 
 
 def find(reachable: QuerySet[M], identifier: str, *, by: str = "pk") -> M:
-    """The resource of that id, or of which another column is that id.
+    """The resource with this id, or with this value in the column ``by``.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
     """
     try:
         resource = reachable.filter(**{by: ids.from_text(identifier)}).first()
@@ -195,10 +199,10 @@ def find(reachable: QuerySet[M], identifier: str, *, by: str = "pk") -> M:
 
 
 def find_by_slug(reachable: QuerySet[M], slug: str) -> M:
-    """The resource of that slug, which is one at most in what is reachable.
+    """The resource with this slug, which is unique within ``reachable``.
 
     Raises:
-        NotFound: the user reaches no such thing.
+        NotFound: the user cannot reach it.
     """
     resource = None if "\0" in slug else reachable.filter(slug=slug).first()
     if resource is None:
@@ -211,14 +215,14 @@ def _unreachable() -> NotFound:
 
 
 def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> None:
-    """Check that the user made what is deleted, or is an owner.
+    """Check that the user created the deleted resources, or is an owner.
 
     Args:
-        organization: the id of the one that they belong to.
-        made: whatever is deleted, with what is in it.
+        organization: the id of their organization.
+        made: the deleted resources, including their content.
 
     Raises:
-        NotAllowed: the user is a member only, and has not made all of it.
+        NotAllowed: the user is a member only, and has not created all of them.
     """
     if any(record.creator_id != user.pk for record in made) and not owns(user, organization):
         raise NotAllowed(
@@ -229,7 +233,7 @@ def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> N
 
 
 def owns(user: User, organization: str) -> bool:
-    """Whether the user is an owner of the organization of that id, at the API."""
+    """Whether the user is an owner of the organization with this id, at the API."""
     owned = Membership.objects.filter(
         user=user, organization=organization, role=Membership.Role.OWNER
     )
@@ -246,7 +250,7 @@ def require_owner(user: User, organization: Organization) -> None:
 
 
 def require_writer(user: User, schema: Schema) -> None:
-    """Require the right to store into a schema, for a user who can read it.
+    """Require the right to write to a schema, for a user who can read it.
 
     Raises:
         NotAllowed: ``not_writer``; the user may only read the schema.
@@ -257,7 +261,7 @@ def require_writer(user: User, schema: Schema) -> None:
 
 
 def require_written(schema: Schema, is_written: bool) -> None:
-    """Check that the user writes the schema, by the answer of the view of rights; see
+    """Check that the user may write to the schema, from the result of the view of rights; see
     :func:`require_writer`.
 
     Raises:
@@ -270,7 +274,7 @@ def require_written(schema: Schema, is_written: bool) -> None:
 
 
 def require_writer_of_all(user: User, dataset: Dataset) -> None:
-    """The same of a dataset and whatever schema it may get.
+    """Require the right to write to a whole dataset, with any future schema.
 
     Raises:
         NotAllowed: ``not_writer``.
@@ -280,7 +284,7 @@ def require_writer_of_all(user: User, dataset: Dataset) -> None:
 
 
 def require_owner_where_signed(user: User, organization: Organization) -> None:
-    """Check that the user is an owner once there is a roster, or a member before.
+    """Check that the user is an owner if there is a roster, otherwise a member.
 
     Raises:
         NotAllowed: ``owners_only``.

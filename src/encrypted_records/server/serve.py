@@ -1,7 +1,7 @@
-"""Start the API and serve it until it is told to stop.
+"""Start the API and serve until it is stopped.
 
-Everything that can be wrong is found before the port opens, and said in one line: a folder that
-cannot be written, a port in use, a database out of reach or written by a newer version.
+All problems are found before the port opens, and reported in one line: a folder that cannot be
+written, a port in use, a database that is unreachable or was written by a newer version.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from encrypted_records.listening.serving import (
 )
 from encrypted_records.server.db.databases import Served
 
-#: Of each process; they wait for the database while others compute.
+#: Per process; more than processors, because they wait for the database.
 THREADS = 8
-#: How many of them one sender has at once.
+#: The most threads that one sender occupies at once.
 THREADS_OF_ONE = 6
-#: Requests under way get so long to end after a signal, and messages so long after that.
+#: Seconds after a signal for running requests to end, and then for messages to be sent.
 STOP_SECONDS, LAST_SECONDS = 3, 2
-#: An idle API has 24 open.
+#: An idle API has 24 file descriptors open.
 LEAST_DESCRIPTORS = 32
-#: A proxy keeps a connection for 10 seconds that it asks nothing on, so that it closes first. Its
-#: bodies may come over a slow line.
+#: A proxy closes an idle connection after 10 seconds, that is, before the API does. Its bodies may
+#: arrive over a slow line.
 LIMITS = ServerLimits(idle_seconds=15, known_least_rate=16 << 10)
 _MIGRATION_LOCK = 0x45525331
-#: Apps of earlier versions, whose migrations stand in databases that they made.
+#: Apps of earlier versions, whose migrations are recorded in their databases.
 _RETIRED_APPS = frozenset({"token_blacklist"})
 
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """Settings of an API. ``None`` stands for what the data folder holds; ``processes`` is how many
-    share its work.
+    """Settings of an API. ``None`` stands for the value in the data folder; ``processes`` is the
+    number of worker processes.
     """
 
     data_dir: Path
@@ -82,15 +82,15 @@ def run(settings: ApiSettings) -> None:
 
 @contextmanager
 def prepared(settings: ApiSettings) -> Iterator[list[socket.socket]]:
-    """Folder and database made ready, and sockets that listen.
+    """Prepare folder and database; yields listening sockets.
 
     Raises:
         Startup: the API cannot start here; the message says why in one line.
     """
     require_descriptors(LEAST_DESCRIPTORS)
-    os.umask(0o077)  # whatever is made in the data folder is for its owner alone
+    os.umask(0o077)  # files in the data folder are for their owner alone
     _prepare_folders(settings.data_dir)
-    # A port that is taken is found before the database is touched.
+    # Detects a port in use before the database is touched.
     with listening(settings.host, settings.port, "--api-port"):
         pass
     _set_environment(settings)
@@ -100,12 +100,12 @@ def prepared(settings: ApiSettings) -> Iterator[list[socket.socket]]:
 
 
 def work(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) -> None:
-    """Serve as one of several processes, on what another has :func:`prepared`.
+    """Serve as one of several processes, after another process has called :func:`prepared`.
 
     This must be the process's main thread.
 
     Args:
-        first: of them, which does what is enough once.
+        first: whether this is the process that does the work needed only once.
     """
     os.umask(0o077)
     _set_environment(settings)
@@ -116,10 +116,10 @@ def work(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) ->
 
 
 def tell_metrics(port: int, folder: Path) -> None:
-    """Tell what several processes have counted in a folder, and what is stored, in a thread.
+    """Serve the metrics of several processes in a folder, and of the stored data, in a thread.
 
     Raises:
-        OSError: the port is not to be had.
+        OSError: the port cannot be used.
     """
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only this needs it
     from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
@@ -140,7 +140,7 @@ def forget_counts(folder: Path, pid: int) -> None:
 
 
 def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
-    """Make an account an owner of an organization, named by its slug, beside an API that may run.
+    """Make an account an owner of an organization, named by its slug. An API may run meanwhile.
 
     Raises:
         Startup: there is no API in the data folder, or its database cannot be used.
@@ -212,7 +212,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
 
 
 def _end_within(seconds: float) -> None:
-    """Have this process end, even where a server of messages does not answer."""
+    """Have this process end in time, even if a mail server does not answer."""
 
     def end() -> None:
         time.sleep(seconds)
@@ -253,7 +253,7 @@ def _set_environment(settings: ApiSettings) -> None:
 
 
 def _prepare_database(served: Served) -> None:
-    """Bring the database to this version, and leave no connection behind for workers to inherit."""
+    """Migrate the database to this version, and leave no connection for workers to inherit."""
     import django  # noqa: PLC0415 - reads the settings, which read the environment set above
     from django.core.management import call_command  # noqa: PLC0415
     from django.db import DatabaseError, connection, connections  # noqa: PLC0415
@@ -262,7 +262,7 @@ def _prepare_database(served: Served) -> None:
     django.setup()
     from encrypted_records.server.objects import choice  # noqa: PLC0415 - as all that needs it
 
-    choice.chosen()  # a URL that names no store is said before anything is served
+    choice.chosen()  # reports an invalid URL before anything is served
     name = str(connection.settings_dict["NAME"])
     if connection.vendor == "sqlite":
         served.check_file(Path(name))
@@ -281,7 +281,7 @@ def _prepare_database(served: Served) -> None:
 
 
 def _cannot_start(error: BaseException) -> Startup:
-    """The error for a database that does not start: which one, and what is wrong with it."""
+    """The error for a database that cannot be used: which database, and the problem."""
     from django.db import connection  # noqa: PLC0415
 
     from encrypted_records.server.db import databases  # noqa: PLC0415
@@ -345,7 +345,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _first_prepared() -> str | None:
-    """When the database was first prepared, to the microsecond; None of an empty one."""
+    """When the database was first prepared, to the microsecond; None if it is empty."""
     from django.db import connection  # noqa: PLC0415
     from django.db.migrations.recorder import MigrationRecorder  # noqa: PLC0415
 
@@ -355,7 +355,7 @@ def _first_prepared() -> str | None:
 
 
 def _refuse_other_versions() -> None:
-    """Refuse a database whose tables this version neither makes nor knows."""
+    """Refuse a database of a newer version, or of a version too old to upgrade."""
     from django.db import connection  # noqa: PLC0415
     from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415
 

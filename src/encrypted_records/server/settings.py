@@ -47,11 +47,11 @@ _public = urlsplit(PUBLIC_URL)
 
 
 def _load_or_create_key(path: Path) -> str:
-    """The key that signs sessions, tokens and links, in ``path``; generated if there is no file.
+    """The key that signs sessions, tokens and links, from the file ``path``; generated if missing.
 
-    It is readable by its owner only, and never changes by itself: replacing it ends every session,
-    token and link. Two processes that start at once agree on one key, because only one of them can
-    link its file to the name.
+    The file is readable by its owner only, and never changes by itself: replacing it ends every
+    session, token and link. Two processes that start at once agree on a key, because only one of
+    them can link its file to the name.
     """
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,14 +64,14 @@ def _load_or_create_key(path: Path) -> str:
         try:
             os.link(draft, path)
         except FileExistsError:
-            pass  # another process was first, and its key is the one
+            pass  # another process was first; its key is used
         finally:
             draft.unlink()
     return path.read_text().strip()
 
 
-# Tools that only load the settings (type checker, makemigrations) have no data folder and must
-# not make one; a key of their own does them no harm.
+# Tools that only load the settings (type checker, makemigrations) have no data folder and must not
+# create one; they can use a random key.
 if "ERS_DATA_DIR" in os.environ:
     SECRET_KEY = _load_or_create_key(
         Path(env.str("ERS_SECRET_KEY_FILE", default=str(DATA_DIR / "api" / "secret.key")))
@@ -83,7 +83,7 @@ DEBUG = False
 ROOT_URLCONF = "encrypted_records.server.urls"
 WSGI_APPLICATION = "encrypted_records.server.wsgi.application"
 ALLOWED_HOSTS = [
-    # The names that lead to the address that the API listens on.
+    # The names of the address that the API listens on.
     *env.list("ERS_OWN_NAMES", default=list(LOCAL_NAMES)),
     *([_public.hostname] if _public.hostname else []),
     *env.list("ERS_ALLOWED_HOSTS", default=[]),
@@ -99,7 +99,7 @@ USE_I18N = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
-    # Always, so that its tables are there whenever an operator is named.
+    # Always installed, so that its tables exist whenever an operator is named.
     "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.messages",
     "django.contrib.contenttypes",
@@ -120,7 +120,7 @@ MIDDLEWARE = [
     "encrypted_records.server.http.middleware.RequestGate",
     "encrypted_records.server.data_plane.endpoints.DataPlane",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    # Sets the cookie; that a session's changes carry the token is for accounts.authentication.
+    # Sets the cookie; accounts.authentication checks the token of a session's changes.
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -146,11 +146,11 @@ DATABASES = configure_databases(
     env.str("ERS_REPLICA_URL", default=""),
     DATA_DIR / "api",
 )
-#: Where large parts of groups and segments go (objects.choice).
+#: Where large parts of groups and segments are stored (objects.choice).
 BULK_URL: str = (
     env.str("ERS_BULK_URL", default="") or (DATA_DIR.absolute() / "api" / "objects").as_uri()
 )
-#: The store from which everything moves to that one, while it does.
+#: During a move, the store from which objects move to that store.
 BULK_BEFORE: str = env.str("ERS_BULK_BEFORE", default="")
 
 
@@ -174,12 +174,12 @@ def _erase_within() -> timedelta:
 
 #: How long replaced segments, ended groups and their objects stay.
 KEEP_REPLACED = _keep_replaced()
-#: How long an object may hold a few rows that are dead.
+#: How long an object may keep a few dead rows.
 ERASE_WITHIN = _erase_within()
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
-        # Of credentials mostly: what is dropped early costs a hash of a password.
+        # Mostly credentials: an early eviction costs hashing a password.
         "OPTIONS": {"MAX_ENTRIES": 10_000},
     }
 }
@@ -204,8 +204,8 @@ TRUSTED_PROXIES = _trusted_proxies()
 OPERATORS = {name.strip().lower() for name in env.list("ERS_ADMIN", default=[])} - {""}
 STATIC_URL = "/admin/static/"
 
-#: name -> how many in which time; of one source, ``messages`` of one address, and ``codes`` and
-#: ``addresses`` of one account.
+#: name -> (count, time); per source, except ``messages`` per address, and ``codes`` and
+#: ``addresses`` per account.
 RATE_LIMITS = {
     "passwords": (60, timedelta(minutes=1)),
     "register": (20, timedelta(hours=1)),
@@ -271,7 +271,7 @@ def _mail_links() -> str:
 
 
 MAIL_LINKS = _mail_links()
-#: Shorter than what a stopping server grants the messages still on their way.
+#: Shorter than the time that a stopping server grants to pending messages.
 EMAIL_TIMEOUT = 5
 _sender = str(_email.get("EMAIL_HOST_USER") or "")
 DEFAULT_FROM_EMAIL = (
@@ -291,7 +291,7 @@ def _password_hasher() -> str:
     return f"encrypted_records.server.accounts.hashing.{name.title()}"
 
 
-# The address is unique among those that were verified, which are the only ones that log in.
+# Addresses are unique among verified accounts, and only these can log in.
 SILENCED_SYSTEM_CHECKS = ["auth.E003", "rest_registration.E010", "rest_registration.E013"]
 AUTH_USER_MODEL = "accounts.User"
 PASSWORD_HASHERS = [_password_hasher()]
@@ -306,9 +306,9 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"{_VALIDATORS}.NumericPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
-#: Under the digest of the cookie, not under the cookie.
+#: Stores sessions under the digest of the cookie, not under the cookie.
 SESSION_ENGINE = "encrypted_records.server.accounts.logins"
-#: Of https alone, once seen: sent where the request came by it.
+#: For HTTPS only: sent if the request came by HTTPS.
 SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds())
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _public.scheme == "https"
 CSRF_FAILURE_VIEW = "encrypted_records.server.http.problems.forbidden"
@@ -374,7 +374,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/",
-    # What is sent has no read-only members.
+    # Requests have no read-only members.
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -391,11 +391,11 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
-        # middleware.RequestLog says the same once for every request
+        # middleware.RequestLog already logs each request
         "django.request": {"level": "ERROR"},
         "django.security": {"level": "ERROR"},
-        # What it warns of are errors that a request has failed with already, in the words of the
-        # server, which may quote a parameter.
+        # Its warnings are about errors that a request has failed with already, in the server's
+        # words, which may quote a parameter.
         "psycopg": {"level": "ERROR"},
     },
 }

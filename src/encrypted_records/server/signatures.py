@@ -3,7 +3,7 @@
 This module has only public keys and decrypts nothing. Its verification keeps out clients without a
 member's key; proxies do not rely on it, and verify for themselves. Contracts in ``pyproject.toml``
 and tests/server/test_signatures.py forbid other modules of the API to import that library, and this
-module to import anything of it but verification.
+module to import anything but verification from it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from encrypted_records.model import signatures
 
 
 def is_right(key: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether ``signature`` (64 bytes) is over ``message`` by the Ed25519 key of these 32 bytes.
+    """Whether ``signature`` (64 bytes) is a valid signature of ``message`` by this Ed25519 key (32
+    bytes).
 
-    It is not by a key that makes every signature right, whatever the library says of that one.
+    Never true for a key that makes every signature valid, whatever the library says.
     """
     loaded = _load(key)
     if loaded is None:
@@ -45,6 +46,6 @@ def _load(key: bytes) -> Ed25519PublicKey | None:
 
 
 def is_by(keys: bytes, signature: bytes, message: bytes) -> bool:
-    """The same of a member's public keys, 1,249 bytes."""
+    """The same for a member's public keys, 1,249 bytes."""
     parts = signatures.split_keys(keys)
     return parts is not None and is_right(parts.sign, signature, message)

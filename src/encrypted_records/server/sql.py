@@ -1,8 +1,8 @@
-"""The questions that requests ask all the time, as SQL for SQLite and PostgreSQL alike
-(:class:`.db.statements.Statement`). Rows and pages are asked for by :mod:`.records.store`.
+"""Frequent queries of requests, as SQL for both SQLite and PostgreSQL
+(:class:`.db.statements.Statement`). :mod:`.records.store` queries rows and pages.
 
-Nothing here is joined that PostgreSQL would look for other than by its key: it keeps a plan that
-was made while the tables were empty.
+Tables are joined only so that PostgreSQL has no alternative to looking up rows by their key: it
+keeps a plan that was made while the tables were empty.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SELECT organization_id FROM organizations_membership WHERE user_id = :account
 ORDER BY organization_id
 """
 
-#: A schema whose data a user reads, and whether the user writes it too. The ORM asks the
-#: same view of rights (:class:`.datasets.models.Reach`).
+#: A schema whose data a user may read, and whether the user may write it too. The ORM uses the same
+#: view of rights (:class:`.datasets.models.Reach`).
 _REACHED = """
 JOIN reach ON reach.dataset = s.dataset_id AND (reach.schema IS NULL OR reach.schema = s.id)
 WHERE s.id = :schema AND reach.member = :member
@@ -39,10 +39,10 @@ GROUP = "SELECT id FROM record_group WHERE schema_id = :schema AND uid = :uid"
 
 
 def _first_between(table: str, last: str, first: str) -> str:
-    """The first row of a table whose span of ids ends behind one id and begins before another.
+    """The first row of a table whose span of ids overlaps the span from one id to another.
 
-    It is asked for in the order of its index. PostgreSQL does not know that there is none, nearly
-    always: without an order it looks through all of a table whose rows it takes to be among them.
+    The order of the index is stated because there is nearly always no such row, which PostgreSQL
+    does not know: without it, PostgreSQL would scan the whole table, expecting to find a row soon.
     """
     return (
         f"SELECT {last} FROM {table} WHERE {last} >= :first AND {first} <= :last"  # noqa: S608
@@ -50,12 +50,13 @@ def _first_between(table: str, last: str, first: str) -> str:
     )
 
 
-#: By itself, of the table of rows alone, which may be in partitions, or over several servers.
+#: Separate, for the table of rows alone, which may be partitioned or distributed over several
+#: servers.
 ROW_BETWEEN = _first_between("record_row", "record_id", "record_id")
 
-#: For a schema and a member: number and digest of the roster's head, 0 where there is none; the
-#: member's keys, NULL of somebody who is not in it; whether the schema is placed; the epoch of its
-#: dataset's keys, NULL where there are none.
+#: For a schema and a member: number and digest of the roster's head, 0 if there is none; the
+#: member's keys, NULL for a user who is not in it; whether the schema is placed; the epoch of its
+#: dataset's keys, NULL if there are none.
 _SIGNER = "o.roster_number, o.roster_digest, signer.keys, place.schema IS NOT NULL, held.epoch"
 _OF_SIGNER = f"""
 {_WITH_ORGANIZATION}
@@ -66,7 +67,7 @@ LEFT JOIN roster_dataset AS held ON held.dataset = s.dataset_id
 """
 SIGNER = f"SELECT {_SIGNER} {_OF_SIGNER} WHERE s.id = :schema"
 
-#: All else that a commit is judged by, behind the lock of its schema's row.
+#: All other facts for judging a commit, under the lock of its schema's row.
 COMMIT_FACTS = f"""
 SELECT
     {_SIGNER},
@@ -85,11 +86,10 @@ LEFT JOIN commit_log AS logged ON logged.schema_id = :schema AND logged.commit_i
 WHERE s.id = :schema
 """  # noqa: S608
 
-#: The view of rights. It says of a member and a dataset, or one schema of it, that the member
-#: reaches it, and perhaps writes: all there is where there is no roster, or for owners, and else
-#: what a roster shares with the member.
-#:
-#: It is one join: of a union SQLite makes all rows of a member first, one for each dataset.
+#: The view of rights: a member can reach a dataset, or one schema of it, and perhaps write. Without
+#: a roster, and for owners, this is everything; otherwise it is what a roster shares with the
+#: member.
+#: It is a single join: for a union, SQLite first makes all rows of a member, one for each dataset.
 REACH = """
 CREATE VIEW reach AS
 SELECT m.user_id AS member, d.id AS dataset, shared.schema, m.all_data OR shared.writes AS writes

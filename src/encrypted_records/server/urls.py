@@ -98,7 +98,7 @@ router.register("schemas", SchemasView, basename="schema")
 urlpatterns = [
     path("api/", include(_ACCOUNTS)),
     path("api/", include(_ORGANIZATIONS)),
-    # The middleware data_plane.endpoints answers those that are asked most.
+    # The middleware data_plane.endpoints answers the most frequent of these.
     path("api/", include(_RECORDS)),
     path(f"api/{_ORGANIZATION}/dataset/<str:slug>/", DatasetBySlug.as_view()),
     path("api/datasets/<str:dataset_id>/schema/<str:slug>/", SchemaBySlug.as_view()),
