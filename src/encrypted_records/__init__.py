@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from encrypted_records.client.sdk.async_client import AsyncClient as AsyncClient
     from encrypted_records.client.sdk.sync_client import Client as Client
 
-#: What a program imports from here, and where it is.
+#: The names that a program may import from here, and their modules.
 _CLIENTS = {
     "AsyncClient": "sdk.async_client",
     "Client": "sdk.sync_client",
@@ -23,7 +23,7 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    """The clients, which most of what imports this package has no use for."""
+    """Import the clients on first use: most importers of this package do not need them."""
     if name not in _CLIENTS:
         raise AttributeError(name)
     return getattr(importlib.import_module(f"{__name__}.client.{_CLIENTS[name]}"), name)

@@ -1,7 +1,7 @@
 """The program ``ers``, and ``python -m encrypted_records``.
 
-Scripts ask for the version often, and what reads arguments takes longest to import: the version is
-said without it.
+Scripts ask for the version often, and the import of the argument parser is slow. Therefore the
+version is printed without it.
 """
 
 import sys
@@ -12,7 +12,7 @@ from encrypted_records import __version__
 
 def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
-        with suppress(OSError, AttributeError):  # else the command says what is wrong with stdout
+        with suppress(OSError, AttributeError):  # else the command reports the fault of stdout
             sys.stdout.write(f"ers, version {__version__}\n")
             sys.stdout.flush()
             return

@@ -7,42 +7,42 @@
     │   ├── Malformed               bytes that do not parse (JSON, frames, identifiers)
     │   ├── InvalidDefinition       a schema definition outside the accepted subset
     │   ├── InvalidRecords          rows that do not fit their schema
-    │   ├── InvalidQuery            a search that cannot be asked
+    │   ├── InvalidQuery            a search with an invalid condition, order or other part
     │   ├── SqlError                a statement of SQL that is refused, or fails
-    │   ├── InvalidSetting          a flag, variable or file of the command line
+    │   ├── InvalidSetting          an invalid flag, variable or file of the command line
     │   ├── ClientClosed            a call of a client that its program has closed
-    │   ├── InvitationWords         words that are not those of an invitation
-    │   ├── ChecksumMismatch        bytes that are not those their sender hashed
+    │   ├── InvitationWords         words that do not belong to the invitation
+    │   ├── ChecksumMismatch        received bytes that differ from those that their sender hashed
     │   └── TooLarge                over a documented limit
     ├── Refused                     a request that was understood, and refused
     │   ├── NotAuthenticated        no credentials, or bad ones
     │   ├── NotAllowed              known caller, not permitted
     │   ├── Throttled               too often; comes with a time to wait
     │   ├── NotFound                absent, or belongs to another user
-    │   │   └── Gone                was here, and is no longer
-    │   ├── Conflict                the state has moved on or forbids it
+    │   │   └── Gone                was here before, and is deleted
+    │   ├── Conflict                the state has changed, or forbids the request
     │   │   ├── StaleDefinition     the definition changed since the caller read it
-    │   │   ├── MergeFirst          too many segments that merging makes fewer
+    │   │   ├── MergeFirst          too many segments; merging reduces their number
     │   │   ├── UploadedBefore      a job stores this file, or has stored it
     │   │   ├── InvitationOver      it was used, withdrawn, declined, or has expired
     │   │   └── Locked              another operation uses it at this moment
-    │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
-    │   ├── Misdirected             the host that a request names is not a name of this server
-    │   ├── NotThisProxy            what answers does not know the device of its client
+    │   ├── NoProxy                 the server is not a proxy, and only proxies may get plaintext
+    │   ├── Misdirected             the Host header names a host that is not this server
+    │   ├── NotThisProxy            the proxy does not know the client's device
     │   ├── PreconditionFailed      a record has another version than the caller named
     │   ├── Unsupported             a format this side does not speak
     │   ├── NotInstalled            an optional package is needed here
     │   ├── VersionRefused          a protocol version this side does not speak
-    │   └── Closed                  what cannot be proven right is not answered
+    │   └── Closed                  the answer cannot be proven right, so it is not given
     │       ├── KeyMissing          no key here for these records
     │       ├── DoesNotOpen         ciphertext altered, swapped or of another key
-    │       │   └── Altered         it opens, and its commit names another
+    │       │   └── Altered         it decrypts, but its commit names another digest
     │       ├── LogBroken           the commit log was altered, withheld or rolled back
-    │       ├── CheckpointBroken    a checkpoint of a log that is not to be taken
+    │       ├── CheckpointBroken    a checkpoint of a log that cannot be accepted
     │       ├── RosterBroken        an organization's roster was altered
     │       ├── RosterOlder         a roster lacks entries that were seen before
-    │       ├── RosterUnknown       nothing shows that a roster is this user's own
-    │       ├── IdentityReplaced    the roster has other keys of this user
+    │       ├── RosterUnknown       nothing proves that a roster is this user's
+    │       ├── IdentityReplaced    the roster has other keys for this user
     │       ├── KeysRefused         public keys that are not acceptable
     │       ├── GrantBroken         a grant is not what an owner made for this member
     │       ├── MirrorBroken        an object of a mirror was altered, or is missing
@@ -50,22 +50,22 @@
     ├── Unavailable                 may work later
     │   ├── ApiUnreachable          no connection, or it broke
     │   │   └── ProxyUnreachable    the same, between a client and its proxy
-    │   ├── ApiTimeout              connected, and no answer in time
-    │   ├── TooSlow                 a request did not come in the time that there is for it
-    │   ├── Overloaded              more is asked than can be answered; comes with a time to wait
-    │   ├── Stopping                this side is told to end; comes with a time to wait
-    │   ├── ApiFailed               the API answered with a failure of its own
+    │   ├── ApiTimeout              connected, but no answer in time
+    │   ├── TooSlow                 a request did not arrive within its time limit
+    │   ├── Overloaded              too many requests; comes with a time to wait
+    │   ├── Stopping                this side is shutting down; comes with a time to wait
+    │   ├── ApiFailed               the API answered with an internal failure
     │   ├── OutOfSpace              no room on this machine's disk
     │   ├── DatabaseFull            no room on the disk under the API's database
     │   ├── DatabaseDiskFailed      the disk under the API's database fails, or is read-only
-    │   └── DatabaseDamaged         what the API's database holds cannot be read any more
+    │   └── DatabaseDamaged         the API's database is corrupt
     └── Startup                     the service cannot start here
 
-Each class has a stable ``code`` that docs/errors.md explains; an instance may narrow it.
-Messages are lower case and say what happened; hints say how to go on. Neither ever carries a
-value of a record, a key, a token or a password. A time in one is written by :func:`time_of`; the
-command line and the pages show it in local time. How an error becomes an HTTP answer is decided
-in :mod:`encrypted_records.http.problem`, not here.
+Each class has a stable ``code`` that docs/errors.md explains; an instance may narrow it. Messages
+are lower case and describe the failure; hints describe the next step. Neither ever contains a value
+of a record, a key, a token or a password. :func:`time_of` writes times in messages; the command
+line and the pages show them in local time. :mod:`encrypted_records.http.problem` maps errors to
+HTTP answers.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ErsError(Exception):
         self.flaws = flaws
         #: seconds to wait before trying again, where the other side named them
         self.retry_after = retry_after
-        self.repeated = False  #: whether an earlier try failed on its way, and may have been taken
+        self.repeated = False  #: whether an earlier try failed in transit, and may have succeeded
 
 
 class ValuesRounded(UserWarning):
@@ -155,7 +155,7 @@ class InvalidRecords(BadInput):
 
 
 class ReadingRefused(InvalidRecords):
-    """A file cannot be read, or not in the way that was said."""
+    """A file cannot be read, or not in the format that the caller named."""
 
     code = "reading"
     default_hint = ""
@@ -178,7 +178,7 @@ class InvalidSetting(BadInput):
 
 
 class ReadingQuestion(BadInput):
-    """``reading`` is what was found out, a ``FileReading``; ``flaws`` are what is open."""
+    """``reading`` is the ``FileReading`` found so far; ``flaws`` are the open questions."""
 
     code = "reading_question"
     reading: object = None
@@ -302,7 +302,7 @@ class Unsupported(Refused):
 
 
 class NotInstalled(Refused):
-    """An optional package is needed that is not installed here."""
+    """The operation needs an optional package that is not installed."""
 
     code = "not_installed"
 

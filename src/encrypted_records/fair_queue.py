@@ -1,9 +1,8 @@
-"""A queue before something of which there is not enough for all at once: threads, memory, places at
-the API.
+"""A fair queue for a scarce resource: threads, memory, places at the API.
 
-Users take turns, so that one with many requests waits for their own. The next task of a user waits
-until it fits, and no other overtakes it: otherwise the largest tasks would starve. Only the tasks
-of users who have as many places as one may have are passed over.
+Users take turns, so that many requests of one user delay only that user. The next task of a user
+waits until it fits, and no other task overtakes it: otherwise the largest tasks would starve. The
+queue skips only users who already have the maximum number of admitted tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _arrivals = count()
 
 @dataclass(order=True, slots=True)
 class _Waiting:
-    """Sorted by the time that the task states, and by arrival where that is the same."""
+    """Sorted by the time that the task states, then by arrival."""
 
     since: float
     number: int = field(default_factory=_arrivals.__next__)
@@ -36,26 +35,26 @@ class FairQueue:
         """
         Args:
             room: sum of the sizes of all admitted tasks: a number of places, or of bytes.
-            most_of_one: tasks of one user that are admitted at once; None for any number.
+            most_of_one: maximum number of admitted tasks per user; None for no limit.
         """
         self.room = room
         self.held = 0
         self._most_of_one = most_of_one
         self._admitted: Counter[bytes] = Counter()
-        #: heaps by user; whose turn it is comes first, and no heap is empty
+        #: heaps by user, in the order of their turns; no heap is empty
         self._lines: OrderedDict[bytes, list[_Waiting]] = OrderedDict()
 
     @asynccontextmanager
     async def take(
         self, user: bytes, size: int = 1, *, since: float | None = None
     ) -> AsyncIterator[None]:
-        """Have ``size`` of the room, or all of it if it is less, until the block ends.
+        """Hold ``size`` of the room, or all of it if it is smaller, until the block ends.
 
         Args:
             user: the user whose turn is used.
-            since: the task's place among those of its user, in seconds of the event loop's clock:
-                a task that waited for something else before is not queued after all that arrived
-                meanwhile. Now, if None.
+            since: the task's place among the tasks of its user, in seconds of the event loop's
+                clock; None means now. A task that already waited for another resource keeps its
+                earlier place.
         """
         size = min(size, self.room)
         if self._lines or self._has_most(user) or self.held + size > self.room:
@@ -69,7 +68,7 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of tasks that wait."""
+        """The number of waiting tasks."""
         return sum(map(len, self._lines.values()))
 
     async def _wait(self, user: bytes, size: int, since: float | None) -> None:
@@ -83,7 +82,7 @@ class FairQueue:
             await task.admitted
         except asyncio.CancelledError:
             if task.admitted.cancelled():
-                self._admit_next()  # the task behind it may fit
+                self._admit_next()  # the next task may fit
             else:
                 self._leave(user, size)
             raise
@@ -117,7 +116,7 @@ class FairQueue:
                 del self._lines[user]
 
     def _next_user(self) -> bytes | None:
-        """The first user in turn with a waiting task, who may have one more."""
+        """The first user in turn who has a waiting task and may have another admitted task."""
         for user, line in list(self._lines.items()):
             while line and line[0].admitted.done():  # it was cancelled
                 heappop(line)

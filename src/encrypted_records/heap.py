@@ -1,10 +1,10 @@
 """Memory that the allocator keeps after it was freed (mallopt(3)).
 
-glibc raises the size from which on an array gets a mapping of its own as soon as a larger one was
-freed, up to 32 MiB. So masks of millions of rows would come to lie between smaller things, and
-nothing of them would go back to the system. It cannot be told to give pages back from between,
-either: a proxy locks its memory. And each thread that finds all others at work gets an arena of its
-own, of which no other thread uses what was freed there.
+glibc raises the threshold for separate mappings, up to 32 MiB, as soon as a larger array was freed.
+Masks of millions of rows would then lie between smaller objects on the heap and would never be
+returned to the system. Trimming pages from the middle of the heap is impossible, too, because a
+proxy locks its memory. Each thread that finds all arenas busy gets a new arena, and other threads
+cannot use memory that was freed in it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ log = logging.getLogger(__name__)
 
 # Of <malloc.h>.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-#: Arrays of more bytes go back to the system once they are freed. The work of questions is in
-#: smaller ones, for which the system would have to find pages each time.
+#: Arrays of more bytes are returned to the system when they are freed. Queries work with smaller
+#: arrays, for which the system would have to find pages each time.
 LARGE = 8 << 20
-#: How much is kept at the end of the heap.
+#: Bytes kept free at the end of the heap.
 _SPARE = 16 << 20
-#: Between which threads are divided: Python runs one at a time, but where numpy or a cipher works.
+#: Number of arenas. Threads rarely contend: Python runs one thread at a time, except in numpy and
+#: ciphers.
 ARENAS = 2
 
 
 def bound_heap(arenas: int = ARENAS) -> None:
     """Configure glibc's allocator, if it is used, so that freed large arrays are returned to the
-    system, and freed small ones to other threads. Call this before starting threads.
+    system, and freed small arrays can be used by other threads. Call this before starting threads.
 
     Args:
-        arenas: between which threads are divided.
+        arenas: the maximum number of arenas that threads share.
     """
     if sys.platform != "linux":
         return

@@ -1,8 +1,8 @@
-"""Log lines of both sides: where they get their request id, and what no line may have.
+"""Log lines of both sides: their request ids, and the data that no line may contain.
 
-A line is made of our own words, names of exceptions and places in code. An exception's message is
-left out, since those of databases and parsers quote what they were given. Of a database's error
-there is the name that the database gives it: SQLite's, or the SQLSTATE.
+A line consists of our words, names of exceptions and places in code. Messages of exceptions are
+left out, because databases and parsers quote their input. Errors of a database appear by the name
+that the database gives them: SQLite's, or the SQLSTATE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import TracebackType
 
 from encrypted_records.errors import ErsError
 
-#: What stands for the id outside of requests.
+#: The id in log lines outside of requests.
 NO_REQUEST = "-"
 #: The id of the request that this thread or task is answering; outgoing requests carry it on.
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
@@ -70,7 +70,7 @@ class JsonFormatter(TextFormatter):
 
 
 def take_id(sent: str) -> str:
-    """The request id that a caller has sent, where it is sane; else a fresh one."""
+    """The request id that the caller sent, if it is well-formed; otherwise a fresh id."""
     return sent if _SANE_ID.fullmatch(sent) else uuid.uuid4().hex
 
 

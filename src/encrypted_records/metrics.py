@@ -5,8 +5,8 @@ never contain input of callers, and thus no value, id or name of theirs, so the 
 bounded.
 
 Metrics are served on a separate port, to this machine only, and only if that port was configured.
-Pages in a browser on this machine cannot read it: the Host header must name the address listened
-on.
+The Host header must name the address listened on, so that pages in a browser on this machine cannot
+read the metrics.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 PATH = "/metrics"
-#: What stands for the route of a request that has none, and for a method that HTTP does not have.
+#: Labels for a request without a route, and for a method that HTTP does not define.
 NONE, OTHER = "none", "other"
 METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS WEBSOCKET".split())
 #: Seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-#: Anyone who asks and then says nothing is not waited for longer than this many seconds.
+#: Seconds until a connection without a request is closed.
 _PATIENCE = 10
 
 
@@ -64,7 +64,7 @@ class Requests:
 
 
 class ClosedConnections:
-    """Connections that a side has ended because the other end was slow, silent, or one too many."""
+    """Connections that a side has closed because the peer was slow or silent, or over the limit."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._count = Counter(
@@ -75,15 +75,15 @@ class ClosedConnections:
         )
 
     def observe(self, reason: str) -> None:
-        """Count one; ``reason`` is a word of :class:`listening.watch.ConnectionWatch`'s."""
+        """Count a connection; ``reason`` is a word of :class:`listening.watch.ConnectionWatch`."""
         self._count.labels(reason).inc()
 
 
 def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
-    """Tell what ``registry`` has at ``/metrics`` on ``port`` of this machine, in a thread.
+    """Serve the metrics of ``registry`` at ``/metrics`` on ``port`` of this machine, in a thread.
 
     Raises:
-        OSError: the port is not to be had.
+        OSError: the port is not available.
     """
     server = make_server(HOST, port, _Answering(registry), _Server, _Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
@@ -92,7 +92,7 @@ def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
 
 @contextmanager
 def serving(port: int | None, registry: CollectorRegistry) -> Iterator[None]:
-    """Serve metrics while the block lasts; without a port nothing is served. See :func:`serve`."""
+    """Serve metrics during the block, if a port is given. See :func:`serve`."""
     if port is None:
         yield
         return

@@ -1,12 +1,12 @@
-"""Time, chance and identifiers, from one place that a test can replace.
+"""Time, randomness and identifiers, from one place that a test can replace.
 
 All packages that hold keys or plaintext (`proxy`, `client`, `index`, `ingest`, `crypto`, `model`)
-read clocks and draw random bytes here alone; a lint rule (TID251) keeps other sources out. A test
-that replaces `machine` therefore decides what time it is and what is drawn, and can repeat a run
+read clocks and draw random bytes here only; a lint rule (TID251) forbids other sources. A test
+that replaces `machine` therefore controls the time and the random bytes, and can repeat a run
 exactly.
 
-Sleeps and threads stay those of asyncio, and a test replaces them with its event loop. They are
-named here so that a reader finds everything that happens by chance in one place.
+Sleeps and threads remain those of asyncio, and a test replaces them with its event loop. They are
+named here so that all sources of nondeterminism are listed in one place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Machine(Protocol):
         """Unpredictable bytes, ``size`` of them."""
 
     def uuid7(self, nanoseconds: int | None) -> uuid.UUID:
-        """A UUID of version 7 (RFC 9562), of the present where no time is given."""
+        """A UUID of version 7 (RFC 9562), with the present time if none is given."""
 
 
 class Computer:
@@ -62,7 +62,7 @@ class Computer:
         return compat.uuid7(nanoseconds=nanoseconds)
 
 
-#: A test that replaces it puts it back. Every call reads it, so nothing keeps the old one.
+#: A test that replaces it must restore it. Every call reads it, so nothing caches the old object.
 machine: Machine = Computer()
 
 

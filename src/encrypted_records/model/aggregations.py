@@ -1,4 +1,4 @@
-"""An aggregate: numbers about the records that a condition selects, whole or by groups."""
+"""An aggregate: measures of the records that a condition selects, in total or by groups."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ _LIST_ORDERS = ("value", "-value", "count", "-count")
 
 
 class Needs(enum.Flag):
-    """The facts that a measure needs of a field's values, besides their number. Code that takes
-    values in says which of these it tells; nothing that tells less is used for the measure."""
+    """The facts about a field's values, besides their number, that a measure needs. Code that adds
+    values declares which facts it provides; it is used only for measures that need no others.
+    """
 
     NUMBER = 0
-    #: the lowest and the highest
+    #: the lowest and the highest value
     ENDS = enum.auto()
-    #: what they add up to
+    #: the sum
     SUMS = enum.auto()
-    #: what their squares add up to
+    #: the sum of squares
     SQUARES = enum.auto()
-    #: those at some places in their order, and how many there are below some points
+    #: the values at some ranks, and the numbers of values below some points
     RANKS = enum.auto()
-    #: each different one, and how often it comes
+    #: each distinct value with its count
     VALUES = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Records; of ``field``, those that have it."""
+    """Number of records; with ``field``, of records that have the field."""
 
     needs: ClassVar[Needs] = Needs.NUMBER
     field: str | None = None
@@ -87,7 +88,7 @@ class Variance:
 class Percentile:
     """For each p in 0..100 the lowest value that at least p percent of the values do not exceed.
 
-    ``asked`` are these numbers as they were written.
+    ``asked`` are these numbers as the request spells them.
     """
 
     needs: ClassVar[Needs] = Needs.RANKS
@@ -98,11 +99,11 @@ class Percentile:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts by value: in ``bins`` of one width from the lowest to the highest value, or
-    between ``edges``, grid points of which each begins a bin that ends before the next, or ``by``
-    the periods from that of the lowest to that of the highest value.
+    """Counts by value. The bins are ``bins`` of equal width from the lowest to the highest value,
+    or lie between ``edges`` (grid points; each begins a bin that ends before the next edge), or are
+    the periods ``by`` from the lowest to the highest value.
 
-    ``asked`` are the bounds as they were written.
+    ``asked`` are the bounds as the request spells them.
     """
 
     needs: ClassVar[Needs] = Needs.RANKS
@@ -114,13 +115,13 @@ class Histogram:
 
     @property
     def most_bins(self) -> int:
-        """The largest number of bins that there can be."""
+        """The maximum possible number of bins."""
         return MAX_BINS if self.by else self.bins or len(self.edges)
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """The number of different values, and up to ``limit`` of them with their counts."""
+    """The number of distinct values, and up to ``limit`` of them with their counts."""
 
     needs: ClassVar[Needs] = Needs.VALUES
     field: str
@@ -133,8 +134,9 @@ Measure = Count | Extreme | Sum | Average | Variance | Percentile | Histogram | 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """A valid request. ``names`` are the measures' operators as they were written; ``periods`` say
-    of each field in ``group_by`` by which stretches of time it groups, if by any."""
+    """A valid request. ``names`` are the measures' operators as the request spells them;
+    ``periods`` has, for each field in ``group_by``, the period by which it is grouped, or None.
+    """
 
     where: Predicate
     measures: tuple[Measure, ...]
@@ -154,7 +156,7 @@ class Aggregation:
 def parse_aggregation(
     body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins | None = None
 ) -> Aggregation:
-    """Read the request for an aggregate (its ``schema`` is the caller's business).
+    """Read the request for an aggregate, except its ``schema``, which the caller reads.
 
     Args:
         joins: as for :class:`Conditions`.
@@ -282,13 +284,13 @@ def _histogram(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Histo
             )
         numbers.append(number)
     edges = [spec.numbers.clamp(number, ROUND_CEILING) for number in numbers[:-1]]
-    # Of the last bin, its end is a part.
+    # The last bin includes its end.
     edges.append(spec.numbers.clamp(numbers[-1], ROUND_FLOOR) + 1)
     return Histogram(spec.name, None, tuple(edges), tuple(bounds))
 
 
 def _edges(spec: FieldSpec, bounds: list[Any], pointer: str) -> tuple[int, ...]:
-    """Edges of a field with a format. The end of the last bin is a part of it."""
+    """Edges for a field with a format. The last bin includes its end."""
     edges: list[int] = []
     for position, bound in enumerate(bounds):
         try:
@@ -306,8 +308,9 @@ def _edges(spec: FieldSpec, bounds: list[Any], pointer: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """``members``: what it takes besides ``field``. ``build``: from a field's spec, the members as
-    they were sent, and the pointer to the measure."""
+    """``members``: the allowed members besides ``field``. ``build``: makes the measure from the
+    field's spec, the members as sent, and the pointer to the measure.
+    """
 
     build: Callable[[FieldSpec, Mapping[str, Any], str], Measure]
     members: tuple[str, ...] = ()

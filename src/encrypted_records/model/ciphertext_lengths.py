@@ -1,7 +1,7 @@
 """Lengths that a ciphertext of our format can have (docs/SPEC.md, section 4).
 
-The API holds no key; lengths and version bytes are all it can check, so that nothing that is not
-a ciphertext of this format is stored. The proxy seals to the same lengths.
+The API holds no key and can check only lengths and version bytes. It does, so that it stores only
+ciphertexts of this format. The proxy seals to the same lengths.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TAG_BYTES = 16
 #: A type byte and a 64-bit number.
 NUMBER_PLAIN_BYTES = 1 + POINT_BYTES
 _SMALL_CLASSES = (16, 32, 48, 64)
-#: What a sealed field has beside its class: format version, type byte, tag.
+#: Bytes of a sealed field in addition to its class: format version, type byte, tag.
 BESIDE_CLASS = 2 + TAG_BYTES
 
 
 class LeastClass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A group's statement on one of its fields: no value is sealed at a class below ``length``
-    bytes, and none above it where it is the ``only`` one.
+    """A group's statement about one of its fields: no value is sealed at a class below ``length``
+    bytes, nor at a class above it if ``only`` is 1.
     """
 
     length: Annotated[int, Meta(ge=8, lt=2**32)]
@@ -44,7 +44,9 @@ class LeastClass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 def fixed_class(spec: FieldSpec) -> LeastClass | None:
-    """The one class of a field whose values all have one length; None of a field of texts."""
+    """The only class of a field whose values all have the same length; None for a field
+    of texts.
+    """
     length = spec.field_type.fixed_bytes
     return None if length is None else LeastClass(length, 1)
 
@@ -78,7 +80,7 @@ def is_padded_length(size: int) -> bool:
 
 #: The length of every number.
 NUMBER_CLASS = LeastClass(POINT_BYTES, 1)
-#: Classes that no text has.
+#: Classes of fixed-length values, which no text has.
 _FIXED = frozenset(
     LeastClass(kind.fixed_bytes, 1)
     for kind in TYPES
@@ -92,11 +94,11 @@ def is_fixed_length(length: int) -> bool:
 
 
 def least_class(spec: FieldSpec, at_least: int = 0) -> LeastClass:
-    """The class below which no value of the field is sealed by its definition.
+    """The least class for values of the field under its definition.
 
     Args:
         at_least: the class that the values had before, if they are sealed again: a rule that was
-            loosened since must not show their lengths.
+            loosened in between must not reveal their lengths.
     """
     if (fixed := fixed_class(spec)) is not None:
         return fixed
@@ -106,24 +108,25 @@ def least_class(spec: FieldSpec, at_least: int = 0) -> LeastClass:
 
 
 def sealed_class(spec: FieldSpec, size: int) -> int:
-    """The class at which a value of ``size`` bytes is sealed by the field's definition; of an
-    absent one, and of a number, whatever the size."""
+    """The class at which a value of ``size`` bytes is sealed under the field's definition. For an
+    absent value and for a number, ``size`` does not matter.
+    """
     stated = least_class(spec)
     return stated.length if stated.only else max(stated.length, padded_length(size + 1))
 
 
 def padded_width(definition: SchemaDefinition) -> int:
-    """The least classes of all fields together: how many bytes every record takes, at least."""
+    """The sum of the least classes of all fields: the minimum bytes of a record."""
     return sum(least_class(spec).length for spec in definition.fields.values())
 
 
 def is_class(stated: LeastClass) -> bool:
-    """Whether some field can have this class."""
+    """Whether any field can have this class."""
     return stated in _FIXED or is_padded_length(stated.length)
 
 
 def is_class_of(spec: FieldSpec, stated: LeastClass) -> bool:
-    """Whether a group may state this of a field: no weaker than the definition asks for."""
+    """Whether a group may state this class for a field: not weaker than the definition demands."""
     asked = least_class(spec)
     if spec.field_type.fixed_bytes is not None:
         return stated == asked
@@ -131,11 +134,11 @@ def is_class_of(spec: FieldSpec, stated: LeastClass) -> bool:
 
 
 def are_sealed_fields(column: Sequence[bytes], stated: LeastClass) -> bool:
-    """Whether all have the version byte and a length that their group states.
+    """Whether all have the version byte and a length that their group allows.
 
-    By column, since a column of thousands has few lengths.
+    The check is by column, because a column of thousands has few distinct lengths.
     """
     if not all(stated.may_be(size - BESIDE_CLASS) for size in set(map(len, column))):
         return False
-    # None is empty now, so each has a first byte.
+    # None is empty at this point, so each has a first byte.
     return set(map(_first, column)) <= {SEAL_VERSION}

@@ -1,23 +1,23 @@
 """Credentials as strings: API tokens, device secrets, service strings, access tokens.
 
-An API token is what a program shows in place of a person's login, with limits and an end:
+An API token is used by a program in place of a person's login, with limits and an expiry:
 ``ersr1_<secret>``, which only reads, or ``ersw1_<secret>``, which reads and writes; the secret is
-32 random bytes in base64url without padding. What it may do is part of the string whose SHA-256 the
-API keeps, so that a proxy sees it without believing anybody: nothing that an API says makes a token
-write that was made to read.
+32 random bytes in base64url without padding. The right is part of the string whose SHA-256 the API
+stores, so a proxy sees the right without trusting the API: no statement of an API can make a
+read-only token write.
 
-A device secret is what a client shows to a proxy, and no API ever sees: ``ersd1_<id>_<key>``, with
-8 letters and digits that name the device, and 32 random bytes in base64url without padding. A proxy
-keeps the id and the SHA-256 of the whole string. The door of a proxy is a secret of the same form
+A client shows a device secret to a proxy, and no API ever sees it: ``ersd1_<id>_<key>``, with 8
+letters and digits that name the device, and 32 random bytes in base64url without padding. A proxy
+stores the id and the SHA-256 of the whole string. The door of a proxy is a secret of the same form
 whose id is :data:`DOOR`; it proves the user of the operating system who runs the proxy
 (docs/SPEC.md, section 13).
 
-A service string is how a program proves itself to a proxy without a login: ``ers1_<id>_<key>``,
-with the 22 characters of the service's id, and 32 bytes in base64url without padding, from which
-its identity and its token at the API follow. The string stays on this side: the API gets
+A program authenticates to a proxy with a service string, without a login: ``ers1_<id>_<key>``, with
+the 22 characters of the service's id, and 32 bytes in base64url without padding, from which its
+identity and its token at the API are derived. The string is never sent to the API, which gets
 ``Authorization: Service <token>``, and refuses the string itself (docs/SPEC.md, section 15.8).
 
-An access token of a login is a JWT (RFC 7519), of which a client reads only how long it is good.
+An access token of a login is a JWT (RFC 7519); a client reads only its lifetime.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _API_TOKEN = re.compile(r"ers([rw])1_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """``text`` is the token itself; it must not print.
+    """``text`` is the token itself; it must not be printed.
 
     Attributes:
-        writes: whether it may change anything.
+        writes: whether it may change data.
     """
 
     writes: bool
@@ -52,7 +52,7 @@ class BearerToken:
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the whole string, 32 bytes, which is all that is kept of it."""
+        """The SHA-256 of the whole string, 32 bytes; nothing else of it is stored."""
         return hashlib.sha256(self.text.encode("ascii")).digest()
 
 
@@ -81,40 +81,40 @@ CHALLENGE_HEADER = "X-ERS-Challenge"
 ANSWER_HEADER = "X-ERS-Answer"
 INLINE_HEADER = "X-ERS-Inline"
 
-#: The id in the secret of every proxy's door; no device is ever given it.
+#: The id in the door secret of every proxy; no device ever gets it.
 DOOR = "thedoor0"
 DEVICE_KEY_BYTES = 32
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _DEVICE_SECRET = re.compile(r"ersd1_([A-Za-z0-9]{8})_[A-Za-z0-9_-]{43}")
 _WITHOUT_SECRET = re.compile(rb"([^:]*:.*):" + _DEVICE_SECRET.pattern.encode(), re.DOTALL)
-#: Text that begins as a secret does, of any length.
+#: Text that begins like a device secret, of any length.
 _LIKE = re.compile(rb"ersd1_", re.IGNORECASE)
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
-#: Characters of the page path that follows from a secret: 80 bits in base32.
+#: Characters of the page path that is derived from a secret: 80 bits in base32.
 PAGE_CHARACTERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSecret:
-    """``text`` is the secret itself; it must not print."""
+    """``text`` is the secret itself; it must not be printed."""
 
     id: str
     text: str = field(repr=False)
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the whole string, 32 bytes, which a proxy keeps of it."""
+        """The SHA-256 of the whole string, 32 bytes, which a proxy stores."""
         return hashlib.sha256(self.text.encode("ascii")).digest()
 
     @property
     def page(self) -> str:
-        """The part of a page's address that follows from this secret: 16 letters and digits."""
+        """The part of a page's address that is derived from this secret: 16 letters and digits."""
         digest = hashlib.sha256(b"page" + self.text.encode("ascii")).digest()[:10]
         return base64.b32encode(digest).decode("ascii").lower()
 
 
 def generate_device_secret(device_id: str | None = None) -> DeviceSecret:
-    """A new secret, of a random id unless one is given."""
+    """A new secret, with a random id unless ``device_id`` is given."""
     chosen = device_id or "".join(runtime.chance.choice(_ALPHABET) for _ in range(8))
     key = (
         base64.urlsafe_b64encode(runtime.random_bytes(DEVICE_KEY_BYTES)).decode("ascii").rstrip("=")
@@ -129,10 +129,10 @@ def parse_device_secret(text: str) -> DeviceSecret | None:
 
 
 def split_password(password: str) -> tuple[str, DeviceSecret | None]:
-    """A Basic password without the secret that may stand at its end, and that secret.
+    """A Basic password without the device secret at its end, and that secret, if it has one.
 
-    ``email:password:ersd1_...`` is how a client that knows nothing but Basic shows its device. What
-    does not have exactly this form belongs to the password.
+    ``email:password:ersd1_...`` lets a client that supports only Basic authentication show its
+    device. A text without exactly this form is a plain password.
     """
     rest, colon, end = password.rpartition(":")
     secret = parse_device_secret(end) if colon else None
@@ -142,9 +142,9 @@ def split_password(password: str) -> tuple[str, DeviceSecret | None]:
 def without_device(authorization: str) -> str:
     """The part of an Authorization value for the API: Basic credentials without a device secret.
 
-    Empty where nothing may leave: Basic credentials that are not the Base64 of ``email:password``,
-    which another reader might parse differently, and text that still contains something like a
-    device secret, such as one instead of the password, or cut short.
+    Empty if nothing may be forwarded: Basic credentials that are not the Base64 of
+    ``email:password``, which another reader might parse differently, and text that still contains
+    something like a device secret, for example in place of the password, or truncated.
     """
     scheme, _, encoded = authorization.strip().partition(" ")
     if scheme.lower() != "basic":
@@ -153,7 +153,7 @@ def without_device(authorization: str) -> str:
         pair = base64.b64decode(encoded.strip(), validate=True)
     except ValueError:
         return ""
-    # Bytes: passwords that are no UTF-8 are refused here, and read by the API.
+    # As bytes: the API reads passwords that are not UTF-8, but here they are refused.
     match = _WITHOUT_SECRET.fullmatch(pair)
     kept = match[1] if match else pair
     if b":" not in kept or _LIKE.search(kept):
@@ -191,14 +191,14 @@ _SERVICE_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, slots=True)
 class ServiceKey:
-    """A service's id, 16 bytes, and its secret, 32 bytes, which must not print."""
+    """A service's id, 16 bytes, and its secret, 32 bytes, which must not be printed."""
 
     id: bytes
     secret: bytes = field(repr=False)
 
     @property
     def text(self) -> str:
-        """The string itself. Anyone who reads this answers for where it goes."""
+        """The string itself. The caller is responsible for its secrecy."""
         return f"{SERVICE_PREFIX}{ids.to_text(self.id)}_{_base64url(self.secret)}"
 
 
@@ -206,21 +206,22 @@ def parse_service_key(text: str) -> ServiceKey:
     """The service string ``text``.
 
     Raises:
-        Malformed: it is not one; the message does not repeat it.
+        Malformed: it is not a service string; the message does not repeat it.
     """
     match = _SERVICE_KEY.fullmatch(text)
     if match is None:
         raise _not_a_service_key()
     secret = base64.urlsafe_b64decode(match[2] + "=")
     if _base64url(secret) != match[2]:
-        # The last character has two bits that say nothing; one string has one spelling.
+        # The last character has two unused bits; each service string has a single spelling.
         raise _not_a_service_key()
     return ServiceKey(ids.from_text(match[1]), secret)
 
 
 def looks_like_service_key(text: str) -> bool:
-    """Whether a credential begins as a service string does, whole or cut short: the API must not
-    use it, and must say that it was exposed."""
+    """Whether a credential begins like a service string, whole or truncated: the API must not use
+    it, and must report that it was exposed.
+    """
     return text.strip().lower().startswith(SERVICE_PREFIX)
 
 
@@ -261,16 +262,16 @@ class _Claims(msgspec.Struct):
 def token_expiry(token: str) -> float:
     """The expiry time of a token, in seconds since 1970; 0 if it has none.
 
-    Only a hint for when to ask for another. The signature is for the API to check.
+    Only a hint for when to request another token. The API checks the signature.
     """
     return _claims(token).exp
 
 
 def token_lifetime(token: str) -> float:
-    """For how many seconds a token is good from when it was made; 0 where it does not say.
+    """The lifetime of a token in seconds from its creation; 0 if it does not state one.
 
-    Only by the clock of its issuer, so that a clock that differs does no harm. A hint, as
-    :func:`expiry` is.
+    Both times are by the clock of its issuer, so that a different local clock does no harm. A hint,
+    as :func:`token_expiry` is.
     """
     claims = _claims(token)
     return max(claims.exp - claims.iat, 0.0)

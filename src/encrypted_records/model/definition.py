@@ -1,12 +1,12 @@
 """Schema definitions, how they read values, and the columns that they have.
 
 The rules are constraints 1-7 of the interface plus the JSON Schema keywords that can be checked on
-one value alone. The API uses :func:`parse_definition` to accept a definition, the proxy and the
-ingest pipeline use :meth:`FieldSpec.accept` to check values; nothing else knows them.
+a single value. The API uses :func:`parse_definition` to accept a definition; the proxy and the
+ingest pipeline use :meth:`FieldSpec.accept` to check values. No other code knows the rules.
 
-A definition has a column for each field, and one for the words of each whose words are indexed
-(docs/SPEC.md, section 5.1). A column of words is that of a field of its own, which no record has:
-it has the id of the field of texts, and another binding.
+A definition has a column for each field, and a further column for each field whose words are
+indexed (docs/SPEC.md, section 5.1). A column of words belongs to a virtual field that no record
+has: it has the id of the field of texts, and another binding.
 """
 
 from __future__ import annotations
@@ -39,29 +39,31 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Records go when more than ``days`` whole days lie between today and a day of theirs: that on
-    which they were first stored, or that of their value of ``field``. Without a value they stay."""
+    """A record is deleted when more than ``days`` whole days lie between today and its day: the day
+    on which it was first stored, or that of its value of ``field``. A record without the value
+    stays.
+    """
 
     days: int
     field: str | None = None
 
     @property
     def canonical(self) -> str:
-        """The period in the one spelling of definitions."""
+        """The period in the canonical spelling of definitions."""
         named = (
             "" if self.field is None else f',"field":{json.dumps(self.field, ensure_ascii=False)}'
         )
         return f'{{"days":{self.days}{named}}}'
 
     def before(self, now: float) -> date:
-        """The day before which a record's day has to lie, at a moment in seconds since 1970."""
+        """Records whose day is before this day expire; ``now`` is in seconds since 1970."""
         return datetime.fromtimestamp(now, UTC).date() - timedelta(days=self.days)
 
     def where(self, now: float, *, moments: bool) -> dict[str, Any]:
-        """The condition that records fit by their value of :attr:`field`.
+        """The condition that selects expired records by their value of :attr:`field`.
 
         Args:
-            moments: whether the values are of the format ``date-time``, and else ``date``.
+            moments: whether the values have the format ``date-time``; otherwise ``date``.
         """
         day = self.before(now).isoformat()
         value = f"{day}T00:00:00Z" if moments else day
@@ -78,19 +80,19 @@ Value = str | int | Decimal | None
 
 MAX_FIELDS = 512
 MAX_FIELD_NAME = 200
-#: Up to so many characters, ``maxLength`` says to how many bytes the values of a field are padded.
+#: Up to this ``maxLength``, in characters, values are padded to the length of the longest value.
 MAX_PADDED_CHARACTERS = 256
 #: Largest ``padTo``, in bytes of UTF-8.
 MAX_PAD_TO = 1 << 16
-#: To how many bytes the fields of one record may be padded together: 100 records fit one body.
+#: Maximum bytes of padding classes of a record's fields together: 100 records fit one body.
 MAX_PADDED_BYTES = 600 << 10
-#: Up to how many bytes values are alike where no keyword says so.
+#: Values up to this many bytes have the same length if no keyword states one.
 _ANY_TEXT_BYTES = 31
 #: Bytes of UTF-8 of one character, at most.
 _CHARACTER_BYTES = 4
 
 
-#: The rules of a string field that has none.
+#: The rules of a string field without keywords.
 ANY_STRING = StringRules()
 
 
@@ -102,11 +104,11 @@ class FieldSpec:
     string: StringRules = ANY_STRING
     #: accepted values (``enum`` and ``const``); None if any value is accepted
     allowed: frozenset[str | Decimal] | None = None
-    #: an enforced format, which makes a type of its own
+    #: an enforced format, which defines a type
     format: str | None = None
-    #: of a number: whether a value with more decimals than are kept is refused, not rounded
+    #: for a number: whether a value with more decimals than are kept is refused, not rounded
     exact: bool = False
-    #: names the field in keys and formats, whatever its name becomes; from 1 on
+    #: names the field in keys and formats, independent of the field's name; from 1 on
     id: int = 0
 
     @cached_property
@@ -114,9 +116,9 @@ class FieldSpec:
         """:attr:`id` as keys and associated data name the field: 4 bytes."""
         return self.id.to_bytes(4, "big")
 
-    #: of a string field: values of up to so many bytes of UTF-8 are to look alike
+    #: for a string field: values of up to this many bytes of UTF-8 are padded to the same length
     pad_to: int | None = None
-    #: of a string field: whether its words are indexed
+    #: for a string field: whether its words are indexed
     words: bool = False
 
     @cached_property
@@ -144,12 +146,12 @@ class FieldSpec:
 
     @cached_property
     def field_type(self) -> FieldType:
-        """All that the type of the field decides."""
+        """The properties that the type of the field decides."""
         return PLAIN[self.type] if self.format is None else FORMATS[self.format]
 
     @property
     def is_of_texts(self) -> bool:
-        """Whether values are compared as texts, and not as points of a grid."""
+        """Whether values are compared as texts, not as points of a grid."""
         return self.kind.of_bytes
 
     @property
@@ -179,15 +181,15 @@ class FieldSpec:
 
     @cached_property
     def numbers(self) -> NumberRules:
-        """The rules of a field whose values are points of a grid; asking another field for them is
-        our bug."""
+        """The rules of a field whose values are points of a grid; calling this for another field
+        is a bug."""
         rules = self.field_type.grid or self.number
         assert rules is not None, "a text field has no grid"
         return rules
 
     @cached_property
     def without_rules(self) -> FieldSpec:
-        """The field with its type and its bounds alone."""
+        """The field with only its type and its bounds."""
         number = None if self.number is None else self.number.bounds_only
         return FieldSpec(self.name, self.type, number, format=self.format)
 
@@ -196,39 +198,42 @@ class FieldSpec:
         return None if value is None else self.field_type.to_point(self, value)
 
     def accept(self, raw: object) -> Value:
-        """The value a record of this field holds when its owner sent ``raw``.
+        """The value that a record of this field holds if its owner sent ``raw``.
 
         Integers come back as ``int``; numbers as ``Decimal`` with the field's decimals, rounded
-        half to even; strings as they are, and those of a format in its one spelling; booleans as
-        ``bool``.
+        half to even; strings unchanged, and those of a format in its canonical spelling; booleans
+        as ``bool``.
 
         Raises:
-            ValueRefused: of the wrong type, outside the bounds, or against another keyword; or it
-                would be rounded, where :attr:`exact` says that this is refused.
+            ValueRefused: wrong type, outside the bounds, or against another keyword; or it would be
+            rounded,
+                and :attr:`exact` forbids that.
         """
         return None if raw is None else self.field_type.accept(self, raw)
 
     def is_rounded(self, sent: object) -> bool:
-        """Whether a value of a number field is stored as another one than was sent; False also of
-        a value that is not stored at all."""
+        """Whether a value of a number field is stored as another value than was sent; False also
+        for a value that is not stored at all.
+        """
         rules = self.numbers
         if not isinstance(sent, Decimal) or not rules.minimum <= sent <= rules.maximum:
             return False
-        # Most have no more decimals than are kept, which is seen without any sums.
+        # Most values have no more decimals than are kept; the exponent shows that without
+        # arithmetic.
         exponent = sent.as_tuple().exponent
         assert isinstance(exponent, int)
         return exponent < -rules.precision and rules.from_grid(rules.to_grid(sent)) != sent
 
     @cached_property
     def binding(self) -> bytes:
-        """SHA-256 over type and enforced format, or type, minimum, maximum and precision: what
-        constraint 7 fixes into keys.
+        """SHA-256 over type and enforced format, or type, minimum, maximum and precision: the
+        properties that constraint 7 fixes into keys.
 
         Numbers enter in canonical form, so that ``1``, ``1.0`` and ``1e0`` bind alike.
         """
         parts: list[str] = [self.type]
         if self.format is not None:
-            # Three parts: no field without a format has as many.
+            # Three parts, a number that no field without a format has.
             parts += ["format", self.format]
         elif self.number is not None:
             parts += [canonical(self.number.minimum), canonical(self.number.maximum)]
@@ -245,18 +250,18 @@ def length_prefixed(*parts: bytes) -> bytes:
 class SchemaDefinition:
     """A definition that has passed every rule.
 
-    ``fields`` keep the order in which the definition names them, and each has an id of its own.
+    ``fields`` are in the order of the definition, and each has a distinct id.
     """
 
     fields: Mapping[str, FieldSpec]
     required: frozenset[str] = field(default_factory=frozenset)
-    #: the id of the next field that is added: none is given twice
+    #: the id of the next field that is added; ids are never reused
     next_id: int = 1
-    #: whether ``format`` is enforced, and makes types
+    #: whether ``format`` is enforced, and defines types
     formats: bool = False
     #: sets of fields whose values no two records share
     unique: tuple[tuple[str, ...], ...] = ()
-    #: for how long records stay; None is permanently
+    #: how long records stay; None means permanently
     retention: Retention | None = None
     #: whether a number with more decimals than its field keeps is refused, not rounded
     exact: bool = False
@@ -272,7 +277,7 @@ class SchemaDefinition:
         retention: Retention | None = None,
         exact: bool = False,
     ) -> SchemaDefinition:
-        """A definition that follows no other: ids are in the order of the names' code points."""
+        """A definition that follows no other: ids are in code point order of the names."""
         own = {
             name: replace(spec, exact=exact and spec.field_type.has_decimals)
             for name, spec in fields.items()
@@ -283,12 +288,12 @@ class SchemaDefinition:
     def following(
         self, before: SchemaDefinition, renamed: Mapping[str, str] | None = None
     ) -> SchemaDefinition:
-        """This definition with the ids of ``before``; fields that are new there get the next ones.
+        """This definition with the ids of ``before``; new fields get the next ids.
 
-        Fields are the same if they have the same name, but for those that were renamed.
+        Fields are the same if they have the same name, except renamed fields.
 
         Args:
-            renamed: names of this definition, and those that these fields have in ``before``.
+            renamed: names in this definition, mapped to the fields' names in ``before``.
         """
         renamed = renamed or {}
         known = {name: spec.id for name, spec in before.fields.items()}
@@ -301,7 +306,7 @@ class SchemaDefinition:
         return replace(self, fields=fields, next_id=before.next_id + len(new))
 
     def follows(self, before: SchemaDefinition) -> bool:
-        """Whether the ids are those of a definition that comes after ``before``."""
+        """Whether the ids are those of a definition that follows ``before``."""
         new = sorted(name for name, spec in self.fields.items() if spec.id not in before.by_id)
         ids = [self.fields[name].id for name in new]
         distinct = len(self.by_id) == len(self.fields)
@@ -309,13 +314,14 @@ class SchemaDefinition:
         return distinct and ids == list(range(before.next_id, next_id)) and self.next_id == next_id
 
     def as_rounding(self) -> SchemaDefinition:
-        """The definition for a sender who wants decimals that a field does not keep rounded. Its
-        text and its digest stay."""
+        """The definition for a sender who wants surplus decimals rounded. Its text and its digest
+        stay.
+        """
         fields = {name: replace(spec, exact=False) for name, spec in self.fields.items()}
         return replace(self, fields=fields)
 
     def renamed_since(self, before: SchemaDefinition) -> dict[str, str]:
-        """The names of fields that had another one in ``before``, and that one."""
+        """New names of renamed fields, mapped to their names in ``before``."""
         every = ((spec, before.by_id.get(spec.id)) for spec in self.fields.values())
         return {
             spec.name: was.name for spec, was in every if was is not None and was.name != spec.name
@@ -323,9 +329,10 @@ class SchemaDefinition:
 
     @cached_property
     def canonical(self) -> bytes:
-        """The definition in its one spelling, as the log holds it (docs/SPEC.md, section 7.4).
+        """The definition in its canonical spelling, as the log holds it (docs/SPEC.md, section
+        7.4).
 
-        Annotations are not in it, since they change nothing.
+        It leaves annotations out, because they change nothing.
         """
         ids = ",".join(str(spec.id) for spec in self.fields.values())
         fields = ",".join(
@@ -348,8 +355,9 @@ class SchemaDefinition:
 
     @cached_property
     def columns_digest(self) -> str:
-        """64 hexadecimal digits that name the fields and the types of their columns, in any order:
-        other fields, or other types, have other digits."""
+        """64 hexadecimal digits that identify the fields and the types of their columns,
+        independent of their order.
+        """
         types = sorted(
             (name, spec.field_type.column_type(spec)) for name, spec in self.fields.items()
         )
@@ -380,7 +388,7 @@ class SchemaDefinition:
 
     @cached_property
     def cell_readers(self) -> Mapping[str, Callable[[str], object]]:
-        """Readers of cells of tables, for the fields whose records do not hold texts."""
+        """Readers of table cells, for the fields whose values are not texts."""
         of_texts = FieldType.of_cell
         return {
             name: spec.field_type.of_cell
@@ -397,7 +405,7 @@ def _quoted(text: str) -> str:
 
 
 def _members(spec: FieldSpec) -> Iterator[str]:
-    """The keywords of a field with their values, as they are written in the one spelling."""
+    """The keywords of a field with their values, in the canonical spelling."""
     yield f'"type":"{spec.type}"'
     if spec.format is not None:
         yield f'"format":"{spec.format}"'
@@ -432,8 +440,9 @@ def _members(spec: FieldSpec) -> Iterator[str]:
 
 
 def with_ids_for_types(new: SchemaDefinition, before: SchemaDefinition) -> SchemaDefinition:
-    """``new``, which follows ``before``, where each field of another type or format than there is a
-    field of its own: what is sealed of it has other lengths, and so another id."""
+    """``new``, which follows ``before``, with a new id for each field whose type or format differs:
+    its ciphertexts have other lengths, and so need another id.
+    """
     had = before.by_id
     other = {
         name
@@ -447,12 +456,14 @@ def with_ids_for_types(new: SchemaDefinition, before: SchemaDefinition) -> Schem
     return replace(new, fields=fields, next_id=before.next_id + len(ids))
 
 
-#: Behind a field's name, which has no such character: the name of the column of its words.
+#: After a field's name, which cannot contain it: the name of the column of its words.
 _MARK = "\0words"
 
 
 class WordsSpec(FieldSpec):
-    """The words of a field's texts, in place of the field, to ask for keys and columns of."""
+    """The words of a field's texts; takes the place of the field where keys and columns
+    are named.
+    """
 
     @cached_property
     def kind(self) -> KeyKind:
@@ -460,7 +471,7 @@ class WordsSpec(FieldSpec):
 
     @cached_property
     def binding(self) -> bytes:
-        # Two parts: no field has as many.
+        # Two parts, a number that no field has.
         return hashlib.sha256(length_prefixed(b"string", b"words")).digest()
 
 
@@ -470,19 +481,19 @@ def words_column(name: str) -> str:
 
 
 def words_spec(spec: FieldSpec) -> WordsSpec:
-    """The column of the words of a field of texts."""
+    """The column of the words of a text field."""
     return WordsSpec(words_column(spec.name), spec.type, id=spec.id)
 
 
 def column_spec(definition: SchemaDefinition, name: str) -> FieldSpec:
-    """The field, or the words of a field, whose column has this name."""
+    """The field, or the words of a field, of the column with this name."""
     if name.endswith(_MARK):
         return words_spec(definition.fields[name.removesuffix(_MARK)])
     return definition.fields[name]
 
 
 def columns_of(definition: SchemaDefinition) -> Iterator[FieldSpec]:
-    """All columns that a new segment of the definition has, in its order."""
+    """All columns of a new segment of the definition, in order."""
     for spec in definition.fields.values():
         yield spec
         if spec.words:
@@ -490,7 +501,7 @@ def columns_of(definition: SchemaDefinition) -> Iterator[FieldSpec]:
 
 
 def same_column(definition: SchemaDefinition, spec: FieldSpec) -> FieldSpec | None:
-    """The field of ``spec`` under another definition, by its id; None where it has none."""
+    """The field of ``spec`` in another definition, by its id; None if it has none."""
     own = definition.by_id.get(spec.id)
     if own is None or not isinstance(spec, WordsSpec):
         return own

@@ -1,14 +1,13 @@
 """Differences between two definitions of a schema that has records, and the history of definitions.
 
-Every stored record keeps the rules of the definition under which it was sealed, and its keys those
-of their grid. So a rule may be loosened and a bound widened at once; a rule that demands more needs
-a proof that what is stored keeps it; a field of another type needs all of its records sealed again.
-Stored values are then converted to the field's new type, format or number of decimals, and nothing
-is lost without being asked: a value that the new field would hold otherwise is refused.
+Every stored record keeps the rules of the definition under which it was sealed, and its keys keep
+the grid of that definition. Therefore a rule may be loosened and a bound widened at once; a
+stricter rule needs a proof that the stored records obey it; a changed type needs all records
+sealed again. Stored values are then converted to the field's new type, format or number of
+decimals. A value that the new field could not hold exactly is refused, so nothing is lost silently.
 
-A group and a segment are of the definition under which they were made, and stay so (docs/SPEC.md,
-section 7.4). Keys of different bounds are brought onto one grid to be compared: the one that
-reaches over all of them.
+A group and a segment keep the definition under which they were made (docs/SPEC.md, section 7.4).
+Keys of different bounds are compared on a common grid that covers all of them.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from encrypted_records.model.field_types.base import ValueRefused, as_decimal, t
 from encrypted_records.model.record_formats import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.strict_json import escape_pointer
 
-#: What names that begin so mean in the header of a CSV file.
+#: Reserved prefixes of names, and their meaning in the header of a CSV file.
 _RESERVED = {SCHEMA_ENTRY: "names the schema", LEFT_OUT: "is of a column that is not read"}
 
 
 class Cost(enum.Enum):
-    """The cost of a change. The values are those of answers."""
+    """The cost of a change. The values appear in answers."""
 
-    #: a commit, and nothing else
+    #: only a commit
     COMMIT = "commit"
-    #: a look at what is stored, and then a commit
+    #: a check of the stored records, then a commit
     PROOF = "proof"
     #: every record sealed again
     RESEAL = "reseal"
@@ -64,7 +63,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
     """Refuse new field names that would have another meaning in a CSV header.
 
     Raises:
-        InvalidDefinition: ``reserved_name``, with the place of each.
+        InvalidDefinition: ``reserved_name``, with the position of each.
     """
     flaws = tuple(
         Flaw(
@@ -103,7 +102,7 @@ def refuse_changes(changes: Sequence[DefinitionChange], *, proven: bool) -> None
 
 
 def list_changes(old: SchemaDefinition, new: SchemaDefinition) -> list[DefinitionChange]:
-    """Differences of ``new``, whose ids follow ``old``; titles and the like are left out."""
+    """The differences of ``new``, whose ids follow ``old``, except titles and other annotations."""
     return list(_changes(old, new))
 
 
@@ -133,7 +132,7 @@ def _changes(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Definitio
 
 def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[DefinitionChange]:
     if new.formats != old.formats:
-        # A field whose values change their meaning by this has another format, and is a change.
+        # A change that gives the field's values another meaning also changes the format.
         detail = f"formats are {'enforced' if new.formats else 'words'} from now on"
         yield DefinitionChange(Cost.COMMIT, "formats_changed", detail, "", "/schema/formats")
     if new.exact != old.exact:
@@ -152,7 +151,7 @@ def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[D
 
 
 def _retention_of(definition: SchemaDefinition) -> tuple[int, int | None] | None:
-    """Days, and the id of the field, whatever its name."""
+    """Days, and the id of the field (its name may change)."""
     rule = definition.retention
     if rule is None:
         return None
@@ -168,7 +167,7 @@ def _told_of_retention(rule: Retention | None) -> tuple[str, str]:
 
 
 def find_added_sets(old: SchemaDefinition, new: SchemaDefinition) -> list[tuple[str, ...]]:
-    """The unique sets of ``new``, by its names, that ``old`` does not have, whatever its names."""
+    """The unique sets of ``new`` that ``old`` lacks, compared by field id, as names in ``new``."""
     had = {frozenset(old.fields[name].id for name in names) for names in old.unique}
     return [
         names for names in new.unique if frozenset(new.fields[name].id for name in names) not in had
@@ -299,12 +298,12 @@ def _at_least(new: int | Decimal | None, old: int | Decimal | None) -> bool:
 def convert(before: FieldSpec, after: FieldSpec, value: Value) -> Value:
     """The value as a record of ``after`` holds it.
 
-    A number becomes the text of its one spelling (no exponent, no zeros at the end), and such a
-    text a number; ``true`` and ``false`` are the texts of booleans, 1 and 0 their numbers; a text
-    becomes a date, a time, an instant or a uuid where it is one.
+    A number becomes a text in its canonical spelling (no exponent, no trailing zeros), and such a
+    text becomes a number. Booleans correspond to the texts ``true`` and ``false`` and to the
+    numbers 1 and 0. A text becomes a date, a time, an instant or a uuid if it has that form.
 
     Raises:
-        ValueRefused: it keeps not the rules of ``after``, or would be another value there.
+        ValueRefused: the value breaks the rules of ``after``, or would change by the conversion.
     """
     if value is None:
         return None
@@ -332,15 +331,15 @@ MAX_POINTS = 1 << 64
 
 
 class NotFollowing(ValueError):
-    """A definition cannot come after those before it; the text says why."""
+    """A definition cannot follow those before it; the text gives the reason."""
 
 
 @dataclass(frozen=True)
 class DefinitionHistory:
     """``present`` is the newest of ``every``, which are by digest, in the order of the log.
 
-    ``usable`` are the digests of those under which something may still be added: each fits the
-    rules of all that came after it.
+    ``usable`` are the digests of the definitions under which records may still be added: each fits
+    the rules of all later definitions.
     """
 
     present: SchemaDefinition
@@ -352,14 +351,14 @@ class DefinitionHistory:
         return cls(definition, {definition.digest: definition}, frozenset({definition.digest}))
 
     def then(self, new: SchemaDefinition, *, proven: bool) -> DefinitionHistory:
-        """The history once ``new`` has taken the place of the present definition.
+        """The history after ``new`` replaces the present definition.
 
         Args:
-            proven: whether nothing can have been added since ``new`` was compared with what is
-                stored (``exact``), so that it may demand more than the present one.
+            proven: whether no record can have been added since the stored records were checked
+                against ``new`` (``exact``), so that it may be stricter than the present definition.
 
         Raises:
-            NotFollowing: it may not.
+            NotFollowing: ``new`` may not follow.
         """
         if not new.follows(self.present):
             raise NotFollowing("a definition gives a field another id")
@@ -391,8 +390,9 @@ class DefinitionHistory:
 
     @cached_property
     def compared(self) -> SchemaDefinition:
-        """The present definition, on grids that hold what any of them holds: keys are compared,
-        and conditions read, under this one. It seals nothing."""
+        """The present definition on grids that cover those of all definitions. Keys are compared
+        and conditions are read under it; no record is sealed under it.
+        """
         fields = {name: self._reach(spec) for name, spec in self.present.fields.items()}
         if fields == self.present.fields:
             return self.present
@@ -400,7 +400,7 @@ class DefinitionHistory:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether a key has bits enough for the grids of :attr:`compared`."""
+        """Whether the grids of :attr:`compared` fit into the bits of a key."""
         every = (field.number for field in self.compared.fields.values())
         return all(
             range_ is None or range_.highest - range_.lowest < MAX_POINTS for range_ in every

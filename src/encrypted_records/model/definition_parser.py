@@ -46,8 +46,8 @@ from encrypted_records.model.field_types.base import (
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.model.texts import normalized
 
-#: By draft of JSON Schema, from the first to 2020-12: all that change what is valid, or say where
-#: more of the schema is.
+#: Keywords of JSON Schema, by draft up to 2020-12, that change which values are valid or refer to
+#: other parts of the schema.
 _JSON_SCHEMA = frozenset(
     # drafts 0 to 3
     "divisibleBy disallow extends maxDecimal maximumCanEqual minimumCanEqual optional requires"
@@ -60,20 +60,20 @@ _JSON_SCHEMA = frozenset(
     " dependentRequired dependentSchemas $dynamicRef maxContains minContains prefixItems"
     " $recursiveRef unevaluatedItems unevaluatedProperties".split()
 )
-#: Keywords of ours that are in no draft.
+#: Keywords of this format that are in no draft.
 _OURS = frozenset({"precision", "padTo"})
 
 ROOT = frozenset(
     "type properties required additionalProperties formats rounding unique retention".split()
 )
 _FIELD = frozenset({"type", "enum", "const"})
-#: Says which further indexes a field has.
+#: Names further indexes of a field.
 INDEX = "x-index"
 STRING = _FIELD | {"minLength", "maxLength", "pattern", "padTo", INDEX}
 NUMBER = _FIELD | {
     *("minimum", "maximum", "precision", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 }
-#: Where formats are enforced, of a field that has one: its format says all that is valid.
+#: For a field with an enforced format, which alone decides the valid values.
 FORMATTED = frozenset({"type", "format"})
 BOOLEAN = FORMATTED | {"minimum", "maximum"}
 
@@ -103,17 +103,17 @@ def _spell(keyword: str) -> str:
     return keyword.replace("_", "").replace("-", "").lower()
 
 
-#: Every keyword by its letters alone. ``max_length`` is no annotation: who writes it means
-#: ``maxLength``, and would not notice that nothing is enforced.
+#: Every keyword by its letters alone. ``max_length`` is not taken as an annotation: its author
+#: means ``maxLength``, and would not notice that nothing is enforced.
 _SPELLINGS = {_spell(keyword): keyword for keyword in _JSON_SCHEMA | _OURS | {INDEX}}
-#: At the root, where they are rules. In a field they are annotations, under any spelling.
+#: Rules at the root. In a field they are annotations, under any spelling.
 _ROOT_SPELLINGS = {
     _spell(keyword): keyword for keyword in ("formats", "rounding", "unique", "retention")
 }
 
 
 def name_problem(name: str) -> str | None:
-    """The mistake in the name of a field; None where it is right."""
+    """The mistake in the name of a field; None if it is valid."""
     if not name or len(name) > MAX_FIELD_NAME:
         return f"must have 1 to {MAX_FIELD_NAME} characters"
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
@@ -121,17 +121,17 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-#: Sets of a definition, and fields of a set.
+#: Maximum numbers of sets in a definition, and of fields in a set.
 MAX_SETS = 16
 MAX_SET_FIELDS = 8
 
 Sets = tuple[tuple[str, ...], ...]
-#: What is wrong, and where below ``unique``.
+#: Each mistake, and its position below ``unique``.
 Flaws = list[tuple[str, tuple[str, ...]]]
 
 
 def read_sets(listed: Any, fields: Collection[str]) -> tuple[Sets, Flaws]:
-    """The sets in their one order, and what is wrong with them."""
+    """The sets in canonical order, and the mistakes in them."""
     if not isinstance(listed, list) or len(listed) > MAX_SETS:
         return (), [(f"expected an array of up to {MAX_SETS} arrays of field names", ())]
     flaws: Flaws = []
@@ -182,10 +182,11 @@ def find_flaws(kind: JsonType, body: Mapping[str, Any]) -> Iterator[str]:
 def make_spec(
     name: str, kind: JsonType, body: Mapping[str, Any], rules: NumberRules | None
 ) -> FieldSpec | str:
-    """The field, of whose format :func:`find_flaws` found none; or what is wrong with its bounds.
+    """The field, or the mistake in its bounds. :func:`find_flaws` must have found none in its
+    format.
 
     Args:
-        rules: the bounds that the definition says.
+        rules: the bounds in the definition.
     """
     own = FORMATS[body["format"]].bounds_in_definition
     if rules is not None and (rules.lowest, rules.highest) != own:
@@ -197,10 +198,10 @@ def make_spec(
 def read_retention(
     root: Mapping[str, Any], sound: Mapping[str, FieldSpec], names: Collection[str]
 ) -> tuple[Retention | None, Flaws]:
-    """The rule, and what is wrong with it.
+    """The rule, and the mistakes in it.
 
     Args:
-        sound: the fields without a flaw, of those that the definition ``names``.
+        sound: the fields without a flaw, among those that the definition ``names``.
     """
     if "retention" not in root:
         return None, []
@@ -235,9 +236,9 @@ def _flaws_of_field(
 
 
 MAX_DEFINITION_BYTES = 1 << 20
-#: The same in its one spelling, with numbers written out and ids.
+#: The limit for the canonical spelling, with numbers written out and ids.
 MAX_CANONICAL_BYTES = 2 << 20
-#: What ids may add when a definition follows another.
+#: Bytes that ids may add when a definition follows another.
 _ROOM_FOR_IDS = 16 << 10
 _OTHER = "a definition is not in this version's canonical form"
 _LARGEST = Decimal(10) ** MAX_MAGNITUDE
@@ -278,10 +279,10 @@ def _read(root: Any, pointer: str) -> SchemaDefinition:
 
 
 def parse_canonical(text: bytes) -> SchemaDefinition:
-    """Read a definition in its one spelling: undo :attr:`SchemaDefinition.canonical`.
+    """Read a definition in its canonical spelling: undo :attr:`SchemaDefinition.canonical`.
 
     Raises:
-        Malformed: it is no definition of this version, or spelled in another way.
+        Malformed: not a definition of this version, or not in the canonical spelling.
     """
     try:
         if len(text) > MAX_CANONICAL_BYTES:
@@ -307,7 +308,7 @@ def parse_canonical(text: bytes) -> SchemaDefinition:
 
 
 def show_canonical(text: str) -> str:
-    """The definition that a canonical text of ours says, as JSON Schema."""
+    """A canonical text of ours as JSON Schema."""
     return bytes(_canonical.decode(text).schema).decode()
 
 
@@ -357,7 +358,7 @@ class _Reader:
             self.report("keyword", 'must be "half-even" or "refuse", or left out', "rounding")
         fields = self.properties(root.get("properties"))
         named = root.get("properties")
-        # A field with an error is still named: one mistake is not reported as two.
+        # A field with an error is still named, so that one mistake is not reported twice.
         names = frozenset(named) if isinstance(named, dict) else frozenset[str]()
         required = self.required(root.get("required", []), names)
         unique, flaws = read_sets(root.get("unique", []), names)
@@ -451,7 +452,7 @@ class _Reader:
         return self.with_allowed(spec, body, *path)
 
     def formatted(self, name: str, kind: JsonType, body: dict[str, Any]) -> FieldSpec | None:
-        """A field whose format is a type of its own."""
+        """A field whose format determines its type."""
         path, before = ("properties", name), len(self.errors)
         for detail in find_flaws(kind, body):
             self.report("format", detail, *path, "format")
@@ -478,7 +479,7 @@ class _Reader:
     def string_rules(self, body: dict[str, Any], *path: str) -> StringRules:
         pattern = body.get("pattern")
         if "pattern" in body:
-            import re2  # noqa: PLC0415 - a client without a side does without it
+            import re2  # noqa: PLC0415 - a bare client does not install it
 
             try:
                 compile_pattern(body["pattern"])

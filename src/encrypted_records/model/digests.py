@@ -1,8 +1,8 @@
-"""Salted digests that bind what is stored to the commit that named it (docs/SPEC.md, 7.2.1).
+"""Salted digests that bind stored bytes to the commit that named them (docs/SPEC.md, 7.2.1).
 
-A commit stays permanently, and sealing is deterministic under its key: a digest without a salt
-would let a holder of the key try values of a record that was deleted. The salt lies beside the
-bytes and goes with the last of them.
+A commit stays permanently, and sealing is deterministic under its key: with an unsalted digest, a
+holder of the key could test guesses for the values of a deleted record. The salt is stored with
+the bytes and deleted with the last of them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from encrypted_records.model.records import (
 )
 
 DIGEST = 32
-#: Rows whose digests are hashed together.
+#: Number of rows whose digests are hashed together.
 RUN = 64
-#: In place of the digest of a row that has no bytes.
+#: Stands for the digest of a row without bytes.
 HOLE = bytes(DIGEST)
 
 _NOT_AS_STORED = "the record is not as it was stored"
@@ -35,7 +35,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack_fields(fields: Sequence[bytes]) -> bytes:
-    """A row's ciphertexts in one piece: as they are digested, and as the API stores them."""
+    """A row's ciphertexts in one piece, as they are digested and as the API stores them."""
     return _encoder.encode(fields)
 
 
@@ -43,7 +43,7 @@ def row_digest(salt: bytes, record_id: bytes, version: int, packed: bytes) -> by
     """
     Args:
         salt: of the row's group.
-        packed: what :func:`pack_fields` gave.
+        packed: the result of :func:`pack_fields`.
     """
     return _sha256(salt + record_id + version.to_bytes(4, "big") + packed).digest()
 
@@ -77,10 +77,10 @@ def packed_digests(salt: bytes, rows: Iterable[tuple[bytes, int, bytes] | None])
 
 
 def run_digests(rows: bytes) -> bytes:
-    """The digests of runs of 64 rows, of which the last may be shorter.
+    """The digests of runs of 64 rows; the last run may be shorter.
 
     Args:
-        rows: the rows' digests, one after the other, from the beginning of a run on.
+        rows: concatenated digests of rows, starting at the first row of a run.
     """
     return b"".join(
         _sha256(rows[at : at + _RUN_BYTES]).digest() for at in range(0, len(rows), _RUN_BYTES)
@@ -105,7 +105,7 @@ def segment_digest(salt: bytes, header: bytes, pages: bytes) -> bytes:
     """A segment's ``digest``.
 
     Args:
-        pages: the pages' digests, one after the other in the order of their numbers.
+        pages: concatenated digests of the pages, by page number.
     """
     return _sha256(salt + _sha256(header).digest() + pages).digest()
 
@@ -114,7 +114,7 @@ def check_pages(segment: Segment, header: SegmentHeader, pages: bytes) -> None:
     """Check that these are the digests of all pages of a segment.
 
     Raises:
-        Altered: they, or the header, are not those that the segment's commit names.
+        Altered: the digests or the header differ from those that the segment's commit names.
     """
     named = segment_digest(header.salt, header.data, pages)
     if len(pages) != DIGEST * segment.pages or named != segment.digest:
@@ -122,19 +122,19 @@ def check_pages(segment: Segment, header: SegmentHeader, pages: bytes) -> None:
 
 
 def check_mini(segment: Segment, header: SegmentHeader, page: bytes) -> None:
-    """Check the only page of a mini.
+    """Check the only page of a mini segment.
 
     Raises:
-        Altered: it, or the header, is not the one that the segment's commit names.
+        Altered: the page or the header differs from what the segment's commit names.
     """
     check_pages(segment, header, page_digest(page))
 
 
 def check_page(segment: bytes, number: int, data: bytes, pages: bytes) -> None:
-    """Check one page against what :func:`check_pages` has checked.
+    """Check a page against the digests that :func:`check_pages` has verified.
 
     Raises:
-        Altered: it is not the one that was stored.
+        Altered: the page is not the stored page.
     """
     if page_digest(data) != pages[number * DIGEST : (number + 1) * DIGEST]:
         raise Altered(
@@ -147,11 +147,11 @@ def check_rows(group: Group, rows: Mapping[int, SealedRow], told: Sequence[RowDi
 
     Args:
         rows: by ordinal.
-        told: what the API shows of the group: one at least, and one of each run of which not all
-            rows are here.
+        told: the digests that the API shows of the group: at least one, and one for each run of
+            which some rows are missing here.
 
     Raises:
-        Altered: a row is not the one that was stored, or what is shown does not prove that it is.
+        Altered: a row is not the stored row, or the shown digests do not prove that it is.
     """
     if not told or any(group_rows.group != group.uid for group_rows in told):
         raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
@@ -183,11 +183,11 @@ def check_row(ref: RowRef, row: SealedRow, rows: bytes, told: RowDigests) -> Non
 
     Args:
         rows: the ``rows`` of its group.
-        told: what the API shows of the group.
+        told: the digests that the API shows of the group.
 
     Raises:
-        Altered: the row is not the one that was stored, or what is shown does not prove that it is:
-            where a row of its run was altered, none of the run can be proven.
+        Altered: the row is not the stored row, or the shown digests do not prove that it is. If a
+            row of a run was altered, no row of the run can be proven.
     """
     place = max(0, ref.ordinal - told.first)
     number = told.first // RUN

@@ -1,12 +1,12 @@
 """Endpoints of the API that a proxy forwards, and those that it never does.
 
-Every other request to a proxy may be plaintext on a misspelled path, so it goes
-nowhere. :data:`FORWARDED` names what may leave: methods, paths, query parameters, media types.
-:data:`NEVER` has the rest of the API's endpoints with the reasons. A test holds both against the
-API's OpenAPI document, so that no endpoint is in neither.
+Every other request to a proxy may be plaintext on a misspelled path, so it is not forwarded.
+:data:`FORWARDED` lists the allowed methods, paths, query parameters and media types. :data:`NEVER`
+lists the API's other endpoints with the reasons. A test compares both with the API's OpenAPI
+document, so that every endpoint is in one of them.
 
-A path is written with ``{...}`` for each identifier, which has 22 letters and digits; ``{user}``
-may be ``self`` too, and ``{slug}`` is a slug. So no path in the list has a character beyond
+A path has ``{...}`` for each identifier, which has 22 letters and digits; ``{user}`` may also be
+``self``, and ``{slug}`` is a slug. So no path in the list has a character beyond
 ``[A-Za-z0-9/_.-]``, an empty part, ``.`` or ``..``.
 """
 
@@ -20,13 +20,13 @@ from types import MappingProxyType
 from encrypted_records.model import ids
 
 JSON = "application/json"
-#: The member by which a proxy says whether the names of a dataset or schema were signed.
+#: The member by which a proxy reports whether the names of a dataset or schema were signed.
 SIGNED = "signed"
 #: The cookies of a session.
 SESSION, CSRF = "sessionid", "csrftoken"
-#: Bytes that the API accepts of a body with a definition or a long description.
+#: Maximum bytes of a body with a definition or a long description.
 MAX_BODY_BYTES = 2 << 20
-#: More than the longest passwords, names and addresses take, all of their letters escaped.
+#: More than the longest passwords, names and addresses take, with all letters escaped.
 SMALL_BODY_BYTES = 64 << 10
 
 
@@ -57,12 +57,14 @@ class Forwarded:
 
     @property
     def resources(self) -> str:
-        """The collection of what it is about, such as "datasets"."""
+        """The collection that the endpoint belongs to, such as "datasets"."""
         return self.template.split("/")[2]
 
     @property
     def references(self) -> Mapping[str, str]:
-        """The members of its body, and its parameters, that name something: of what."""
+        """Members of the body and parameters that name a resource, with the resource's
+        collection.
+        """
         return _REFERENCES.get(self.template, {})
 
 
@@ -114,7 +116,7 @@ FORWARDED: tuple[Forwarded, ...] = (
     _get("/api/users/{user}/"),
     _account("login", sets=_BOTH),
     Forwarded("POST", "/api/accounts/logout/", sets=_BOTH, ends_logins=True),
-    # The session of the request continues, under another cookie.
+    # The request's session continues, with a new cookie.
     _account("change-password", sets=_BOTH, ends_logins=True),
     _account("register"),
     _account("verify-registration"),
@@ -165,8 +167,8 @@ FORWARDED: tuple[Forwarded, ...] = (
     _change("PUT", "/api/schemas/{schema}/", defines=True),
     _change("PATCH", "/api/schemas/{schema}/", defines=True),
     Forwarded("DELETE", "/api/schemas/{schema}/", frozenset({"cascade"}), frees=True),
-    # Only where ?sealed=true asks for what the API has. It does not know that parameter, and
-    # names it in its links to further pages, which therefore are still sealed.
+    # Only with ?sealed=true, which asks for the API's ciphertext. The API does not know that
+    # parameter but repeats it in links to further pages, which therefore are sealed, too.
     _list("/api/records/", "schema", "id", "sealed", "dead"),
     _get("/api/records/{record}/", "sealed"),
 )
@@ -176,7 +178,7 @@ _ROSTER = "only proxies read and sign the roster, and seal grants; a client coul
 _JOB = "only proxies run jobs; at a proxy these paths are its own jobs"
 _ERASURE = "the proxy asks for it, and merges first what lists dead rows"
 
-#: (method, path) -> why a proxy never hands it on
+#: (method, path) -> the reason why a proxy never forwards it
 NEVER: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("GET", "/api/status/"): "the proxy answers it, with the answer of the API",
@@ -248,12 +250,12 @@ _FORMS = [
 
 
 def has_form(path: str) -> bool:
-    """Whether a path is one of these but for something that is no identifier."""
+    """Whether a path matches a forwarded path, except that an identifier in it is malformed."""
     return any(form.fullmatch(path) for form in _FORMS)
 
 
 def methods_of(path: str) -> Mapping[str, Forwarded]:
-    """The forwarded requests of a path of the request, by method; none for other paths."""
+    """The forwarded endpoints at the path of a request, by method; empty for other paths."""
     for form, methods in _BY_PATH:
         if form.fullmatch(path):
             return methods

@@ -19,17 +19,17 @@ from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound
 ID_BYTES = 16
 ID_LENGTH = 22
 
-#: The time of an identifier, and what the bytes with its version and its variant become.
+#: Length of the time in an identifier, and the results for its version and variant bytes.
 _TIME_BYTES = 6
 _VERSION = bytes(0x70 | byte & 0x0F for byte in range(256))
 _VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
-#: Users, logins and schemas are named again and again.
+#: Cached identifiers: users, logins and schemas recur often.
 _KEPT = 4096
 _codec = shortuuid.ShortUUID()
-#: A regular expression: an identifier's text, as far as its letters say.
+#: A regular expression for the text of an identifier; it checks length and letters only.
 PATTERN = rf"[{re.escape(_codec.get_alphabet())}]{{{ID_LENGTH}}}"
 _LEGAL = re.compile(PATTERN)
-#: A regular expression: a slug, as those are made and taken.
+#: A regular expression for a slug, as generated and accepted.
 SLUG = "[A-Za-z0-9_-]{1,120}"
 _SLUG = re.compile(SLUG)
 _REFERENCE = re.compile(r"/api/([a-z]+)/([^/]+)/")
@@ -41,11 +41,11 @@ def new_id() -> bytes:
 
 
 def new_record_ids(count: int) -> list[bytes]:
-    """Fresh identifiers of records, each with 74 random bits of its own.
+    """Fresh identifiers of records, each with 74 independent random bits.
 
-    Those of :func:`new_id` count on within a millisecond, so that one tells most of the next: of a
-    record that is erased its neighbours would tell the id, without which what is left of it is of
-    no use.
+    Identifiers from :func:`new_id` count up within a millisecond, so that an identifier reveals
+    most of the next. The neighbours of an erased record would then reveal its id, which must stay
+    unknown: without the id, the remains of the record are useless.
     """
     every = bytearray(runtime.random_bytes(ID_BYTES * count))
     now = new_id()
@@ -63,7 +63,9 @@ def milliseconds(identifier: bytes) -> int:
 
 
 def at(like: bytes, entropy: bytes) -> bytes:
-    """An identifier of the same millisecond as ``like``, its other bits from 10 bytes given."""
+    """An identifier of the same millisecond as ``like``, with its other bits from ``entropy`` (10
+    bytes).
+    """
     high = 0x70 | entropy[0] & 0x0F
     variant = 0x80 | entropy[2] & 0x3F
     return like[:6] + bytes([high, entropy[1], variant]) + entropy[3:10]
@@ -79,7 +81,7 @@ def from_text(text: str) -> bytes:
     """The 16 bytes that ``text`` encodes.
 
     Raises:
-        Malformed: ``text`` is no identifier of ours.
+        Malformed: ``text`` is not an identifier of ours.
     """
     if not _LEGAL.fullmatch(text):
         raise Malformed("this is not an identifier of this service", code="malformed_id")
@@ -103,7 +105,7 @@ def from_path(text: str) -> bytes:
 
 
 def no_identifier() -> NotFound:
-    """A path has something where an identifier belongs."""
+    """The error for a path with other text in place of an identifier."""
     return NotFound(
         "there is nothing at this path: it contains something that is not an identifier",
         hint="identifiers have 22 characters; copy them whole",
@@ -128,7 +130,7 @@ def from_reference(
         own_hosts: origins (``http://127.0.0.1:8080``) that count as ours.
 
     Raises:
-        BadInput: it leads anywhere else.
+        BadInput: it is a reference to something else.
     """
     if isinstance(path, str):
         with suppress(Malformed):
@@ -138,8 +140,8 @@ def from_reference(
 
 
 def slug_in(path: object, collection: str, *, own_hosts: tuple[str, ...] = ()) -> str | None:
-    """The slug inside a reference to ``collection``, which has it instead of the id; None
-    where it has none. An id is not a slug, whatever it names.
+    """The slug inside a reference to ``collection`` that has a slug in place of the id; None
+    otherwise. An id is never a slug.
     """
     if not isinstance(path, str):
         return None
@@ -148,7 +150,7 @@ def slug_in(path: object, collection: str, *, own_hosts: tuple[str, ...] = ()) -
 
 
 def _named_in(path: str, collection: str, own_hosts: tuple[str, ...]) -> str:
-    """The text that stands for a resource in a reference; the reference itself if it has none."""
+    """The id or slug in a reference; the reference itself if it has neither."""
     for host in own_hosts:
         if path.startswith(host + "/"):
             path = path[len(host) :]

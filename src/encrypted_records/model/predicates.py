@@ -1,9 +1,9 @@
 """Conditions on records, and their meaning: comparisons, semi-joins, unique keys.
 
-Every comparison becomes one of a few leaves on which numbers are grid points and strings are in the
-form in which they are compared, so that the index and the final check on opened records cannot
-differ. Meaning is two-valued: a comparison on an absent field is false, ``ne`` is the negation of
-``eq`` (an absent field is not equal to anything), and ``not`` negates.
+Every comparison becomes one of a few leaf types, in which numbers are grid points and strings are
+normalized for comparison, so that the index and the final check on opened records cannot differ.
+Meaning is two-valued: a comparison on an absent field is false, ``ne`` is the negation of ``eq``
+(an absent field is not equal to anything), and ``not`` negates.
 
 A semi-join compares a field with the values of a field of another schema, which are a set. A query
 with semi-joins is read twice. The first pass collects the subqueries on other schemas; the second
@@ -88,7 +88,7 @@ class TextPrefix:
 
 
 class MemberValues(Protocol):
-    """Values as the field has them that is compared, whatever they were where they come from."""
+    """The values of another schema's field, in the form of the field that is compared with them."""
 
     def has_point(self, point: int, /) -> bool:
         """Whether a point of the field's grid is a member."""
@@ -99,7 +99,7 @@ class MemberValues(Protocol):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class InColumn:
-    """The field's value is one of those that a field of another schema has."""
+    """The field's value is among the values of a field of another schema."""
 
     field: str
     members: MemberValues
@@ -120,19 +120,19 @@ class Not:
     part: Predicate
 
 
-#: What no order of keys decides: each distinct key of a column is looked at.
+#: Tests that no order of keys decides: each distinct key of a column is tested.
 ColumnTest = TextTest | InColumn
 Leaf = Absent | NumberIn | NumberRange | TextIn | TextRange | TextPrefix | ColumnTest
 Predicate = Everything | Leaf | And | Or | Not
 
 
 def matches(predicate: Predicate, data: Mapping[str, Value], definition: SchemaDefinition) -> bool:
-    """Whether a plain record fits: the meaning against which the index is held."""
+    """Whether a plain record fits. This defines the meaning; the index is tested against it."""
     return _Record(data, definition).matches(predicate)
 
 
 class _Record:
-    """A record under a predicate of many comparisons; each text is normalized once."""
+    """A record tested against a predicate of many comparisons; each text is normalized once."""
 
     def __init__(self, data: Mapping[str, Value], definition: SchemaDefinition) -> None:
         self._data = data
@@ -202,7 +202,7 @@ def _text_matches(leaf: TextIn | TextRange | TextPrefix, text: str) -> bool:
 
 
 def values_of(predicate: Predicate) -> int:
-    """The number of values that a predicate compares with, a measure of its work."""
+    """The number of values in a predicate's comparisons, a measure of its work."""
     match predicate:
         case Everything():
             return 0
@@ -221,7 +221,7 @@ def values_of(predicate: Predicate) -> int:
 
 
 def fields_of(predicate: Predicate) -> frozenset[str]:
-    """The fields a predicate looks at."""
+    """The fields in a predicate."""
     match predicate:
         case Everything():
             return frozenset()
@@ -234,7 +234,7 @@ def fields_of(predicate: Predicate) -> frozenset[str]:
 
 
 def tested_fields(predicate: Predicate, definition: SchemaDefinition) -> tuple[str, ...]:
-    """The fields whose keys a predicate tests one by one, as no order of them decides; sorted."""
+    """The fields whose keys a predicate tests individually, because no order decides; sorted."""
     match predicate:
         case And(parts) | Or(parts):
             every = {name for part in parts for name in tested_fields(part, definition)}
@@ -250,7 +250,7 @@ def tested_fields(predicate: Predicate, definition: SchemaDefinition) -> tuple[s
 
 
 def leaves_of(predicate: Predicate) -> Iterator[Leaf]:
-    """Every leaf of a predicate."""
+    """All leaves of a predicate."""
     match predicate:
         case Everything():
             return
@@ -264,7 +264,7 @@ def leaves_of(predicate: Predicate) -> Iterator[Leaf]:
 
 
 def only_leaf(predicate: Predicate) -> tuple[Leaf | None, bool]:
-    """The leaf of a predicate that is one or its negation, and whether it is negated."""
+    """The leaf of a predicate that is a leaf or a negated leaf, and whether it is negated."""
     negated = False
     while isinstance(predicate, Not):
         predicate, negated = predicate.part, not negated
@@ -273,11 +273,11 @@ def only_leaf(predicate: Predicate) -> tuple[Leaf | None, bool]:
     return predicate, negated
 
 
-#: Semi-joins within semi-joins.
+#: Maximum nesting of semi-joins.
 MAX_JOIN_DEPTH = 3
-#: Semi-joins of one question, nested ones among them.
+#: Maximum semi-joins of a query, including nested ones.
 MAX_JOINS = 8
-#: Characters of what names a schema: of an absolute URL, or of its name.
+#: Maximum characters of a schema's absolute URL or name.
 _LONGEST_NAME = 2000
 
 _MEMBERS = ("schema", "field", "where")
@@ -285,8 +285,9 @@ _MEMBERS = ("schema", "field", "where")
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """``own`` is compared with what ``name`` has in the records of ``schema`` that fit ``where``,
-    which is not read yet. ``pointer`` leads to the comparison."""
+    """``own``, a field of this schema, is compared with the values of field ``name`` in the records
+    of ``schema`` that fit ``where``, which is not parsed yet. ``pointer`` leads to the comparison.
+    """
 
     pointer: str
     own: FieldSpec
@@ -297,16 +298,17 @@ class Join:
 
 @dataclass(slots=True)
 class Joins:
-    """The semi-joins of one condition, without those nested in them, in its order.
+    """The semi-joins of a condition, without nested ones, in its order.
 
-    ``answers`` are by pointer; empty while the question is read for the first time.
+    ``answers`` are by pointer, and empty during the first reading of the query.
     """
 
     asked: list[Join] = field(default_factory=list)
     answers: dict[str, Predicate] = field(default_factory=dict)
 
     def read(self, asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
-        """The predicate of a comparison with ``of``; one that anything fits while it has no answer.
+        """The predicate of a comparison with ``of``; while it has no answer, a predicate that fits
+        any record.
 
         Raises:
             InvalidQuery: with a pointer to the error.
@@ -373,7 +375,7 @@ def _flatten(parts: Iterable[Predicate]) -> Iterator[Predicate]:
 
 
 def _join(parts: Iterable[Predicate]) -> Iterable[Predicate]:
-    """Each range at the place of the first of its field."""
+    """Join the ranges of each field at the position of the field's first range."""
     joined: dict[object, Predicate] = {}
     for place, part in enumerate(parts):
         if not isinstance(part, Range):
@@ -393,7 +395,7 @@ def _join(parts: Iterable[Predicate]) -> Iterable[Predicate]:
 def _intersect(one: TextRange, other: TextRange) -> TextRange:
     lows = [each for each in (one, other) if each.low is not None]
     highs = [each for each in (one, other) if each.high is not None]
-    # Of two equal bounds, the one that leaves the value out is narrower.
+    # Of two equal bounds, the exclusive bound is narrower.
     low = max(lows, key=lambda each: (each.low or "", not each.low_included), default=one)
     high = min(highs, key=lambda each: (each.high or "", each.high_included), default=one)
     return TextRange(one.field, low.low, high.high, low.low_included, high.high_included)
@@ -401,7 +403,9 @@ def _intersect(one: TextRange, other: TextRange) -> TextRange:
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """``fields`` are a set's; ``values`` are points of grids, or texts as they are compared."""
+    """``fields`` are those of a set; ``values`` are grid points, or texts normalized for
+    comparison.
+    """
 
     fields: tuple[str, ...]
     values: tuple[int | str, ...]
@@ -412,7 +416,7 @@ def keys_of(
     data: Mapping[str, Value],
     sets: Sequence[tuple[str, ...]] | None = None,
 ) -> list[UniqueKey]:
-    """The keys of a record, of all sets or of some."""
+    """The keys of a record, of all sets or of the given sets."""
     found = []
     for fields in definition.unique if sets is None else sets:
         values = [_comparable(definition, name, data.get(name)) for name in fields]
@@ -429,7 +433,7 @@ def _comparable(definition: SchemaDefinition, name: str, value: Value) -> int | 
 
 
 def find(keys: Iterable[UniqueKey]) -> Predicate | None:
-    """The predicate of the records that have one of these keys; None without keys."""
+    """The predicate for records with any of these keys; None without keys."""
     by_set: dict[tuple[str, ...], set[tuple[int | str, ...]]] = {}
     for key in keys:
         by_set.setdefault(key.fields, set()).add(key.values)
@@ -455,8 +459,9 @@ def _among(name: str, values: Sequence[int | str]) -> Predicate:
 
 
 def greatest_classes(groups: Iterable[Group]) -> Group | None:
-    """A group that states for each field the greatest class that it had in one of these: what is
-    sealed again gets no lower one. None without any."""
+    """A group that states, for each field, the greatest class that any of these groups states: a
+    value that is sealed again gets no lower class. None without groups.
+    """
     greatest: dict[int, LeastClass] = {}
     first: Group | None = None
     for group in groups:

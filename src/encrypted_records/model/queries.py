@@ -1,6 +1,6 @@
-"""A search, as the JSON of a request says it: which records, in which order, and how much of them.
+"""A search request, parsed from JSON: which records, in which order, and how many.
 
-Searches and aggregates have their conditions in the form that :class:`Conditions` reads; the
+Searches and aggregates share the form of conditions that :class:`Conditions` reads; the
 meaning of a condition is in :mod:`.predicates`.
 """
 
@@ -45,16 +45,16 @@ from encrypted_records.model.texts import (
     words_of,
 )
 
-#: Operators that only texts have.
+#: Operators that apply only to texts.
 TEXT_OPERATORS = ("contains", "ends_with", "like", "matches", "near", "has_words", "has_phrase")
-#: Operators that take ``fold``.
+#: Operators that accept ``fold``.
 FOLDING = ("eq", "ne", "in", "prefix", "contains", "ends_with", "like", "matches", "near")
-#: Words that one ``has_words`` or ``has_phrase`` asks for.
+#: Maximum words of a ``has_words`` or ``has_phrase``.
 MAX_WORDS = 64
-#: Edits that ``near`` allows.
+#: Maximum edits that ``near`` allows.
 MOST_EDITS = 2
 
-#: Reads a text operand, of which the pointer is given, as it is compared.
+#: Reads a text operand at a pointer, normalized for comparison.
 ReadText = Callable[[Any, str], str]
 
 
@@ -63,7 +63,7 @@ def _refuse(code: str, detail: str, pointer: str) -> InvalidQuery:
 
 
 def is_text_test(asked: Mapping[str, Any]) -> bool:
-    """Whether a comparison is one that :func:`read_text_test` reads."""
+    """Whether :func:`read_text_test` reads this comparison."""
     return asked.get("op") in TEXT_OPERATORS or "fold" in asked or "within" in asked
 
 
@@ -72,10 +72,10 @@ def read_text_test(
 ) -> Predicate | None:
     """
     Args:
-        most: values that ``in`` may have.
+        most: maximum number of values of ``in``.
 
     Returns:
-        None where ``fold`` is false and the operator one that compares without it.
+        None if ``fold`` is false and the operator is not among ``TEXT_OPERATORS``.
 
     Raises:
         InvalidQuery: with a pointer to the error.
@@ -161,13 +161,13 @@ def _pattern(source: str, pointer: str, *, fold: bool) -> str:
 
 
 def _compile(test: TextTest, pointer: str) -> None:
-    import re2  # noqa: PLC0415 - a client without a side does without it
+    import re2  # noqa: PLC0415 - a bare client does not install it
 
     try:
         test.fits("")
         test.by_line()
     except re2.error as error:
-        # RE2 says what is wrong, and in which part of the pattern.
+        # RE2 reports the fault, and the part of the pattern.
         reason = error.args[0] if error.args else "not in the syntax of RE2"
         told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise _refuse("pattern", f"not a pattern in the syntax of RE2: {told}", pointer) from None
@@ -200,7 +200,7 @@ def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
 
 
 def _plain(how: How, field: str, text: str, *, fold: bool) -> Predicate:
-    """The predicate that the order of keys decides, where nothing is folded."""
+    """The predicate of an unfolded comparison, which the order of keys decides."""
     if fold:
         return TextTest(field, how, (text,), fold)
     return TextPrefix(field, text) if how == "prefix" else TextIn(field, frozenset({text}))
@@ -209,12 +209,12 @@ def _plain(how: How, field: str, text: str, *, fold: bool) -> Predicate:
 MAX_DEPTH = 16
 MAX_COMPARISONS = 256
 MAX_IN_VALUES = 1000
-#: Of all comparisons of a question together.
+#: Maximum values of all comparisons of a query together.
 MAX_VALUES = 4096
 T = TypeVar("T")
-#: Of a comparison.
+#: Members of a comparison.
 _COMPARISON_MEMBERS = frozenset({"field", "op", "value", "fold", "within", "of"})
-#: Fields that an error lists.
+#: Maximum fields that an error lists.
 _LISTED = 20
 
 
@@ -223,7 +223,7 @@ def invalid_query(code: str, detail: str, pointer: str) -> InvalidQuery:
 
 
 class Conditions:
-    """Reads the conditions of one request, whose comparisons and values it counts.
+    """Reads the conditions of a request, and counts their comparisons and values.
 
     Every method raises :class:`InvalidQuery` with a pointer to the error.
     """
@@ -231,7 +231,7 @@ class Conditions:
     def __init__(self, definition: SchemaDefinition, joins: Joins | None = None) -> None:
         """
         Args:
-            joins: of a question that may compare with other schemas.
+            joins: for a query that may compare with other schemas.
         """
         self.definition = definition
         self.joins = joins
@@ -239,7 +239,7 @@ class Conditions:
         self.values = 0
 
     def read(self, body: Mapping[str, Any]) -> Predicate:
-        """The predicate of the members ``where`` and ``filters`` together."""
+        """The predicate of the members ``where`` and ``filters`` combined."""
         parts: list[Predicate] = []
         if body.get("where") is not None:
             parts.append(self.predicate(body["where"], "/where", 1))
@@ -263,7 +263,7 @@ class Conditions:
         return parts
 
     def _filter(self, label: Any, value: Any) -> dict[str, Any]:
-        """The operator and value that a filter means. Texts of string fields mean themselves."""
+        """The operator and value of a filter. Texts of string fields are taken literally."""
         spec = self.definition.fields.get(label) if isinstance(label, str) else None
         if spec is not None and isinstance(value, str):
             op, meant = spec.field_type.read_filter(value)
@@ -299,8 +299,8 @@ class Conditions:
         return spec
 
     def _no_such_field(self, name: Any) -> str:
-        """The error's text for an unknown field: the fields that there are, and that it may be a
-        value in the wrong place.
+        """The error's text for an unknown field: it lists the existing fields, and says that the
+        name may be a value in the wrong place.
         """
         known = list(self.definition.fields)
         near = difflib.get_close_matches(name, known, 1) if isinstance(name, str) else []
@@ -326,7 +326,7 @@ class Conditions:
         try:
             return self._comparison_of(spec, asked, pointer)
         except InvalidQuery as refused:
-            # The pointer means nothing to somebody who wrote no JSON; the field's name does.
+            # A pointer means nothing to a user who wrote no JSON; the field's name does.
             flaws = tuple(replace(flaw, field=spec.name) for flaw in refused.flaws)
             raise InvalidQuery(refused.message, flaws=flaws) from None
 
@@ -412,7 +412,7 @@ def _text(value: Any, pointer: str) -> str:
 
 
 def _within(spec: FieldSpec, spans: list[Span]) -> Predicate:
-    """Whether the field's point is in one of the spans."""
+    """The predicate: the field's point is in one of the spans."""
     points = frozenset(span.first for span in spans if span.first == span.last)
     parts: list[Predicate] = [NumberIn(spec.name, points)] if points else []
     parts += [
@@ -421,7 +421,7 @@ def _within(spec: FieldSpec, spans: list[Span]) -> Predicate:
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
-# What each operator means, as ``(conditions, spec, value, pointer of the comparison)``.
+# Each operator's meaning, as ``(conditions, spec, value, pointer of the comparison)``.
 _Build = Callable[[Conditions, FieldSpec, Any, str], Predicate]
 
 
@@ -501,7 +501,7 @@ OPERATORS = (*_OPERATORS, *TEXT_OPERATORS)
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_ORDER_FIELDS = 8
-#: What is left out has to be found, too: further on, only the cursor leads.
+#: Skipped records have to be found, too; larger offsets need a cursor.
 MAX_OFFSET = 10_000
 
 
@@ -510,14 +510,14 @@ _MEMBERS = frozenset(
 )
 
 
-#: The members that a cursor belongs to; the others may differ from page to page.
+#: The members that identify a cursor's query; the others may differ from page to page.
 _QUESTION = ("filters", "order_by", "where")
 _encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """Sort by a field's values; records without one come first, or last when descending."""
+    """Sort by a field's values; records without a value come first, or last when descending."""
 
     field: str
     descending: bool = False
@@ -525,7 +525,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Sort by a field's values, with the records without one first or last, as SQL can say."""
+    """Sort by a field's values, with explicit placement of records without one, as in SQL."""
 
     key: SortKey
     absent_first: bool
@@ -533,7 +533,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A valid search. ``fields`` None means all; ``offset`` is how many records are left out first.
+    """A valid search. ``fields`` None means all; ``offset`` records are skipped first.
 
     Records with equal sort keys are in the order in which they were stored.
     """
@@ -545,14 +545,14 @@ class Query:
     cursor: str | None
     count: bool
     offset: int = 0
-    #: SHA-256 of what decides which records there are, and in which order
+    #: SHA-256 of the members that decide which records match, and in which order
     question: bytes = field(default=b"", compare=False)
 
 
 def parse_query(
     body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins | None = None
 ) -> Query:
-    """Read a search request (its ``schema`` is the caller's business).
+    """Read a search request, except its ``schema``, which the caller reads.
 
     Args:
         joins: as for :class:`Conditions`.
@@ -600,7 +600,7 @@ def _offset(number: Any) -> int:
 
 
 def refuse_unknown(body: Mapping[str, Any], known: Collection[str], pointer: str = "") -> None:
-    """Refuse unknown members: ignoring one would answer another question than was asked."""
+    """Refuse unknown members: ignoring a member would answer another query than the caller sent."""
     for name in body:
         if name not in known:
             detail = f"there is no such member; there are {', '.join(sorted(known))}"
@@ -649,8 +649,9 @@ def parse_order(entries: Any, conditions: Conditions) -> tuple[SortKey, ...]:
 
 
 def parse_ranking(entries: Any, conditions: Conditions) -> tuple[Rank, ...]:
-    """As :func:`parse_order`; an entry that is an object may have ``nulls``, ``first`` or
-    ``last``."""
+    """Like :func:`parse_order`; an object among the entries may also have ``nulls``: ``first`` or
+    ``last``.
+    """
     plain: Any = entries
     said: list[Any] = []
     if isinstance(entries, list):

@@ -1,13 +1,13 @@
-"""Records outside: the kinds of their files, charsets, lines of CSV, and objects of JSON.
+"""Records outside the service: kinds of files, charsets, lines of CSV, and objects of JSON.
 
-Lines of CSV (RFC 4180) are in the form that batch uploads read. An absent value is an empty cell,
-an empty text is ``""``; the standard library's writer cannot tell them apart. If spreadsheets will
-open the file, texts that one would run as a formula get an apostrophe before them, by the rules of
-OWASP ("CSV Injection"); such a file differs from the records.
+Lines of CSV (RFC 4180) have the form that batch uploads read. An absent value is an empty cell, an
+empty text is ``""``; the standard library's writer cannot distinguish them. For files that
+spreadsheets will open, texts that a spreadsheet would run as a formula get an apostrophe in front,
+by the rules of OWASP ("CSV Injection"); such a file differs from the records.
 
-A record object has members that are sent, and those that answers add to them. An answer's record
-can be sent back as it is. Its read-only members change nothing; they are refused where they cannot
-be what an answer had, so that a field beside ``data`` is not lost in silence.
+A record object has members that callers send, and read-only members that answers add. An answer's
+record can be sent back unchanged. The read-only members change nothing; they are refused if no
+answer could have had them, so that a field placed outside ``data`` is not lost silently.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Format(Enum):
 
     @property
     def media_type(self) -> str:
-        """Without parameters."""
+        """The media type without parameters."""
         return _MEDIA_TYPES[self]
 
     @classmethod
     def of_media_type(cls, media_type: str) -> Format | None:
-        """The format whose own media type this is, written exactly so."""
+        """The format with exactly this media type; aliases do not count."""
         return _BY_MEDIA_TYPE.get(media_type)
 
     @classmethod
@@ -75,7 +75,7 @@ class Format(Enum):
 
         Args:
             media_type: with or without parameters; other names in use are known, too.
-            filename: counts if the media type is none of these.
+            filename: counts if the media type names no format.
         """
         name = media_type.partition(";")[0].strip().lower()
         return cls.of_media_type(name) or _ALIASES.get(name) or cls.of_name(filename)
@@ -90,7 +90,7 @@ _BY_MEDIA_TYPE = {media_type: kind for kind, media_type in _MEDIA_TYPES.items()}
 #: Other media types that browsers and tools send for these files.
 _ALIASES = {
     "application/csv": Format.CSV,
-    "application/vnd.ms-excel": Format.CSV,  # what Windows calls *.csv if Excel is installed
+    "application/vnd.ms-excel": Format.CSV,  # the type of *.csv on Windows if Excel is installed
     "text/json": Format.JSON,
     "application/x-jsonlines": Format.NDJSON,
     "application/jsonl": Format.NDJSON,
@@ -101,14 +101,14 @@ _SUFFIXES = {
     ".ndjson": Format.NDJSON,
     ".jsonl": Format.NDJSON,
 }
-#: What an error says to send.
+#: The media types that an error lists.
 MEDIA_TYPES = ", ".join(_BY_MEDIA_TYPE)
 
 
 class Charset(Enum):
     """A charset other than UTF-8. The value is its usual name.
 
-    ``UTF_16`` says nothing of the order of bytes: the file's first two do.
+    ``UTF_16`` does not fix the byte order: the file's first two bytes do.
     """
 
     ASCII = "US-ASCII"
@@ -136,16 +136,16 @@ _NAMES: dict[str, Charset | None] = {
     "x-cp1252": Charset.WINDOWS_1252,
     "utf16": Charset.UTF_16,
 }
-#: What an error says to send.
+#: The charsets that an error lists.
 _KNOWN = ", ".join(["UTF-8", *(charset.value for charset in Charset)])
 _PARAMETER = re.compile(r';\s*charset\s*=\s*(?:"([^"]*)"|([^\s;]*))', re.IGNORECASE)
 
 
 def charset_named(name: str) -> Charset | None:
-    """The charset of that name; None is UTF-8.
+    """The charset with that name; None is UTF-8.
 
     Raises:
-        Unsupported: ``unsupported_charset``: none of these.
+        Unsupported: ``unsupported_charset``: the name is unknown.
     """
     known = name.strip().lower()
     if known not in _NAMES:
@@ -158,7 +158,7 @@ def charset_named(name: str) -> Charset | None:
 
 
 def charset_of(content_type: str) -> Charset | None:
-    """The charset that a Content-Type declares; None is UTF-8, and also where it declares none.
+    """The charset that a Content-Type declares; None is UTF-8, or no declaration.
 
     Raises:
         Unsupported: as :func:`charset_named`.
@@ -171,10 +171,10 @@ def charset_of(content_type: str) -> Charset | None:
 
 
 def require_utf8(charset: Charset | None) -> None:
-    """JSON is UTF-8 (RFC 8259, section 8.1), of which ASCII is a part.
+    """Require UTF-8 for JSON (RFC 8259, section 8.1); ASCII is a part of it.
 
     Raises:
-        Unsupported: ``unsupported_charset``: it is declared to be in another charset.
+        Unsupported: ``unsupported_charset``: another charset is declared.
     """
     if charset not in (None, Charset.ASCII):
         raise Unsupported(
@@ -184,27 +184,28 @@ def require_utf8(charset: Charset | None) -> None:
         )
 
 
-#: How the last entry of a header names the schema.
+#: Prefix of the last entry of a header, which names the schema.
 SCHEMA_ENTRY = "schema_id:"
-#: How the header names a column that is not read, whatever follows.
+#: Prefix of a header's column that is not read.
 LEFT_OUT = "leave_out:"
-#: What begins a formula, also in the full width of East Asian writing.
+#: Characters that begin a formula, also in the full width of East Asian writing.
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
-#: Some programs drop these first and see a formula after them.
+#: Some programs drop these characters first and see a formula after them.
 _BLANKS = "\\t\\r\\n\\0"
-#: The start of a text, or the text after a character that ends a cell for another program, or for
-#: the same one in another country. There, quotes can begin a cell as well.
+#: The start of a text, or the position after a character that ends a cell for another program, or
+#: for the same program in another country. There, quotes can begin a cell as well.
 _FORMULA = re.compile(rf'\A(?=[{_SIGNS}{_BLANKS}])|(?<=[,;|\t\r\n])("*)(?=[{_SIGNS}])')
 
 
 @dataclass(frozen=True, slots=True)
 class CsvColumns:
-    """The columns of a file of records: one per name, and as many cells in each line.
+    """The columns of a file of records: a column per name, and the same number of cells in each
+    line.
 
     Args:
-        safe: whether texts are changed so that no spreadsheet runs one.
-        spare: whether an empty column follows. Readers skip an empty line, which a record without
-            the only field would be.
+        safe: whether texts are changed so that no spreadsheet runs them as formulas. spare: whether
+        an empty column follows. A record without its only field would otherwise be an empty
+            line, which readers skip.
     """
 
     names: Sequence[str]
@@ -213,14 +214,14 @@ class CsvColumns:
 
     @classmethod
     def of(cls, names: Sequence[str], required: Collection[str], *, safe: bool) -> CsvColumns:
-        """The columns among ``names``; of these, records have the ``required`` ones."""
+        """The columns among ``names``; the ``required`` ones are present in every record."""
         return cls(names, safe, spare=len(names) == 1 and names[0] not in required)
 
     def header(self, schema: str | None = None) -> bytes:
         """The first line.
 
         Args:
-            schema: an id, which becomes the last entry and has no column below it.
+            schema: an id, which becomes the last entry of the header, without cells below it.
         """
         last = [LEFT_OUT] if self.spare else []
         if schema is not None:
@@ -234,7 +235,7 @@ class CsvColumns:
 
 
 def csv_line(cells: Iterable[Value], *, safe: bool = False) -> bytes:
-    """One CSV line, with its line end.
+    """A CSV line, with its line end.
 
     Args:
         safe: whether texts are changed so that spreadsheets do not execute them as formulas.
@@ -248,7 +249,7 @@ def csv_cell(value: Value, *, safe: bool = False) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
-        # A number has no sign that could be anything else, and stays one.
+        # A number needs no guard: its sign cannot begin any other formula.
         return format(value, "f") if isinstance(value, Decimal) else str(value)
     if safe:
         return _quoted(guard_formula(value))
@@ -258,7 +259,7 @@ def csv_cell(value: Value, *, safe: bool = False) -> str:
 
 
 def guard_formula(text: str) -> str:
-    """A text that no spreadsheet runs as a formula."""
+    """The text, changed if necessary so that no spreadsheet runs it as a formula."""
     return _FORMULA.sub(r"\1'", text)
 
 
@@ -268,7 +269,7 @@ def _quoted(text: str) -> str:
 
 
 SENT_MEMBERS = frozenset({"schema", "data"})
-#: Of a record that is shown; ``rounded`` of one that was changed, ``version`` and ``proven`` of one
+#: Of a record in an answer; ``rounded`` of a changed record, ``version`` and ``proven`` of a record
 #: that a salvage found.
 READ_ONLY_MEMBERS = frozenset({"id", "url", "rounded", "version", "proven"})
 RECORD_MEMBERS = SENT_MEMBERS | READ_ONLY_MEMBERS
@@ -277,10 +278,10 @@ RECORD_MEMBERS = SENT_MEMBERS | READ_ONLY_MEMBERS
 def misplaced_members(
     item: Mapping[str, Any], record: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The read-only members of a record object that no answer had, and what is wrong with them.
+    """The read-only members of a record object that no answer had, and the fault of each.
 
     Args:
-        record: the id of the record that is changed; None where a new one is made.
+        record: the id of the record that is changed; None for a new record.
     """
     named = item.get("id", record)
     if "id" in item and not (named == record if record else _is_id(named)):
@@ -296,7 +297,7 @@ def misplaced_members(
 
 
 def is_exported_record(item: Mapping[str, Any]) -> bool:
-    """Whether an object is a record as this service exports it, whose fields are in ``data``."""
+    """Whether an object is a record as this service exports it, with its fields in ``data``."""
     schema = item.get("schema", "/api/schemas/")
     return (
         isinstance(item.get("data"), Mapping)

@@ -1,11 +1,11 @@
 """The types that packages exchange: plain records, and sealed rows and commits.
 
-The structs below are what :mod:`encrypted_records.model.wire` puts on the wire, field by field and
-in this order (docs/SPEC.md, section 7). All byte strings are raw, all integers unsigned.
+:mod:`encrypted_records.model.wire` puts the structs below on the wire, field by field and in this
+order (docs/SPEC.md, section 7). All byte strings are raw, all integers unsigned.
 
 Packed rows have their fields in one piece: as they travel, are digested, and are stored. A job
-sends tens of thousands of rows at once. To make an object of each field of each, and pieces of them
-again, took the API most of its time.
+sends tens of thousands of rows at once. Creating an object for each field of each row, and then
+packing them again, took the API most of its time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_GROUP_RECORDS = 1 << 20
-#: Up to this many records a segment is a mini: one page, with all of its columns.
+#: Segments with up to this many records are minis: a single page with all columns.
 MAX_MINI_RECORDS = 4096
-#: Entries for which the columns of words of a mini have room.
+#: Maximum entries in the word columns of a mini.
 MAX_MINI_WORDS = 1 << 17
 PAGE_BYTES = 16 * 1024
-#: Rows that one commit may end.
+#: Maximum rows that a commit may end.
 MAX_KILLED = 1 << 20
-#: How many versions a commit's ``seen`` may be behind the log.
+#: Maximum versions by which a commit's ``seen`` may be behind the log.
 MAX_BEHIND = 20_000
-#: How many segments of up to so many rows a schema may have when a commit adds one. Merging makes
-#: fewer of them; larger ones are as many as the records need.
+#: Maximum segments of up to this many rows that a schema may have when a commit adds a segment.
+#: Merging reduces their number; the number of larger segments follows from the records.
 MAX_SMALL_SEGMENTS = 256
 SMALL_SEGMENT_ROWS = 1 << 19
 #: Limits of one request to an API or to a mirror.
@@ -45,17 +45,17 @@ MAX_ROW_REFS = 1000
 MAX_DIGEST_REFS = 100
 MAX_BLOCK_REFS = 64
 MAX_NAMED_RECORDS = 100
-#: Log entries gathered into one ManifestDelta before the next begins, in bytes.
+#: Maximum bytes of log entries in a ManifestDelta.
 DELTA_BYTES = 32 << 20
 
 Uid = Annotated[bytes, Meta(min_length=16, max_length=16)]
 KeyId = Annotated[bytes, Meta(min_length=8, max_length=8)]
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
-#: Of a commit: 64 bytes, or none where the organization has no roster.
+#: Signature of a commit: 64 bytes, or none if the organization has no roster.
 CommitSignature = Annotated[bytes, Meta(max_length=64)]
 U32 = Annotated[int, Meta(ge=0, lt=2**32)]
 U63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-#: Names a field of the schema, whatever its name is.
+#: Names a field of the schema, independent of its name.
 FieldId = Annotated[int, Meta(ge=1, lt=2**32)]
 #: A keyring version, or an epoch of a dataset.
 KeyVersion = Annotated[int, Meta(ge=1, lt=2**32)]
@@ -104,7 +104,7 @@ class RowBatch(_Sealed, frozen=True):
 
 
 class StoredRow(_Sealed, frozen=True):
-    """A row as the API hands it out."""
+    """A row as the API returns it."""
 
     group: Uid
     ordinal: U32
@@ -114,9 +114,9 @@ class StoredRow(_Sealed, frozen=True):
 class Group(_Sealed, frozen=True):
     """An immutable batch of rows sealed under one key version and one definition.
 
-    ``fields`` are the ids of the fields that each row's ciphertexts are of, in their order;
-    ``classes`` says of each of them which lengths they may have; ``definition`` is the digest of
-    the definition that says what they are; ``rows`` is the salted digest of the rows
+    ``fields`` are the ids of the fields whose ciphertexts each row has, in order; ``classes``
+    states the allowed lengths of each of them; ``definition`` is the digest of the definition that
+    describes them; ``rows`` is the salted digest of the rows
     (:mod:`encrypted_records.model.digests`).
     """
 
@@ -132,9 +132,9 @@ class Group(_Sealed, frozen=True):
 class Segment(_Sealed, frozen=True):
     """An immutable index over one or more groups.
 
-    ``groups`` are (uid, base): a row's local ordinal is base + its ordinal in the group.
-    ``count`` rows are indexed; ``purged`` rows of the groups were dead when a merge left them
-    out, so that count + purged is the sum of the groups' counts. ``pages`` counts what the API
+    ``groups`` are (uid, base): a row's local ordinal is base + its ordinal in the group. ``count``
+    rows are indexed; ``purged`` rows of the groups were dead, and a merge left them out, so that
+    count + purged is the sum of the groups' counts. ``pages`` is the number of pages that the API
     stores under (uid, number); ``digest`` is the salted digest of the header and all pages.
     ``definition`` is the digest of the definition whose bounds its keys have.
     """
@@ -151,8 +151,9 @@ class Segment(_Sealed, frozen=True):
 
 
 class SegmentHeader(_Sealed, frozen=True):
-    """A segment's sealed header, and the salt of its digest: they lie with the pages, and go with
-    the last of them."""
+    """A segment's sealed header, and the salt of its digest. They are stored with the pages, and
+    deleted with the last of them.
+    """
 
     segment: Uid
     salt: Digest
@@ -160,15 +161,17 @@ class SegmentHeader(_Sealed, frozen=True):
 
 
 class GroupSalt(_Sealed, frozen=True):
-    """The salt of a group's digest: it lies with the rows, and goes with the last of them."""
+    """The salt of a group's digest. It is stored with the rows, and deleted with the
+    last of them.
+    """
 
     group: Uid
     salt: Digest
 
 
 class RowDigests(_Sealed, frozen=True):
-    """The proof of a row of a group: the digests of the rows of its run, of which ``first`` is the
-    ordinal of the first, and those of all runs of the group, each one after the other.
+    """The proof of a row of a group: the concatenated digests of the rows of its run, which begins
+    at ordinal ``first``, and those of all runs of the group.
     """
 
     group: Uid
@@ -187,7 +190,7 @@ class BlockRef(_Sealed, frozen=True):
 
 
 class RowName(_Sealed, frozen=True):
-    """The record that a row belongs to, and one sealed field, which opens for that record alone."""
+    """The record of a row, and one of its sealed fields, which opens for that record only."""
 
     record_id: Uid
     version: U32
@@ -204,7 +207,7 @@ class BlockNames(_Sealed, frozen=True):
 
 
 class PageDigests(_Sealed, frozen=True):
-    """The digests of all pages of a segment, one after the other in the order of numbers."""
+    """The concatenated digests of all pages of a segment, by page number."""
 
     segment: Uid
     pages: bytes
@@ -222,8 +225,9 @@ class PageRef(_Sealed, frozen=True):
 
 
 class KilledRows(_Sealed, frozen=True):
-    """Rows of one group that die, or have no bytes: their ordinals as ascending (first, count)
-    runs, each as long as it can be."""
+    """Rows of one group that die, or have no bytes: their ordinals as maximal ascending (first,
+    count) runs.
+    """
 
     group: Uid
     runs: Annotated[list[tuple[U32, Annotated[int, Meta(ge=1, lt=2**32)]]], Meta(min_length=1)]
@@ -251,7 +255,7 @@ class KilledRows(_Sealed, frozen=True):
 
     @classmethod
     def gather(cls, rows: Iterable[RowRef]) -> list[KilledRows]:
-        """Rows in any order, each once, as runs of their groups."""
+        """Rows in any order, without duplicates, as runs of their groups."""
         runs: dict[bytes, list[tuple[int, int]]] = {}
         for row in sorted(rows, key=lambda row: (row.group, row.ordinal)):
             own = runs.setdefault(row.group, [])
@@ -307,7 +311,7 @@ class CommitBody(_Sealed, frozen=True):
 
     @property
     def of_one_key(self) -> bool:
-        """Whether all that the commit adds is of the key version that it names."""
+        """Whether everything that the commit adds has the key version that it names."""
         versions = {group.key_version for group in self.groups}
         versions |= {segment.key_version for segment in self.segments}
         return versions <= {self.key_version}
@@ -321,7 +325,7 @@ class CommitBody(_Sealed, frozen=True):
 
     @property
     def changes_data(self) -> bool:
-        """Whether it does anything but bring a definition."""
+        """Whether it changes more than the definition."""
         return bool(
             self.groups or self.segments or self.killed or self.replaced or self.ended or self.holes
         )
@@ -333,13 +337,14 @@ class CommitBody(_Sealed, frozen=True):
 
     @property
     def adds_records(self) -> bool:
-        """Whether it adds groups that stand for no others."""
+        """Whether it adds groups that do not replace others."""
         return bool(self.groups) and not self.ended
 
 
 class Commit(_Sealed, frozen=True):
-    """The encoded :class:`CommitBody`, its HMAC, and the member's signature over its digest. Bytes,
-    so that nothing is encoded twice."""
+    """The encoded :class:`CommitBody`, its HMAC, and the member's signature over its digest. The
+    body is stored as bytes, so that it is encoded only once.
+    """
 
     body: bytes
     mac: Digest
@@ -356,8 +361,8 @@ class LogEntry(_Sealed, frozen=True):
 class ManifestDelta(_Sealed, frozen=True):
     """The log after the version the caller named, up to ``version``.
 
-    ``key_id`` is that of the newest commit, and None before the first. ``headers`` are those of the
-    segments that the entries add, as far as they live.
+    ``key_id`` is the key id of the newest commit, None before the first commit. ``headers`` are
+    those of the live segments that the entries add.
     """
 
     schema: Uid
@@ -376,17 +381,17 @@ class Receipt(_Sealed, frozen=True):
     version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
-#: With a part: which attempt at it this is.
+#: Numbers the attempts to send a part.
 ATTEMPT_HEADER = "X-ERS-Attempt"
 
 
 class Part(_Sealed, frozen=True):
     """Rows and pages that are staged before their commit, which makes them visible.
 
-    ``staging`` names what belongs together: the id of a job, or of a merge. A part is known by
-    ``sequence``; another one of the same number replaces it. ``groups`` and ``segments`` are
-    those that its rows and pages are of, of which other parts may bring more. ``stands`` is 1 where
-    the groups stand for others, which their commit ends.
+    ``staging`` identifies the parts of a commit: the id of a job, or of a merge. ``sequence``
+    identifies a part; another part of the same number replaces it. ``groups`` and ``segments`` are
+    those of its rows and pages; other parts may bring more rows and pages of them. ``stands`` is 1
+    if the groups replace others, which their commit ends.
     """
 
     staging: Uid
@@ -399,7 +404,7 @@ class Part(_Sealed, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PartUpload:
-    """A part with the rows and pages it brings, and what lies beside them."""
+    """A part with its rows and pages, and their salts and headers."""
 
     part: Part
     rows: tuple[PackedRowBatch, ...] = ()
@@ -410,7 +415,7 @@ class PartUpload:
 
 @dataclass(frozen=True, slots=True)
 class CommitUpload:
-    """A commit with the rows and pages it brings, and what lies beside them."""
+    """A commit with its rows and pages, and their salts and headers."""
 
     commit: Commit
     rows: tuple[RowBatch | PackedRowBatch, ...] = ()
@@ -420,14 +425,14 @@ class CommitUpload:
 
 
 _fields = msgspec.msgpack.Decoder(list[bytes])
-#: How MessagePack heads a byte string: a mark, and the width of the length behind it; the least
-#: length that has this mark.
+#: Heads of byte strings in MessagePack: the mark, the width of the length after it, and the least
+#: length with this mark.
 _HEADS = ((0xC4, 1, 0), (0xC5, 2, 1 << 8), (0xC6, 4, 1 << 16))
 _LONGEST_HEAD = 5
-#: Up to so many values MessagePack counts them in the mark of their list.
+#: MessagePack puts the length of a list into its mark for up to this many values.
 _SHORT_LIST = 15
 _VERSION = bytes((SEAL_VERSION,))
-#: Rows of so many lengths are looked at by length.
+#: Rows of up to this many distinct lengths are checked by length.
 _MOST_SIZES = 16
 
 
@@ -443,7 +448,7 @@ class PackedRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     def fields(self) -> list[bytes]:
         """
         Raises:
-            msgspec.DecodeError: ``packed`` is no list of byte strings.
+            msgspec.DecodeError: ``packed`` is not a list of byte strings.
         """
         return _fields.decode(self.packed)
 
@@ -457,12 +462,12 @@ class PackedRowBatch(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
 
     @property
     def present(self) -> list[SealedRow]:
-        """The rows with their fields apart, without holes."""
+        """The rows with separate fields, without holes."""
         return [row for row in sealed_rows(self) if row is not None]
 
 
 def sealed_rows(batch: RowBatch | PackedRowBatch) -> list[SealedRow | None]:
-    """A batch's rows with their fields apart; None is a hole."""
+    """A batch's rows with separate fields; None is a hole."""
     return [
         SealedRow(row.record_id, row.version, row.fields) if isinstance(row, PackedRow) else row
         for row in batch.rows
@@ -473,8 +478,8 @@ def pack_bodies(columns: Sequence[Sequence[bytes]]) -> list[bytes]:
     """The ``packed`` of some rows.
 
     Args:
-        columns: one field after the other, each of all rows: ciphertexts without the version that
-            begins them.
+        columns: for each field, the ciphertexts of all rows, without the version byte at their
+        beginning.
     """
     parts: list[Iterable[bytes]] = [repeat(_list_head(len(columns)))]
     for column in columns:
@@ -516,7 +521,7 @@ def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClas
 
 
 def _places_of_heads(packed: msgspec.Raw, count: int) -> list[int]:
-    """The places of all bytes of a row that is sound, but for the bodies of its ciphertexts."""
+    """The positions of all bytes of a valid row except the bodies of its ciphertexts."""
     at = len(_list_head(count))
     places = list(range(at))
     for field in _fields.decode(packed):
@@ -527,14 +532,14 @@ def _places_of_heads(packed: msgspec.Raw, count: int) -> list[int]:
 
 
 def _are_packed(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClass]) -> bool:
-    """Whether rows are packed, looked at by column, all rows at once; see
+    """Whether rows are packed, checked by column over all rows at once; see
     :func:`are_packed_fields`.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
     lengths = np.fromiter(map(len, packed), np.int64, len(packed))
     ends = np.cumsum(lengths)
-    # Behind the last row there is room for what a row that breaks off would have next.
+    # After the last row, padding leaves room for the head that a truncated row would have next.
     data = np.frombuffer(b"".join([*packed, bytes(_LONGEST_HEAD)]), np.uint8)
     at = ends - lengths
     for byte in _list_head(len(classes)):
@@ -562,7 +567,7 @@ def _list_head(count: int) -> bytes:
 def _is_all(
     data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray[np.int64], byte: int
 ) -> bool:
-    """Whether each row has this byte there."""
+    """Whether each row has this byte at the given position."""
     import numpy as np  # noqa: PLC0415 - as above
 
     return bool(np.all(at < ends) and np.all(data[at] == byte))
@@ -571,8 +576,8 @@ def _is_all(
 def _sizes(
     data: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The size of the byte string that begins at each place, -1 where none does in the one valid
-    way; and where its bytes begin.
+    """The size of the byte string at each position, -1 if none begins there in canonical form; and
+    the positions of their contents.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

@@ -1,9 +1,9 @@
 """Roster entries, grants, answers and requests for access: structs of the wire, and their form.
 
-A *roster* is the signed list of an organization: who is in it, under which keys, with which rights,
-and which keys its datasets have. Here is what can be said without a key: the bytes, their form, and
-the digests that chain them. What an entry changes, and whether it counts, says
-:mod:`encrypted_records.index.roster` (docs/SPEC.md, section 15).
+A *roster* is the signed list of an organization: its members, with their keys and rights, and the
+keys of its datasets. This module defines what can be checked without a key: the bytes, their form,
+and the digests that chain them. :mod:`encrypted_records.index.roster` decides what an entry
+changes, and whether it counts (docs/SPEC.md, section 15).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ MAX_GRANT_BYTES = 1 << 20
 MAX_REQUEST_BYTES = 256
 #: Entries in one answer.
 ENTRIES_AT_ONCE = 1000
-#: Of one organization.
+#: Limits of an organization.
 MAX_ENTRIES = 100_000
 MAX_MEMBERS = 1_000
 MAX_DATASETS = 500
 MAX_SCHEMAS = 10_000
-#: Of one dataset, one share, one entry.
+#: Limits of a dataset, a share or an entry.
 MAX_EPOCHS = 1_024
 MAX_SINGLE_SCHEMAS = 16
 MAX_PLACES = 256
-#: The digest before the first entry; and, in a grant, what stands for every schema of a dataset.
+#: The digest before the first entry; and the id that stands for all schemas of a dataset in a grant.
 NO_DIGEST: Final = bytes(32)
 WHOLE_DATASET: Final = bytes(16)
 
@@ -80,8 +80,8 @@ def _lengths(value: bytes, *allowed: int) -> None:
 
 
 class Share(_Listed, frozen=True):
-    """A member's right in one dataset: ``right`` 1 write and read, 2 read; in all of its schemas
-    where ``schemas`` is empty, else in these alone.
+    """A member's right in one dataset: ``right`` 1 write and read, 2 read; in all of its schemas if
+    ``schemas`` is empty, otherwise only in these.
     """
 
     dataset: Uid
@@ -92,8 +92,8 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
-#: A name in a content: the name itself, :class:`.signatures.Withheld` where it is not shown here,
-#: or, as it is signed, its commitment. :mod:`.signatures` has the lengths and letters of names.
+#: A name in a content: the name itself, :class:`.signatures.Withheld` if it is not shown here, or,
+#: in signed form, its commitment. :mod:`.signatures` defines lengths and letters of names.
 _N = TypeVar("_N", str, bytes)
 
 
@@ -106,9 +106,9 @@ class FoundingEntry(_Listed, Generic[_N], frozen=True):
 
 
 class Invite(_Listed, Generic[_N], frozen=True):
-    """An invitation that a holder of the words may answer until ``expires``: only ``member``,
-    or, if that is empty, only a person who was never in the roster. ``check`` proves to the invited
-    that the entries before it are the inviter's roster.
+    """An invitation that a holder of the words may answer until ``expires``: only ``member``, or,
+    if that is empty, only a person who was never in the roster. ``check`` proves to the invited
+    person that the entries before it are the inviter's roster.
     """
 
     id: Uid
@@ -124,9 +124,10 @@ class Invite(_Listed, Generic[_N], frozen=True):
 
 
 class MemberStanding(_Listed, Generic[_N], frozen=True):
-    """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
-    service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
-    they were. ``expires`` is of services, in seconds since 1970; 0: never."""
+    """The complete state of a member, which replaces an earlier one. ``type`` 1 is a person, 2 a
+    service; ``role`` 1 an owner, 2 a member. Empty keys, anchor and proof leave the earlier values.
+    ``expires`` applies to services, in seconds since 1970; 0: never.
+    """
 
     member: Uid
     type: Literal[1, 2]
@@ -147,13 +148,13 @@ class MemberStanding(_Listed, Generic[_N], frozen=True):
 
 
 class Remove(_Listed, frozen=True):
-    """A member, or an invitation, is out from here on."""
+    """Removes a member or an invitation from this entry on."""
 
     id: Uid
 
 
 class End(_Listed, frozen=True):
-    """The end of a schema's log when an epoch begins: later versions belong to the new one."""
+    """The end of a schema's log when an epoch begins: later versions belong to the new epoch."""
 
     schema: Uid
     version: U63
@@ -161,7 +162,7 @@ class End(_Listed, frozen=True):
 
 
 class DatasetName(_Listed, frozen=True):
-    """A dataset's name, and the epoch of its keys: the present one, or one that begins here."""
+    """A dataset's name, and the epoch of its keys: the present epoch, or one that begins here."""
 
     dataset: Uid
     slug: str
@@ -184,14 +185,16 @@ class Placement(_Listed, frozen=True):
 
 
 class Forget(_Listed, frozen=True):
-    """Grants have no key of a dataset before epoch ``first`` any more: nothing is left of it."""
+    """Grants no longer contain keys of a dataset before epoch ``first``, because no
+    data uses them.
+    """
 
     dataset: Uid
     first: Epoch
 
 
 class Listing(_Listed, frozen=True):
-    """Whether a dataset is listed: members who are not in it may ask for access."""
+    """Whether a dataset is listed: members without access to it may request access."""
 
     dataset: Uid
     listed: Literal[0, 1]
@@ -203,7 +206,7 @@ Content: TypeAlias = Named[str] | Remove | DatasetName | list[Placement] | Forge
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
 FORGET: Final = 8
 LIST: Final = 9
-#: Kind 7 is kept for a signed head with a time, which this version does not know.
+#: Kind 7 is reserved for a signed head with a time, which this version does not know.
 _KIND_OF: dict[type, int] = {
     FoundingEntry: FOUND,
     Invite: INVITE,
@@ -218,7 +221,8 @@ _KIND_OF: dict[type, int] = {
 
 class RosterEntry(_Listed, frozen=True):
     """Frame kind 10: the encoded :class:`EntryBody`, the actor's signature over it, and openings of
-    names that it states: of all, or of those that its reader is shown."""
+    its names: all, or those that its reader may see.
+    """
 
     body: Annotated[bytes, Meta(max_length=MAX_ENTRY_BYTES)]
     signature: Signature
@@ -250,8 +254,8 @@ class Answer(_Listed, frozen=True):
 class AccessRequest(_Listed, frozen=True):
     """Frame kind 20: the encoded :class:`AccessRequestBody`, and the member's signature over it.
 
-    ``declined`` is when an owner declined it, in seconds since 1970, and 0 before: the API's word,
-    which nobody has signed.
+    ``declined`` is the time when an owner declined it, in seconds since 1970, and 0 before. The API
+    states it; it is not signed.
     """
 
     body: Annotated[bytes, Meta(max_length=MAX_REQUEST_BYTES)]
@@ -260,7 +264,7 @@ class AccessRequest(_Listed, frozen=True):
 
 
 class AccessRequestBody(_Listed, frozen=True):
-    """A member asks for a right in all of a dataset: ``right`` 1 write and read, 2 read.
+    """A member requests a right in all of a dataset: ``right`` 1 write and read, 2 read.
 
     ``number`` and ``digest`` are those of the newest roster entry that the member had read, and
     ``time`` is in seconds since 1970, by the member's clock.
@@ -293,7 +297,7 @@ class GrantBody(_Listed, frozen=True):
     sealed: Annotated[bytes, Meta(min_length=1, max_length=MAX_GRANT_BYTES)]
 
 
-#: Empty where names are freed.
+#: Empty if names are freed.
 _MaybeCommitment = Annotated[bytes, Meta(max_length=32)]
 
 
@@ -320,7 +324,7 @@ class _SignedPlacement(_Listed, frozen=True):
 _SignedPlaces: TypeAlias = Annotated[
     list[_SignedPlacement], Meta(min_length=1, max_length=MAX_PLACES)
 ]
-#: Contents as they are signed: commitments in place of names.
+#: Contents in signed form: commitments in place of names.
 _Signed: TypeAlias = (
     Named[Digest] | Remove | _SignedDataset | list[_SignedPlacement] | Forget | Listing
 )
@@ -383,7 +387,7 @@ def encode_entry_body(
 
     Raises:
         BadInput: a dataset or schema has a slug without a name, or a name without a slug.
-        RosterWithheld: it has a name that is not known here.
+        RosterWithheld: it has a withheld name.
     """
     signed, shown = _conceal(body.content, salts)
     return _encode_body(body, signed), shown
@@ -405,13 +409,13 @@ def _encode_body(body: EntryBody, signed: _Signed) -> bytes:
 
 
 def read_entry(entry: RosterEntry) -> EntryBody:
-    """The content of an entry, with the names whose openings are there. Its actor's signature is
-    for the reader to check.
+    """The content of an entry, with the names that its openings reveal. The caller checks the
+    actor's signature.
 
     Raises:
-        Malformed: it breaks the form, also by another spelling of the same content; or an opening
-            is of nothing in it.
-        Unsupported: of a format or kind that this version does not know.
+        Malformed: it breaks the form, also by a non-canonical spelling; or an opening matches no
+            commitment in it.
+        Unsupported: its format or kind is unknown to this version.
     """
     raw, signed = _read_signed(entry)
     shown = {commit_to(opening): opening for opening in entry.openings}
@@ -431,8 +435,8 @@ def read_entry(entry: RosterEntry) -> EntryBody:
 
 
 def cut_entry(entry: RosterEntry, datasets: Set[bytes]) -> RosterEntry:
-    """An entry with the openings of what concerns some datasets, and no others: of their names and
-    their schemas', and of members whom it lets do something there, owners among them.
+    """An entry with only the openings that concern some datasets: their names, their schemas'
+    names, and the names of members with rights in them, including owners.
 
     Args:
         datasets: 16-byte identifiers.
@@ -487,7 +491,7 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
 
 
 def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
-    """A content as it is signed, and the openings of what it hides."""
+    """A content in signed form, and the openings of its hidden names."""
     match content:
         case FoundingEntry() | Invite() | MemberStanding():
             opening = conceal_name(content.name, salts)
@@ -518,7 +522,7 @@ def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
 
 
 def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
-    """A content with the names that openings show, by commitment.
+    """A content with the names from the openings, which are given by commitment.
 
     Raises:
         Malformed: an opening breaks the form.
@@ -542,7 +546,7 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
 
 
 def _with_name(content: Named[Any], name: _N) -> Named[_N]:
-    """A content with another name: what it states, or its commitment."""
+    """A content with another name in place of its name or commitment."""
     return msgspec.structs.replace(content, name=name)
 
 
@@ -571,8 +575,8 @@ def read_grant(grant: Grant) -> GrantBody:
     """Statements of a grant about itself. The reader has to check its signature and content.
 
     Raises:
-        Malformed: it breaks the form, also by another spelling of the same content.
-        Unsupported: of a format that this version does not know.
+        Malformed: it breaks the form, also by a non-canonical spelling.
+        Unsupported: its format is unknown to this version.
     """
     body = _decode(_grant_decoder, grant.body, "a grant", FORMAT)
     if _encoder.encode(body) != grant.body:
@@ -586,12 +590,12 @@ def encode_request_body(body: AccessRequestBody) -> bytes:
 
 
 def read_request(request: AccessRequest) -> AccessRequestBody:
-    """Statements of a request about itself; whether it stands is for the reader to check
+    """Statements of a request about itself. The reader has to check whether it is valid
     (:func:`encrypted_records.rules.roster_judging.judge_request`).
 
     Raises:
-        Malformed: it breaks the form, also by another spelling of the same content.
-        Unsupported: of a format that this version does not know.
+        Malformed: it breaks the form, also by a non-canonical spelling.
+        Unsupported: its format is unknown to this version.
     """
     body = _decode(_request_decoder, request.body, "a request for access", FORMAT)
     if _encoder.encode(body) != request.body:
@@ -642,7 +646,7 @@ def _unknown(name: str, *, older: bool = False) -> Unsupported:
 
 
 def entry_digest(entry: RosterEntry) -> bytes:
-    """32 bytes that name an entry and, by its ``previous``, all before it."""
+    """32 bytes that identify an entry and, through its ``previous``, all entries before it."""
     return hashlib.sha256(entry.body + entry.signature).digest()
 
 
@@ -657,12 +661,12 @@ def grant_message(body: bytes) -> bytes:
 
 
 def request_message(body: bytes) -> bytes:
-    """The message that a member who asks for access signs."""
+    """The message that a member who requests access signs."""
     return message("request", body)
 
 
 def proof_message(found: bytes, member: bytes, keys: bytes, anchor: bytes) -> bytes:
-    """The message that a member signs with the keys themselves; ``found`` digests entry 1."""
+    """The message that a member signs with the stated keys; ``found`` is the digest of entry 1."""
     return message("keys", found, member, keys, anchor)
 
 
@@ -674,7 +678,9 @@ def answer_message(invite: bytes, member: bytes, keys: bytes, anchor: bytes, pro
 
 
 def checked_by_words(previous: bytes, invite: Invite[str]) -> bytes:
-    """The message under ``check`` of an invitation: all that stands before, and the rest of it."""
+    """The message authenticated by ``check`` of an invitation: all entries before it, and the rest
+    of the invitation.
+    """
     content = (
         invite.id,
         invite.member,

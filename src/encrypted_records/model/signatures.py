@@ -1,11 +1,11 @@
-"""Messages that an identity signs, its public keys, and the names that it signs unseen, as bytes.
+"""Messages that an identity signs, its public keys, and commitments to names, as bytes.
 
-There is no key here and no primitive, so both sides use it. Each message begins with the kind of
-what is signed, so that a signature of one kind never stands for one of another (docs/SPEC.md,
-section 15.2).
+This module has no keys and no cryptographic primitives, so both sides use it. Each message begins
+with the kind of the signed object, so that a signature of one kind is never valid for another
+(docs/SPEC.md, section 15.2).
 
 Public keys are ``u8(1) || Ed25519 (32) || X25519 (32) || ML-KEM-768 (1184)`` (docs/SPEC.md, section
-15.1). Those that are refused are refused unloaded.
+15.1). Unacceptable keys are refused by their bytes, without being loaded.
 
 The signed bytes of an entry contain a *commitment* instead of a name, and its *opening*, the name
 with a salt, is sent separately. An opening proves which name was signed; without it, the commitment
@@ -29,7 +29,7 @@ from encrypted_records.model.records import Digest
 
 PREFIX = b"ERS1"
 
-#: Everything that a key of an identity, or the answer key of an invitation, ever signs.
+#: Every kind that a key of an identity, or the answer key of an invitation, ever signs.
 SignedKind = Literal["roster", "commit", "checkpoint", "grant", "keys", "answer", "request"]
 
 
@@ -42,7 +42,7 @@ def info(*parts: bytes) -> bytes:
 
 
 def message(kind: SignedKind, *parts: bytes) -> bytes:
-    """The bytes that a signature of ``kind`` over the joined ``parts`` is over."""
+    """The bytes to sign for a signature of ``kind`` over the joined ``parts``."""
     return info(b"signed", kind.encode("ascii")) + b"".join(parts)
 
 
@@ -54,7 +54,7 @@ PUBLIC_KEYS_BYTES = 1 + SIGN_BYTES + X25519_BYTES + MLKEM_BYTES
 
 #: The prime of Curve25519.
 _P = 2**255 - 19
-#: The prime of ML-KEM, and how many bytes of a key its coefficients are.
+#: The prime of ML-KEM, and the number of key bytes that encode coefficients.
 _Q = 3329
 _COEFFICIENT_BYTES = 1152
 #: The y of every Ed25519 point whose order divides 8.
@@ -88,7 +88,7 @@ class KeyParts(NamedTuple):
 
 
 def split_keys(keys: bytes) -> KeyParts | None:
-    """The parts of ``keys``; None where they are of another length or format."""
+    """The parts of ``keys``; None for another length or format."""
     if len(keys) != PUBLIC_KEYS_BYTES or keys[0] != KEYS_FORMAT:
         return None
     at = 1 + SIGN_BYTES
@@ -96,34 +96,35 @@ def split_keys(keys: bytes) -> KeyParts | None:
 
 
 def join_keys(parts: KeyParts) -> bytes:
-    """Undo :func:`split`."""
+    """Undo :func:`split_keys`."""
     return bytes((KEYS_FORMAT,)) + parts.sign + parts.x25519 + parts.mlkem
 
 
 def signs_alone(point: bytes) -> bool:
-    """Whether an encoded Ed25519 point is one that can stand for a signer.
+    """Whether an encoded Ed25519 point can identify a single signer.
 
-    A point of small order makes every signature right that has a fitting first half, also in
-    OpenSSL; so does one of the encodings that RFC 8032 does not allow, with a y of 2**255 - 19 or
-    more. Neither is ever the key of anybody.
+    With a point of small order, every signature with a fitting first half is valid, also in
+    OpenSSL; likewise with an encoding that RFC 8032 does not allow, with a y of 2**255 - 19 or
+    more. No member's key is such a point.
     """
     y = int.from_bytes(point, "little") & (2**255 - 1)
     return y < _P and y not in _SMALL_ORDER_Y
 
 
 def agrees_alone(point: bytes) -> bool:
-    """Whether an encoded X25519 point is one that can stand for who is sealed to.
+    """Whether only the holder of the private key can open what is sealed to an encoded X25519
+    point.
 
-    With a point of small order every exchange gives zeros, which everybody knows; RFC 7748 has an
-    encoding taken modulo the prime, with its highest bit left out.
+    With a point of small order every exchange gives zeros, which everyone knows. RFC 7748 reduces
+    an encoding modulo the prime, and ignores its highest bit.
     """
     u = (int.from_bytes(point, "little") & (2**255 - 1)) % _P
     return u not in _SMALL_ORDER_U
 
 
 def are_refused(keys: bytes) -> bool:
-    """Whether public keys are unacceptable: they have another length or format, anyone could sign
-    under them, or nothing can be sealed to them.
+    """Whether public keys are unacceptable: their length or format is wrong, anyone could sign with
+    them, or nothing can be sealed to them.
     """
     parts = split_keys(keys)
     return parts is None or not (
@@ -146,7 +147,7 @@ MAX_SLUG: Final = 120
 SALT_BYTES: Final = 16
 MAX_OPENING_BYTES: Final = 2048
 
-#: Gives so many random bytes.
+#: Returns the given number of random bytes.
 Salts = Callable[[int], bytes]
 _Salt = Annotated[bytes, Meta(min_length=SALT_BYTES, max_length=SALT_BYTES)]
 _Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00]*\Z")]
@@ -187,7 +188,7 @@ class _SchemaOpening(_Opening, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class OpenedNames:
-    """The names in an opening of a dataset or schema; ``definition`` is empty of a dataset."""
+    """The names in an opening of a dataset or schema; ``definition`` is empty for a dataset."""
 
     slug: str
     name: str
@@ -202,7 +203,7 @@ _schema_decoder = msgspec.msgpack.Decoder(_SchemaOpening)
 
 
 def commit_to(opening: bytes) -> bytes:
-    """The 32 bytes that an entry has in place of what this opens."""
+    """The 32-byte commitment that an entry has in place of the name that this opening reveals."""
     return hashlib.sha256(info(b"opening") + opening).digest()
 
 
@@ -210,8 +211,8 @@ def conceal_name(name: str, salts: Salts) -> bytes:
     """The opening of a member's name.
 
     Raises:
-        BadInput: it is too long, empty, or holds NUL.
-        RosterWithheld: it stands for a name that is not known here.
+        BadInput: it is too long, empty, or contains NUL.
+        RosterWithheld: it is a placeholder for a withheld name.
     """
     return _encode(_name_decoder, _NameOpening(salts(SALT_BYTES), _known(name)))
 
@@ -221,7 +222,7 @@ def conceal_names(slug: str, name: str, definition: bytes | None, salts: Salts) 
     slug and name are empty, which frees them.
 
     Raises:
-        BadInput: one of the two alone is empty, or they are not of their form.
+        BadInput: only one of the two is empty, or a form is wrong.
         RosterWithheld: as :func:`conceal_name`.
     """
     if bool(slug) != bool(name):
@@ -237,7 +238,7 @@ def conceal_names(slug: str, name: str, definition: bytes | None, salts: Salts) 
 def open_name(opening: bytes) -> str:
     """
     Raises:
-        Malformed: it breaks the form, also by another spelling.
+        Malformed: it breaks the form, also by a non-canonical spelling.
     """
     return _decode(_name_decoder, opening).name
 

@@ -1,12 +1,12 @@
 """JSON exactly as in RFC 8259, as a whole or item by item, read and written.
 
-Numbers keep their exact value (``int`` or ``Decimal``, never ``float``); NaN, infinities and
-duplicate keys are refused, because two readers would disagree on the meaning of such a text. Half
-of a surrogate pair is refused because no encoder takes it: an answer or a stored text could not
-repeat it. Parsers of records let it into values, so that validation names row and field.
+Numbers keep their exact value (``int`` or ``Decimal``, never ``float``). NaN, infinities and
+duplicate keys are refused, because two readers could interpret such a text differently. Half of a
+surrogate pair is refused because no encoder accepts it: an answer or a stored text could not
+contain it. Parsers of records allow it in values, so that validation names row and field.
 
-The items of an array are also read where its text comes in pieces, or where values follow one
-another. The caller keeps the text and says whether more of it may come; here nothing is kept.
+The items of an array, and consecutive values, can also be read while their text is still arriving.
+The caller buffers the text and says whether more may come; this module keeps no state.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from encrypted_records.errors import Flaw, Malformed, TooLarge
 
 #: Longest number accepted, in characters. Exact arithmetic on longer ones costs quadratic time.
 MAX_NUMBER_LENGTH = 400
-#: Values that the body of a request may hold: numbers, texts, and the arrays and objects that they
-#: are in. A hundred records of 512 fields are half as many.
+#: Maximum values in the body of a request: numbers, texts, and the arrays and objects that contain
+#: them. A hundred records of 512 fields have half as many.
 MAX_VALUES = 100_000
-#: What is said of a text that no encoder takes.
+#: The error text for a text that no encoder accepts.
 HALF = "holds half of a surrogate pair"
-#: Halves of surrogate pairs that are named of one text.
+#: Maximum halves of surrogate pairs that errors list per text.
 _MOST_HALVES = 10
-#: Escapes of halves, paired or not; without these a text in UTF-8 has none.
+#: Escapes of halves, paired or not; a text in UTF-8 without these escapes has no halves.
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -51,13 +51,13 @@ def decimal(text: str) -> Decimal:
     """The exact value of a JSON number with a fraction or exponent.
 
     Raises:
-        Malformed: too long, or with too large an exponent.
+        Malformed: it is too long, or its exponent is too large.
     """
     if len(text) > MAX_NUMBER_LENGTH:
         raise Malformed(f"a number has more than {MAX_NUMBER_LENGTH} characters")
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent of 19 digits and more
+    except InvalidOperation:  # an exponent of 19 digits or more
         raise Malformed("a number has too large an exponent") from None
 
 
@@ -72,12 +72,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     try:
         "".join(members).encode()
     except UnicodeEncodeError:
-        # Errors name keys, and a response with this key could not be encoded.
+        # Errors contain keys, and a response with this key could not be encoded.
         raise Malformed(f"a key {HALF}") from None
     return members
 
 
-#: Finds where a value ends, even if the rules above refuse the value.
+#: Finds the end of a value, even if the rules above refuse the value.
 _lenient = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len)
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object,
@@ -96,8 +96,10 @@ def loads(text: str | bytes, *, halves: bool = False) -> Any:
 
     Raises:
         Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, half of a surrogate
-            pair, or a number that is not one or is too long. The message names the line and
-            column, or the errors a pointer, never the content.
+            Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, half of a surrogate
+            pair, or a
+                number that is invalid or too long. The message gives the line and column, or the
+                errors a pointer, never the content.
     """
     value = _loads(text)
     if not halves and _may_hold_halves(text):
@@ -123,7 +125,7 @@ def refuse_halves(text: bytes) -> None:
 def _may_hold_halves(text: str | bytes) -> bool:
     if isinstance(text, bytes):
         return _ESCAPED_HALF.search(text) is not None
-    # A text that is no bytes may hold them as they are, such as an argument of a command.
+    # A ``str`` may contain halves directly, for example in an argument of a command.
     return "\\u" in text or not text.isascii()
 
 
@@ -136,7 +138,7 @@ def _refuse_halves(value: Any) -> None:
 
 
 def _halves(value: Any) -> Iterator[str]:
-    """Pointers to the texts that hold half of a surrogate pair; to its object for a key."""
+    """Pointers to the texts with half of a surrogate pair; for a key, to its object."""
     waiting = [("", value)]
     while waiting:
         pointer, value = waiting.pop()
@@ -179,17 +181,17 @@ def _loads(text: str | bytes) -> Any:
 
 
 def refuse_many(text: bytes, most: int = MAX_VALUES) -> None:
-    """Refuse a text of more than ``most`` values, without making them, in linear time.
+    """Refuse a text of more than ``most`` values, without parsing it, in linear time.
 
-    A parser keeps the interpreter to itself while it makes millions of them. In a text that is not
-    JSON, the count is right up to the mistake, and a parser makes no more values than that.
+    A parser holds the interpreter lock while it creates millions of values. In a text that is not
+    JSON, the count is right up to the mistake, and a parser creates no more values than that.
 
     Raises:
-        TooLarge: arrays, objects and what is in them are more.
+        TooLarge: the number of arrays, objects and their items exceeds ``most``.
     """
     if _marks(text) < most:
         return
-    # The quotes that are left begin or end a text, a value or its key; its content is no mark.
+    # The remaining quotes begin or end strings; marks inside strings do not count.
     plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
     if plain.count(b'"') > 4 * most or _marks(b"".join(plain.split(b'"')[::2])) >= most:
         raise TooLarge(
@@ -199,16 +201,16 @@ def refuse_many(text: bytes, most: int = MAX_VALUES) -> None:
 
 
 def _marks(text: bytes) -> int:
-    """The number of arrays and objects that begin, and of their next values."""
+    """The number of arrays, objects, and commas between their items."""
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def value_at(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins at ``start``, and where it ends. Values in it, but not keys, may hold
-    half of a surrogate pair.
+    """The value that begins at ``start``, and its end. Values in it, but not keys, may contain half
+    of a surrogate pair.
 
     Raises:
-        json.JSONDecodeError: it is not JSON, or not all there.
+        json.JSONDecodeError: it is not JSON, or incomplete.
         Malformed: as :func:`loads`; :func:`end_of` still finds its end.
         RecursionError: nested too deeply.
     """
@@ -226,21 +228,21 @@ def end_of(text: str, start: int) -> int:
 
 #: The bytes of a JSON text. A ``Decimal`` becomes a number with all of its digits, not a string.
 encode = msgspec.json.Encoder(decimal_format="number").encode
-#: The same for every order of the members.
+#: The same bytes for every order of the members.
 encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-#: What a number ends with, and what may still follow where a text ends.
+#: The last characters of numbers, after which a truncated text may continue the number.
 _DIGITS = "0123456789"
 _NUMBER_GOES_ON = re.compile(r"[0-9.eE+-]*")
-#: A text that is not all there fails to parse within so many characters of its end, or in a string.
+#: An incomplete text fails to parse within this many characters of its end, or in a string.
 _TAIL = 16
 
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A value that ends before ``end``; ``fault`` says why it is refused though it is JSON."""
+    """A value that ends before ``end``; ``fault`` is the reason if it is valid JSON but refused."""
 
     value: Any
     fault: str
@@ -249,8 +251,9 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class ArrayStep:
-    """An item of an array; None where the array is empty. ``end`` is behind the comma or bracket
-    that follows it, and ``is_last`` says whether it is the bracket."""
+    """An item of an array; None if the array is empty. ``end`` is after the comma or bracket that
+    follows it, and ``is_last`` says whether that is the bracket.
+    """
 
     item: JsonValue | None
     end: int
@@ -259,22 +262,22 @@ class ArrayStep:
 
 @dataclass(frozen=True, slots=True)
 class JsonItems:
-    """Reads items, and calls them in its errors by what they are.
+    """Reads items, and names them in its errors.
 
     Args:
-        item: what one is called, such as ``record``.
-        whole: what all of it is called, such as ``upload``.
+        item: the name of an item, such as ``record``.
+        whole: the name of the whole, such as ``upload``.
     """
 
     item: str
     whole: str
 
     def read(self, text: str, begin: int, number: int, *, final: bool) -> JsonValue | None:
-        """The value that begins at ``begin``; None where it is not all there yet.
+        """The value that begins at ``begin``; None while it is incomplete.
 
         Args:
-            number: of the value, from 1, for errors.
-            final: whether nothing follows ``text``.
+            number: the number of the value, from 1, for errors.
+            final: whether ``text`` is complete.
 
         Raises:
             Malformed: it is not JSON.
@@ -302,11 +305,11 @@ class JsonItems:
         return JsonValue(value, fault, end)
 
     def step(self, text: str, begin: int, number: int, *, final: bool) -> ArrayStep | None:
-        """The array's item after the bracket or comma that ends at ``begin``; None where it, or
-        the mark that follows it, is not there yet.
+        """The array's item after the bracket or comma that ends at ``begin``; None while it, or the
+        mark that follows it, is incomplete.
 
         Raises:
-            Malformed: as :meth:`read`; also where neither a comma nor the end follows.
+            Malformed: as :meth:`read`; also if neither a comma nor the end follows.
         """
         begin = skip_blanks(text, begin)
         if number == 1 and text[begin : begin + 1] == "]":
@@ -334,5 +337,5 @@ class JsonItems:
 
 
 def skip_blanks(text: str, begin: int) -> int:
-    """The place of the next character that is not blank, or the end of the text."""
+    """The index of the next character that is not blank, or the end of the text."""
     return _SPACE.match(text, begin).end()  # type: ignore[union-attr]  # it always matches

@@ -1,17 +1,17 @@
-"""Texts: their normalization, spellings made alike, their words, and tests of them.
+"""Texts: normalization, folding, words, and tests.
 
 Normalization (UAX #15) takes linear time here, for every text. CPython sorts each run of combining
-marks by insertion, in quadratic time, and lets no other thread run meanwhile: a megabyte of marks
+marks by insertion, in quadratic time, and holds the interpreter lock meanwhile: a megabyte of marks
 that are out of order kept a process busy for many minutes. Nothing else in this package may call
 :func:`unicodedata.normalize` (tests/test_house.py).
 
 The words of a text (docs/SPEC.md, section 3.2) are those of the folded text: every run of letters,
-marks and digits is a word, but in scripts that are written without spaces each character is one: a
-run of them is found as a phrase.
+marks and digits is a word. In scripts that are written without spaces each character is a word, and
+a run of them is found as a phrase.
 
-A :class:`TextTest` is what no order of keys decides: parts, patterns, spellings, edits. Texts and
-operands are in the form in which they are compared (:func:`comparable`); where spellings are to be
-made alike, operands are folded already, and a text is folded here.
+A :class:`TextTest` is a test that no order of keys decides: parts, patterns, spellings, edits.
+Texts and operands are normalized for comparison (:func:`comparable`). For tests with ``fold``,
+operands are already folded, and texts are folded here.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any, Literal
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
-#: Characters up to which insertion is quick: 20 microseconds at worst.
+#: Length up to which insertion sort is fast: 20 microseconds at worst.
 _SHORT = 128
 
 
 def comparable(text: str) -> str:
-    """The form in which strings are compared: NFC (UAX #15), nothing else folded."""
+    """The normalized form in which strings are compared: NFC (UAX #15), without folding."""
     return text if text.isascii() else normalized("NFC", text)
 
 
@@ -37,7 +37,7 @@ def normalized(form: Form, text: str) -> str:
     """``unicodedata.normalize(form, text)``, equal for every text."""
     if len(text) <= _SHORT:
         return unicodedata.normalize(form, text)
-    # This does not sort: it ends where marks are out of order.
+    # This does not sort: it stops at the first mark that is out of order.
     if unicodedata.is_normalized(form, text):
         return text
     return unicodedata.normalize(form, _ordered("NFKD" if "K" in form else "NFD", text))
@@ -46,11 +46,11 @@ def normalized(form: Form, text: str) -> str:
 def _ordered(form: Literal["NFD", "NFKD"], text: str) -> str:
     """An equivalent text whose marks are in canonical order already.
 
-    Runs of marks are decomposed and sorted stably by combining class, which is what the standard
-    calls their canonical order. Marks that other characters begin a run with, at most three by the
-    standard's data, are still moved by insertion.
+    Runs of marks are decomposed and stably sorted by combining class; the standard calls the result
+    their canonical order. Marks from the decomposition of other characters at the beginning of a
+    run, at most three by the standard's data, are still moved by insertion.
     """
-    # Commands start without it, and few texts come here.
+    # Imported here: it would slow the start of commands, and few texts reach this code.
     import numpy as np  # noqa: PLC0415
 
     classes, several = _marks(form)
@@ -58,15 +58,16 @@ def _ordered(form: Literal["NFD", "NFKD"], text: str) -> str:
         text = text.replace(mark, parts)
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     own = classes[points]
-    # Every character that is no mark begins a run, and is the first of it: its class is 0.
+    # Every character that is not a mark begins a run, and comes first in it: its class is 0.
     order = np.lexsort((own, np.cumsum(own == 0)))
     return points[order].tobytes().decode("utf-32-le", "surrogatepass")
 
 
 @cache
 def _marks(form: Literal["NFD", "NFKD"]) -> tuple[Any, list[tuple[str, str]]]:
-    """The combining class of every code point, as an array; and what only stands for other marks,
-    with these marks, in the order in which they are to be replaced."""
+    """The combining class of every code point, as an array; and the characters that only stand for
+    other marks, with these marks, in the order of replacement.
+    """
     import numpy as np  # noqa: PLC0415
 
     classes = np.zeros(0x110000, np.uint8)
@@ -86,8 +87,8 @@ def _marks(form: Literal["NFD", "NFKD"]) -> tuple[Any, list[tuple[str, str]]]:
 def folded(text: str) -> str:
     """NFKC, then casefold, then without marks (category Mn), in NFC.
 
-    No character depends on others that a zero character separates from it: texts that are joined
-    by zeros are folded as if each were alone.
+    Zero characters separate texts completely: texts that are joined by zeros are folded as if each
+    were alone.
     """
     if text.isascii():
         return text.lower()
@@ -97,7 +98,7 @@ def folded(text: str) -> str:
 
 @cache
 def _mark_pattern() -> re.Pattern[str]:
-    # All assigned marks lie below, or are variation selectors (tests/model/test_folding.py).
+    # All assigned marks are in these ranges (tests/model/test_folding.py).
     points = [*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)]
     marks = [point for point in points if unicodedata.category(chr(point)) == "Mn"]
     runs: list[list[int]] = []
@@ -110,7 +111,7 @@ def _mark_pattern() -> re.Pattern[str]:
 
 
 #: Characters of scripts that are written without spaces: Thai and Lao, Myanmar, Khmer, kana and
-#: what stands with them, ideographs.
+#: related marks, ideographs.
 ALONE = (
     (0x0E00, 0x0EFF),
     (0x1000, 0x109F),
@@ -123,26 +124,28 @@ ALONE = (
     (0x20000, 0x3FFFF),
 )
 _PLAIN = re.compile("[a-z0-9]+")
-#: No letter lies beyond these (tests/model/test_words.py).
+#: No letter is outside these ranges (tests/model/test_words.py).
 _ASSIGNED = (range(0x40000), range(0xE0000, 0xE01F0))
 
 
 def words_of(folded: str) -> list[str]:
-    """The words of a folded text, in its order, as often as it has them."""
+    """The words of a folded text, in order, with repetitions."""
     return (_PLAIN if folded.isascii() else _word()).findall(folded)
 
 
 def has_phrase(words: list[str], phrase: tuple[str, ...]) -> bool:
-    """Whether the words of ``phrase``, at least one, stand one behind the other in ``words``."""
+    """Whether the words of ``phrase``, at least one, appear consecutively in ``words``."""
     if not set(phrase).issubset(words):
         return False
-    # Words hold no blank, so that one stands for every boundary. Quick also where a text repeats
-    # the beginning of the phrase many times.
+    # Words contain no blank, so a blank can mark every boundary. This is fast even if a text
+    # repeats the beginning of the phrase many times.
     return f" {' '.join(phrase)} " in f" {' '.join(words)} "
 
 
 def is_known(folded: str) -> bool:
-    """Whether this version of Unicode knows every character, so that another has the same words."""
+    """Whether this version of Unicode knows every character, so that another version finds the same
+    words.
+    """
     return folded.isascii() or not _unknown().search(folded)
 
 
@@ -158,7 +161,7 @@ def _word() -> re.Pattern[str]:
 def _unknown() -> re.Pattern[str]:
     every = [point for points in _ASSIGNED for point in points]
     known = [point for point in every if unicodedata.category(chr(point)) not in ("Cn", "Cs")]
-    # Private use, in which nobody else's characters lie.
+    # Characters for private use never get an assignment.
     return re.compile(f"[^{_ranges(known)}\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
 
 
@@ -167,7 +170,7 @@ def _category(point: int) -> str:
 
 
 def _ranges(points: list[int]) -> str:
-    """The ranges of some characters in ascending order, as they stand between brackets."""
+    """The ranges of ascending code points, as written between brackets of a pattern."""
     runs: list[list[int]] = []
     for point in points:
         if runs and runs[-1][1] == point - 1:
@@ -189,11 +192,11 @@ How = Literal[
     "has_phrase",
 ]
 
-#: Bytes of a pattern's source.
+#: Maximum bytes of a pattern's source.
 MAX_PATTERN = 1000
-#: What means something else in a pattern over many texts, one a line, than over one text.
+#: Syntax whose meaning changes if a pattern runs over many texts, one per line.
 _NOT_BY_LINE = re.compile(r"\\[AzZCQ]|\(\?(?!:|P?<|[is]+[):])")
-#: A backslash with what it stands before, or any other character of a pattern.
+#: A backslash with the syntax after it, or any other character of a pattern.
 _PATTERN_PARTS = re.compile(r"\\(?:[pP]\{[^}]*\}|x\{[^}]*\}|.)|\(\?P?<[^>]*>|.", re.DOTALL)
 
 
@@ -201,9 +204,9 @@ _PATTERN_PARTS = re.compile(r"\\(?:[pP]\{[^}]*\}|x\{[^}]*\}|.)|\(\?P?<[^>]*>|.",
 class TextTest:
     """The field's text passes a test.
 
-    ``texts`` are the operands; of ``like`` and ``matches`` one, the source of a pattern in the
-    syntax of RE2; of ``has_words`` and ``has_phrase`` the words that are wanted, and ``fold`` is
-    true. ``within`` is how many edits ``near`` allows.
+    ``texts`` are the operands. For ``like`` and ``matches`` it is a single pattern in the syntax of
+    RE2; for ``has_words`` and ``has_phrase`` it is the words, and ``fold`` is true. ``within`` is
+    the number of edits that ``near`` allows.
     """
 
     field: str
@@ -214,14 +217,14 @@ class TextTest:
 
     @property
     def of_words(self) -> bool:
-        """Whether it looks for words, which an index may list."""
+        """Whether it searches for words, which an index may list."""
         return self.how in ("has_words", "has_phrase")
 
     def fits(self, text: str) -> bool:
         return self.passes(folded(text) if self.fold else text)
 
     def passes(self, text: str) -> bool:
-        """:meth:`fits`, of a text that is folded already where it is to be."""
+        """:meth:`fits`, for a text that is already folded if the test folds."""
         first = self.texts[0]
         match self.how:
             case "one_of":
@@ -233,7 +236,7 @@ class TextTest:
             case "ends_with":
                 return text.endswith(first)
             case "near":
-                # Of the proxy alone: clients that import this module do not have it.
+                # Only the proxy installs it; clients import this module, too.
                 from rapidfuzz.distance import Levenshtein  # noqa: PLC0415
 
                 return Levenshtein.distance(first, text, score_cutoff=self.within) <= self.within
@@ -247,8 +250,9 @@ class TextTest:
                 return bool(compile_test(first, fold=self.fold).search(text))
 
     def by_line(self) -> Any | None:
-        """The pattern for bytes of many texts, one a line, none of which has a line break; None
-        where it might find another text so."""
+        """The pattern for the bytes of many texts, one per line, none of which contains a line
+        break; None if it could then match other texts.
+        """
         (source,) = self.texts
         if self.how == "like":
             return compile_test(f"(?m)^(?s:{source})$", by_line=True)
@@ -263,7 +267,7 @@ def compile_test(source: str, *, fold: bool = False, by_line: bool = False) -> A
     Raises:
         re2.error: not of the syntax of RE2, or too large.
     """
-    import re2  # noqa: PLC0415 - a client without a side does without it
+    import re2  # noqa: PLC0415 - a bare client does not install it
 
     options = re2.Options()
     options.log_errors = False
@@ -273,11 +277,11 @@ def compile_test(source: str, *, fold: bool = False, by_line: bool = False) -> A
 
 
 def parse_like(asked: str) -> list[str]:
-    """The parts of a pattern of ``like``: the two wildcards, and the texts between them in front
-    of which a backslash of the operand was taken away; a text is ``"=" + text``.
+    """The parts of a ``like`` pattern: the two wildcards, and the texts between them, without their
+    escaping backslashes; each text is ``"=" + text``.
 
     Raises:
-        ValueError: a backslash stands before something else than ``%``, ``_`` and a backslash.
+        ValueError: a backslash stands before a character other than ``%``, ``_`` and a backslash.
     """
     parts: list[str] = []
     for piece in re.findall(r"\\.?|[%_]|[^\\%_]+", asked, re.DOTALL):
@@ -296,20 +300,20 @@ def parse_like(asked: str) -> list[str]:
 
 
 def like_source(parts: list[str]) -> str:
-    """The pattern of RE2 for parts of :func:`parse_like`."""
-    import re2  # noqa: PLC0415 - a client without a side does without it
+    """The RE2 pattern for parts of :func:`parse_like`."""
+    import re2  # noqa: PLC0415 - a bare client does not install it
 
     wildcards = {"%": ".*", "_": "."}
     return "".join(wildcards.get(part) or re2.escape(part[1:]) for part in parts)
 
 
 def fold_pattern(source: str) -> str:
-    """A pattern whose letters are folded, each by itself; what stands behind a backslash stays.
+    """A pattern with each letter folded separately; characters after a backslash stay.
 
-    It is matched with capital and small letters alike.
+    It is matched case-insensitively.
     """
 
-    import re2  # noqa: PLC0415 - a client without a side does without it
+    import re2  # noqa: PLC0415 - a bare client does not install it
 
     def fold(part: re.Match[str]) -> str:
         text = part[0]

@@ -1,9 +1,9 @@
-"""Sealed types <-> bytes on the wire: the one definition both sides share (docs/SPEC.md, 7).
+"""Sealed types <-> bytes on the wire: the definition that both sides share (docs/SPEC.md, 7).
 
 A body is the four bytes ``ERS1`` and then frames. A frame is one kind byte, the payload's length as
 four big-endian bytes, and the payload: MessagePack of the struct that the kind names. Bodies are
-refused as a whole when a frame is cut short, of an unknown kind, or holds anything but exactly its
-struct.
+refused as a whole if a frame is truncated, has an unknown kind, or contains anything but exactly
+its struct.
 
 A checkpoint is the state of a log at one version, by a member who has verified the log
 (docs/SPEC.md, section 7.9). The API reads its body but not the state in it; only proxies know what
@@ -51,7 +51,7 @@ from encrypted_records.model.records import (
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 from encrypted_records.model.signatures import message
 
-#: Of a body: what a reader must be ready to fetch and unpack.
+#: Maximum bytes of a checkpoint's body, which a reader must be ready to fetch and unpack.
 MAX_CHECKPOINT_BYTES = 1 << 25
 
 
@@ -64,8 +64,10 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``version`` and ``digest`` are the log's, ``state`` is what it adds up to; the others are as
-    in a commit: which key authenticates it, which roster ``member`` had read."""
+    """``version`` and ``digest`` are the log's, ``state`` is its state at that version; the others
+    are as in a commit: the key that authenticates it, and the roster entry that ``member`` had
+    read.
+    """
 
     format: Literal[1]
     schema: Uid
@@ -113,7 +115,8 @@ MEDIA_TYPE = "application/vnd.encrypted-records.frames"
 MAGIC = b"ERS1"
 MAX_FRAME_BYTES = 64 << 20
 
-#: Every kind byte. Numbers are never reused; 10 to 12 are kept for the roster of an organization.
+#: Every kind byte. Numbers are never reused; 10 to 12 are reserved for the roster of an
+#: organization.
 KINDS: dict[int, type[msgspec.Struct]] = {
     1: Commit,
     2: RowBatch,
@@ -140,7 +143,7 @@ _KIND_OF = {kind: number for number, kind in KINDS.items()} | {PackedRowBatch: 2
 _HEAD = struct.Struct(">BI")
 _encoder = msgspec.msgpack.Encoder()
 _decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
-#: Of parts, whose rows are many.
+#: For parts, which have many rows.
 _part_decoders = _decoders | {2: msgspec.msgpack.Decoder(PackedRowBatch)}
 _body_decoder = msgspec.msgpack.Decoder(CommitBody)
 
@@ -149,7 +152,7 @@ B = TypeVar("B", RowBatch, PackedRowBatch)
 
 
 def encode(items: Iterable[msgspec.Struct]) -> bytes:
-    """A body that holds ``items`` in their order."""
+    """A body with ``items`` in order."""
     return b"".join(encode_parts(items))
 
 
@@ -172,7 +175,7 @@ def decode(
 
     Raises:
         Unsupported: not a body of this format.
-        Malformed: a frame is cut short, too long, of an unknown kind, or not its struct.
+        Malformed: a frame is truncated, too long, of an unknown kind, or not its struct.
     """
     if body[: len(MAGIC)] != MAGIC:
         raise Unsupported(
@@ -200,7 +203,7 @@ def decode(
 
 
 def decode_all(body: bytes, kind: type[T]) -> list[T]:
-    """The frames of a body that must all be of one kind.
+    """The frames of a body, which must all be of the same kind.
 
     Raises:
         Malformed, Unsupported: as :func:`decode`; also for a frame of another kind.
@@ -217,7 +220,7 @@ def require_few(wanted: Sequence[msgspec.Struct], most: int) -> None:
     """
     Raises:
         BadInput: ``malformed_frame``; a body asks for nothing.
-        TooLarge: it asks for more than ``most``.
+        TooLarge: it asks for more than ``most`` items.
     """
     if not wanted:
         raise BadInput("the body asks for nothing", code="malformed_frame")
@@ -238,7 +241,7 @@ def decode_one(body: bytes, kind: type[T]) -> T:
 
 
 def encode_uploads(uploads: Iterable[CommitUpload]) -> Iterator[bytes]:
-    """Several commits in one body: each :class:`Commit` frame, then what it brings."""
+    """Several commits in one body: each :class:`Commit` frame, then its rows and pages."""
 
     def items() -> Iterator[msgspec.Struct]:
         for upload in uploads:
@@ -273,7 +276,7 @@ def decode_uploads(body: bytes) -> list[CommitUpload]:
 
 
 def encode_part(upload: PartUpload) -> Iterator[bytes]:
-    """A part in a body of its own: its :class:`Part` frame, then what it brings."""
+    """A part in a separate body: its :class:`Part` frame, then its rows and pages."""
     return encode_parts([upload.part, *_brought(upload)])
 
 
@@ -294,7 +297,7 @@ def decode_part(body: bytes) -> PartUpload:
 
 
 def _brought(upload: CommitUpload | PartUpload) -> Iterator[msgspec.Struct]:
-    """Salts, rows, headers, pages: in this order."""
+    """Salts, rows, headers, pages, in this order."""
     yield from upload.salts
     yield from upload.rows
     yield from upload.headers
@@ -302,7 +305,7 @@ def _brought(upload: CommitUpload | PartUpload) -> Iterator[msgspec.Struct]:
 
 
 class _Brought(Generic[B]):
-    """The bytes behind one commit or part, with batches of this type."""
+    """The content after a commit or part frame, with batches of this type."""
 
     def __init__(self, batches: type[B]) -> None:
         self._batches: type[B] = batches
@@ -314,7 +317,7 @@ class _Brought(Generic[B]):
     def add(self, item: msgspec.Struct) -> None:
         """
         Raises:
-            Malformed: nothing of this kind may come, or not after what came before.
+            Malformed: no frame of this kind may follow, or not in this order.
         """
         if isinstance(item, Page):
             self._pages.append(item)
@@ -330,7 +333,7 @@ class _Brought(Generic[B]):
     def all(
         self,
     ) -> tuple[tuple[B, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]]:
-        """All of it, in the order of the members of uploads."""
+        """The content, in the order of the members of uploads."""
         return tuple(self._rows), tuple(self._pages), tuple(self._salts), tuple(self._headers)
 
 
@@ -351,7 +354,7 @@ def decode_commit_body(commit: Commit) -> CommitBody:
 
 
 def commit_digest(commit: Commit) -> bytes:
-    """32 bytes that name a commit in the log: SHA-256 over body and HMAC."""
+    """32 bytes that identify a commit in the log: SHA-256 over body and HMAC."""
     return hashlib.sha256(commit.body + commit.mac).digest()
 
 
@@ -361,5 +364,5 @@ def commit_message(commit: Commit) -> bytes:
 
 
 def next_log_digest(before: bytes, commit: Commit) -> bytes:
-    """The log's running digest after one more commit; the empty log's is 32 zero bytes."""
+    """The log's running digest after ``commit``; the empty log's is 32 zero bytes."""
     return hashlib.sha256(before + commit_digest(commit)).digest()
