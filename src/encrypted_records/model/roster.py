@@ -52,7 +52,7 @@ MAX_SCHEMAS = 10_000
 MAX_EPOCHS = 1_024
 MAX_SINGLE_SCHEMAS = 16
 MAX_PLACES = 256
-#: The digest before the first entry; and the id that stands for all schemas of a dataset in a grant.
+#: The digest before the first entry; and, in a grant, the id for all schemas of a dataset.
 NO_DIGEST: Final = bytes(32)
 WHOLE_DATASET: Final = bytes(16)
 

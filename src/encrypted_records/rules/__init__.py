@@ -1,4 +1,4 @@
-"""Judges of roster entries and commits, for proxies and the API alike. Pure, keyless.
+"""Rules for roster entries and commits, shared by proxies and the API. Pure, keyless.
 
-Callers that can verify signatures hand in what that gave. May import: ``model``, ``errors``.
+Callers that can verify signatures pass the results in. May import: ``model``, ``errors``.
 """

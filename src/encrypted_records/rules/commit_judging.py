@@ -1,7 +1,7 @@
-"""Commits that may follow in a log, as far as it takes no key to tell.
+"""Rules for the next commit of a log, as far as they need no key.
 
-Readers of the log refuse it at any other commit, so the API takes none. Each side hands in what it
-knows of the log before the commit, and says in its own errors what is wrong.
+Readers refuse a log with any other commit, so the API accepts none. Each side passes its state of
+the log before the commit, and reports faults in its own errors.
 """
 
 from __future__ import annotations
@@ -84,13 +84,12 @@ class Log(NamedTuple):
     """A log before a commit.
 
     Attributes:
-        version: the newest.
-        added_at: the newest that added records.
-        resealed_at: that at which everything was sealed again, the newest time; 0 if it never was.
-        first: the key version of the first commit, or of the newest that sealed everything again;
-            None where the log is empty.
+        version: the newest version. added_at: the newest version that added records. resealed_at:
+        the newest version at which everything was sealed again; 0 if that never happened. first:
+        the key version of the first commit, or of the newest commit that sealed everything again;
+            None if the log is empty.
         present: the key version of the newest commit.
-        present_since: the version at which that came in.
+        present_since: the version at which ``present`` was introduced.
     """
 
     version: int
@@ -113,8 +112,8 @@ def judge_keys(body: CommitBody, log: Log) -> CommitFault | None:
 
 
 def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> CommitFault | None:
-    """The reason why a commit may not follow its writer's last one here, or why the version it had
-    seen is too old.
+    """The reason why a commit may not follow its writer's last commit here, or why its ``seen``
+    version is too old.
 
     Args:
         writer: counter and digest of the writer's last commit; 0 and zero bytes before any.
@@ -195,9 +194,9 @@ class MovedRows(NamedTuple):
 
 
 def pieces_of(ended: Sequence[EndedGroup], added: Sequence[Group]) -> list[MovedRows]:
-    """The pieces of ended groups of which the added ones consist, in order.
+    """The pieces of ended groups that make up the added groups, in order.
 
-    Both have the same number of rows.
+    Both have the same total number of rows.
     """
     olds = list(accumulate((group.rows for group in ended), initial=0))
     news = list(accumulate((group.count for group in added), initial=0))

@@ -1,9 +1,9 @@
-"""Entries that count, and reasons why others do not (docs/SPEC.md, section 15.4).
+"""Rules by which roster entries count or do not count (docs/SPEC.md, section 15.4).
 
-An entry in good form that does not count is *void*: it stays in the chain and changes nothing.
-Otherwise an API that lies, or checks no signatures, could let one member stop all others with one
-bad entry. Its form and its chain were checked before. Nothing here has a key: callers
-that can verify signatures hand in what that gave.
+A well-formed entry that does not count is *void*: it stays in the chain and changes nothing.
+Otherwise an API that lies, or checks no signatures, could let a member block all others with a
+single bad entry. The form and the chain of entries were checked before. Nothing here has a key:
+callers that can verify signatures pass the results in.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from encrypted_records.rules.roster_state import Ending, InvitationState, Member
 
 
 class Void(StrEnum):
-    """The code of the reason why an entry is invalid, in the words of the specification."""
+    """The code of the reason why an entry is invalid, in the specification's terms."""
 
-    #: by nobody who is in the roster, or the signature is not right
+    #: the actor is not in the roster, or the signature is wrong
     SIGNATURE = "signature"
     #: the actor may not do this
     RIGHT = "right"
     #: a second ``found``
     FOUNDED = "founded"
-    #: an id that stands for something else
+    #: the id is used for something else
     ID = "id"
     #: nothing has this id
     ABSENT = "absent"
-    #: public keys that are refused, are another member's, or are not there
+    #: public keys that are refused, belong to another member, or are missing
     KEYS = "keys"
-    #: the keys are not shown to be the member's own
+    #: no proof that the member holds the private keys
     PROOF = "proof"
-    #: it does not exist, is over, or is for another
+    #: the invitation does not exist, is over, or is for another person
     INVITATION = "invitation"
-    #: nobody would be an owner
+    #: no owner would remain
     LAST_OWNER = "last_owner"
     #: a type or role that the member cannot have
     ROLE = "role"
-    #: of datasets or schemas that are not in the roster, or named twice
+    #: datasets or schemas that are not in the roster, or are named twice
     SHARES = "shares"
-    #: neither the present epoch of a dataset nor the next one; none that has begun and comes after
-    #: the oldest that was not forgotten
+    #: neither the present epoch of a dataset nor the next; or, for forgetting, an epoch that has
+    #: not begun or is not after the oldest that was not forgotten
     EPOCH = "epoch"
     #: another commitment for the present epoch
     COMMITMENT = "commitment"
-    #: logs that cannot end so
+    #: ends that the logs cannot have
     ENDS = "ends"
-    #: a schema that is of another dataset, or named twice
+    #: a schema that belongs to another dataset, or is named twice
     PLACE = "place"
-    #: more than an organization may have
+    #: exceeds a limit of the organization
     LIMIT = "limit"
 
 
@@ -118,27 +118,27 @@ class EntryFault(Enum):
         self.sentence = sentence
 
 
-#: Whether a signature (64 bytes) is over a message, by the member's public keys of these 1,249
-#: bytes. It is not where they do not load.
+#: Whether a signature (64 bytes) over a message is valid under a member's public keys (1,249
+#: bytes). False if the keys do not load.
 IsBy = Callable[[bytes, bytes, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureChecks:
-    """Whether the signatures of an entry were found right: by its actor, and by the keys that it
-    states of a member.
+    """Whether the signatures of an entry are valid: the actor's, and the proof by the keys that it
+    states for a member.
     """
 
     by_actor: bool
     proof: bool
 
 
-#: The signatures of an entry that were found right before.
+#: For an entry whose signatures were verified before.
 RIGHT = SignatureChecks(by_actor=True, proof=True)
 
 
 def verify(state: RosterState, entry: RosterEntry, body: EntryBody, is_by: IsBy) -> SignatureChecks:
-    """The signatures of the entry that follows, under the keys that its actor has there."""
+    """Verify the signatures of the next entry, under the keys that its actor has in ``state``."""
     content = body.content
     if isinstance(content, FoundingEntry) and not state.number:
         keys = content.keys
@@ -156,7 +156,7 @@ def verify(state: RosterState, entry: RosterEntry, body: EntryBody, is_by: IsBy)
 def judge(state: RosterState, body: EntryBody, verified: SignatureChecks) -> EntryFault | None:
     """The reason why the next entry is invalid; None if it is valid.
 
-    The first one either counts, or there is no roster.
+    If the first entry is invalid, there is no roster.
     """
     content = body.content
     if not state.number:
@@ -243,7 +243,7 @@ def _judge_keys(
 ) -> EntryFault | None:
     given = (content.keys, content.anchor, content.proof)
     if not any(given):
-        # A member who was removed, or comes by an invitation, has to show keys.
+        # A member who was removed, or joins by an invitation, has to show keys.
         return None if stands and not content.invitation else EntryFault.NO_KEYS
     if not all(given):
         return EntryFault.PART_OF_KEYS
@@ -255,7 +255,7 @@ def _judge_keys(
 
 
 def is_of_another(state: RosterState, member: bytes, keys: bytes) -> bool:
-    """Whether one of the three public keys belongs, or belonged, to another member."""
+    """Whether any of the three public keys belongs, or belonged, to another member."""
     parts = signatures.split_keys(keys) or ()
     return any(state.holders.get(key, member) != member for key in parts)
 
@@ -270,13 +270,14 @@ def _judge_admission(
         return EntryFault.INVITATION_OVER
     if not is_for(state, invitation, content.member):
         return EntryFault.OTHERS_INVITATION
-    # The words make a member. A later entry says that somebody becomes an owner.
+    # The words only admit a member. Becoming an owner takes a later entry.
     return EntryFault.INVITED_OWNER if content.role == form.OWNER else None
 
 
 def is_for(state: RosterState, invitation: InvitationState, member: bytes) -> bool:
-    """Whether an invitation is for this member: the one whom it names, or one who was never in the
-    roster."""
+    """Whether an invitation is for this member: it names the member, or it names nobody and the
+    member was never in the roster.
+    """
     wanted = invitation.content.member
     return member == wanted if wanted else member not in state.members
 
@@ -337,7 +338,7 @@ def _judge_forget(state: RosterState, content: Forget) -> EntryFault | None:
 
 
 def _judge_ends(state: RosterState, content: DatasetName) -> EntryFault | None:
-    """An end that a log cannot have would close it to everybody."""
+    """Refuse an end that the log cannot have: it would make the log unreadable for everyone."""
     ends = content.ends
     if len({end.schema for end in ends}) < len(ends):
         return EntryFault.ENDED_TWICE
@@ -354,7 +355,7 @@ def _judge_ends(state: RosterState, content: DatasetName) -> EntryFault | None:
 
 
 def _may_follow(before: Ending, end: End, epoch: int) -> bool:
-    """Whether a log that ended so with one epoch may have ended so with this one."""
+    """Whether a log with the end ``before`` at one epoch may have the end ``end`` at this epoch."""
     if end.version == before.version:
         return end.digest == before.digest
     return end.version > before.version and epoch > before.epoch
@@ -377,25 +378,25 @@ def _judge_places(
     return EntryFault.SCHEMAS if len(state.schemas) + new > form.MAX_SCHEMAS else None
 
 
-#: For how long a request stands, and how far the clock of who made it may be ahead.
+#: Lifetime of a request, and how far the requester's clock may be ahead.
 REQUEST_SECONDS = 30 * 86_400
 _AHEAD_SECONDS = 86_400
 
 
 class RequestFault(StrEnum):
-    """The reason why a request for access does not stand, in the words of the specification."""
+    """The reason why a request for access is invalid, in the specification's terms."""
 
-    #: by nobody who is in the roster, by a service, or by an owner
+    #: the requester is not in the roster, is a service, or is an owner
     MEMBER = "member"
     #: the member's keys did not sign it
     SIGNATURE = "signature"
     #: it names an entry that this roster does not have
     ROSTER = "roster"
-    #: members may not ask for the dataset, or may since then
+    #: the dataset is not listed for requests, or was listed only after the request
     LISTED = "listed"
-    #: the member's keys, or what it has of the dataset, changed since; or it is too old
+    #: the member's keys or shares of the dataset changed after the request; or it is too old
     OVER = "over"
-    #: the member has the right
+    #: the member has the right already
     RIGHT = "right"
 
 
@@ -408,12 +409,12 @@ def judge_request(
     is_by: IsBy,
     now: int,
 ) -> RequestFault | None:
-    """The reason why a request for access does not stand; None if it does.
+    """The reason why a request for access is invalid; None if it is valid.
 
     Args:
-        state: with histories; without them, of the very entry that the request names.
-        body: what the request states.
-        digest: that of the entry that the request names, in this roster.
+        state: with histories; without them, the state at exactly the entry that the request names.
+        body: the statements of the request.
+        digest: the digest, in this roster, of the entry that the request names.
         now: in seconds since 1970.
     """
     member = state.member(body.member)
@@ -434,8 +435,8 @@ def judge_request(
 
 
 def _is_unchanged(history: Sequence[Member], body: AccessRequestBody) -> bool:
-    """Whether a member was in the organization when it asked, and has had the same keys and the
-    same shares of the dataset since.
+    """Whether a member was in the organization at the time of the request, and has had the same
+    keys and the same shares of the dataset since.
     """
     asked = at(history, body.number)
     if asked is None or not asked.present:
@@ -449,8 +450,8 @@ def _is_unchanged(history: Sequence[Member], body: AccessRequestBody) -> bool:
 
 
 def is_other_member(before: Member, after: Member) -> bool:
-    """Whether a later standing has other keys or another role, or is that of somebody who is out
-    or came back: no request from before it stands.
+    """Whether a later state has other keys or another role, or the member has left or rejoined:
+    earlier requests become invalid.
     """
     same = after.present and before.joined == after.joined
     return not same or (before.keys, before.role) != (after.keys, after.role)

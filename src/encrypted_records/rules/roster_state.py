@@ -1,7 +1,7 @@
-"""The sum of a roster's entries, with the history by which it is known for each of them.
+"""The state of a roster after its entries, with the history that gives the state at each entry.
 
-Nothing here judges: :mod:`.roster_judging` says which entries count, and :meth:`RosterState.apply`
-takes those in (docs/SPEC.md, section 15.4).
+Nothing here judges: :mod:`.roster_judging` decides which entries count, and
+:meth:`RosterState.apply` applies them (docs/SPEC.md, section 15.4).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from encrypted_records.model.roster import (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Schemas of one dataset: all, including later ones, or these."""
+    """Schemas of one dataset: all, including later ones, or only the listed ones."""
 
     whole: bool = False
     schemas: frozenset[bytes] = frozenset()
@@ -52,7 +52,7 @@ NOTHING = Scope()
 class Member:
     """The state of a member from entry ``number`` on, under public ``keys`` of 1,249 bytes.
 
-    ``present`` is false from a removal on: the keys stay known, and nothing else counts.
+    ``present`` is false after a removal: the keys stay known, and nothing else counts.
     ``joined`` is the entry that last admitted the member, and ``admitted_by`` its actor;
     ``keyed_by`` is the actor of the entry that named the keys.
     """
@@ -99,7 +99,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class DatasetEntry:
-    """A dataset's name from entry ``number`` on; empty where it has none any more."""
+    """A dataset's name from entry ``number`` on; empty after it was freed."""
 
     number: int
     dataset: bytes
@@ -119,7 +119,7 @@ class Epoch:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The head of a schema's log when ``epoch`` of its dataset's keys began, as stated by entry
-    ``number``, which is that of the epoch or a later one.
+    ``number``, which is the entry of the epoch or a later one.
     """
 
     number: int
@@ -130,7 +130,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenEpochs:
-    """Epochs of a dataset before ``first`` are not granted from entry ``number`` on."""
+    """From entry ``number`` on, grants omit epochs of a dataset before ``first``."""
 
     number: int
     first: int
@@ -150,7 +150,7 @@ class SchemaEntry:
 
 @dataclass(frozen=True, slots=True)
 class InvitationState:
-    """An invitation, and the entry that ended it, if one did."""
+    """An invitation, and the entry that ended it, if any."""
 
     number: int
     digest: bytes
@@ -184,8 +184,9 @@ _Item = TypeVar("_Item", bound=_Numbered)
 
 
 def at(history: Sequence[_Item], number: int | None) -> _Item | None:
-    """The last of ``history`` that entry ``number``, or one before it, has made; without a
-    number, the last."""
+    """The last element of ``history`` made by entry ``number`` or an earlier one; without a number,
+    the last element.
+    """
     if number is None:
         return history[-1] if history else None
     place = bisect_right(history, number, key=lambda item: item.number)
@@ -196,7 +197,7 @@ def at(history: Sequence[_Item], number: int | None) -> _Item | None:
 class RosterState:
     """The state after all entries so far; histories have their newest element last."""
 
-    #: of the newest entry, and its digest
+    #: the newest entry, and its digest
     number: int = 0
     digest: bytes = form.NO_DIGEST
     #: the digest of entry 1, which names the organization, and its actor
@@ -204,32 +205,33 @@ class RosterState:
     founder: bytes = b""
     members: dict[bytes, list[Member]] = field(default_factory=dict)
     datasets: dict[bytes, list[DatasetEntry]] = field(default_factory=dict)
-    #: by number less one
+    #: of each dataset; epoch n has index n - 1
     epochs: dict[bytes, list[Epoch]] = field(default_factory=dict)
-    #: where older epochs of each dataset were forgotten
+    #: the forgotten epochs of each dataset
     forgotten: dict[bytes, list[ForgottenEpochs]] = field(default_factory=dict)
     schemas: dict[bytes, list[SchemaEntry]] = field(default_factory=dict)
-    #: datasets that members may ask for, each with the entry that says so
+    #: datasets that members may request access to, each with the entry that listed it
     listings: dict[bytes, int] = field(default_factory=dict)
     invitations: dict[bytes, InvitationState] = field(default_factory=dict)
     #: since the newest epoch of each dataset began
     losses: dict[bytes, list[RightLoss]] = field(default_factory=dict)
-    #: whose each of the keys is, or was
+    #: the member of each public key, present or former
     holders: dict[bytes, bytes] = field(default_factory=dict)
-    #: where each schema's log is said to have stood when epochs began
+    #: for each schema, the heads of its log at which epochs began
     endings: dict[bytes, list[Ending]] = field(default_factory=dict)
-    #: of each dataset, the schemas that are older than its newest epoch and have no ending of it
+    #: for each dataset, the schemas that are older than its newest epoch and have no ending for it
     open: dict[bytes, set[bytes]] = field(default_factory=dict)
-    #: who is in the organization, and who of them owns it
+    #: the members of the organization, and its owners among them
     members_now: set[bytes] = field(default_factory=set)
     owners_now: set[bytes] = field(default_factory=set)
-    #: which dataset, or schema of a dataset, has a slug
+    #: the dataset, or the schema of a dataset, with a slug
     _slugs: dict[tuple[bytes, str], bytes] = field(default_factory=dict)
-    #: whether histories are kept; else each but that of epochs has its newest alone
+    #: whether histories are kept; otherwise each keeps only its newest element, except that of
+    #: epochs
     historic: bool = True
 
     def copy(self) -> RosterState:
-        """A copy that changes on its own."""
+        """A copy that changes independently."""
         return RosterState(
             self.number,
             self.digest,
@@ -259,16 +261,16 @@ class RosterState:
         history.append(newest)
 
     def pass_over(self, body: EntryBody, digest: bytes) -> None:
-        """Go on behind an entry that does not count: it changes nothing."""
+        """Advance past an entry that does not count: it changes nothing else."""
         if body.number != self.number + 1 or body.previous != self.digest:
             raise ValueError("an entry does not follow the others")
         self.number, self.digest = body.number, digest
 
     def apply(self, body: EntryBody, digest: bytes) -> None:
-        """Take in an entry that counts, as :func:`.roster_judging.judge` says.
+        """Apply an entry that counts according to :func:`.roster_judging.judge`.
 
         Args:
-            digest: the entry's.
+            digest: the digest of the entry.
         """
         self.pass_over(body, digest)
         content, number = body.content, body.number
@@ -319,7 +321,7 @@ class RosterState:
         return at(self.members.get(member, ()), None)
 
     def epoch(self, dataset: bytes) -> Epoch | None:
-        """The newest one."""
+        """The newest epoch of a dataset; None without one."""
         return at(self.epochs.get(dataset, ()), None)
 
     def first(self, dataset: bytes, number: int | None = None) -> int:
@@ -328,14 +330,14 @@ class RosterState:
         return 1 if forgotten is None else forgotten.first
 
     def listed_at(self, dataset: bytes) -> int:
-        """The entry by which members may ask for access to a dataset; 0 where they may not, which
-        includes a dataset whose name was freed.
+        """The entry that lets members request access to a dataset; 0 if they may not, for example
+        because the dataset's name was freed.
         """
         named = at(self.datasets.get(dataset, ()), None)
         return self.listings.get(dataset, 0) if named is not None and named.slug else 0
 
     def stand(self, standing: Member) -> None:
-        """Take in a new standing, with what follows from it for datasets and invitations."""
+        """Apply a new state of a member, with its effects on datasets and invitations."""
         before = self.member(standing.member)
         self._follow(self.members, standing.member, standing)
         for key in signatures.split_keys(standing.keys) or ():
@@ -358,7 +360,7 @@ class RosterState:
                 self.invitations[name] = replace(invitation, withdrawn=standing.number)
 
     def begin(self, dataset: bytes, epoch: Epoch) -> None:
-        """A new epoch of a dataset's keys: what was lost before it is dealt with."""
+        """Begin an epoch of a dataset's keys, which settles earlier losses of rights."""
         self.epochs.setdefault(dataset, []).append(epoch)
         self.open[dataset] = {
             schema for schema, placed in self.schemas.items() if placed[-1].dataset == dataset
@@ -366,7 +368,7 @@ class RosterState:
         self.losses.pop(dataset, None)
 
     def end(self, dataset: bytes, number: int, epoch: int, ends: Sequence[End]) -> None:
-        """Logs ended with the newest epoch of a dataset's keys."""
+        """Record the ends of logs at the newest epoch of a dataset's keys."""
         for end in ends:
             if self.ended_with(end.schema, epoch) is None:
                 ending = Ending(number, epoch, end.version, end.digest)
@@ -379,7 +381,7 @@ class RosterState:
         return newest if newest is not None and newest.epoch == epoch else None
 
     def name_dataset(self, dataset: DatasetEntry) -> None:
-        """Name a dataset, or free its name; another one that has its slug counts as unplaced."""
+        """Name a dataset, or free its name; another dataset with its slug becomes unplaced."""
         before = at(self.datasets.get(dataset.dataset, ()), None)
         loser = self._give(b"", dataset.dataset, before.slug if before else "", dataset.slug)
         self._follow(self.datasets, dataset.dataset, dataset)
@@ -388,8 +390,9 @@ class RosterState:
             self._follow(self.datasets, loser, unnamed)
 
     def place_schema(self, schema: SchemaEntry) -> None:
-        """Place a schema, or free its name; another one in the dataset that has its slug counts as
-        unplaced."""
+        """Place a schema, or free its name; another schema of the dataset with its slug becomes
+        unplaced.
+        """
         before = at(self.schemas.get(schema.schema, ()), None)
         loser = self._give(
             schema.dataset, schema.schema, before.slug if before else "", schema.slug
@@ -400,7 +403,7 @@ class RosterState:
             self._follow(self.schemas, loser, unnamed)
 
     def _give(self, room: bytes, thing: bytes, before: str, slug: str) -> bytes | None:
-        """Make ``slug`` this thing's; who had it, if another did."""
+        """Give ``slug`` to a thing; returns the thing that had it before, if another did."""
         if before:
             del self._slugs[room, before]
         if not slug:
@@ -460,7 +463,7 @@ def _standing(before: Member | None, body: EntryBody, content: MemberStanding[st
 
 
 def takes_away(before: Member, after: Member, dataset: bytes) -> bool:
-    """Whether a member has less of a dataset after a change, or other keys for what it had."""
+    """Whether a change takes rights to a dataset away from a member, or replaces its keys."""
     reads, writes = before.reads(dataset), before.writes(dataset)
     if not reads:
         return False

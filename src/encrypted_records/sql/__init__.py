@@ -1,6 +1,6 @@
-"""SQL over sealed records: DuckDB, over columns that a proxy opens.
+"""SQL over sealed records: DuckDB, over columns that a proxy decrypts.
 
-The engine asks a proxy for columns with its caller's credentials, so every decision about rights
-stays at the proxy. DuckDB runs in a process beside it, which gets columns and statements alone. It
+The engine requests columns from a proxy with its caller's credentials, so the proxy makes every
+decision about rights. DuckDB runs in a separate process, which gets only columns and statements. It
 needs the extra ``sql``.
 """

@@ -1,9 +1,9 @@
 """Tools for agents, over the Model Context Protocol: `ers mcp`.
 
-An agent lists schemas, describes them and asks by SELECT; it changes nothing and gets no key. What
-a tool answers goes to the agent, and with it to the provider of the agent's model. Answers are
-bounded in rows and characters, and texts of records are data, never part of an instruction.
-Numbers that JSON's readers may round are texts.
+An agent lists schemas, describes them and runs SELECT statements; it changes nothing and gets no
+key. Answers of a tool go to the agent, and thus to the provider of the agent's model. Answers are
+limited in rows and characters, and texts of records are data, never part of an instruction. Numbers
+that JSON's readers might round are texts.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from encrypted_records.sql.catalogue import SqlTable
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.rendering import values_of
 
-#: Rows of one answer: where the agent names no limit, and at most.
+#: Rows of one answer: the default, and the maximum.
 ROWS, MOST_ROWS = 100, 1_000
-#: Characters of a value, a nested one as JSON; a longer value is cut, and says so.
+#: Characters of a value (of a nested value, as JSON); a longer value is cut and marked.
 VALUE_CHARACTERS = 2_000
 #: Characters of all values of an answer.
 ANSWER_CHARACTERS = 200_000
 #: Characters of a description in a list of tables.
 DESCRIPTION_CHARACTERS = 200
-#: Bytes of Arrow of a nested value from which on it is not even made, so as not to show all of it.
+#: Nested values of more Arrow bytes are not converted at all, because most would be cut off.
 _NESTED_BYTES = 1 << 20
-#: The last integer that every reader of JSON has exactly (RFC 8259, section 6).
+#: The largest integer that every reader of JSON represents exactly (RFC 8259, section 6).
 _EXACT = 2**53 - 1
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 _INSTRUCTIONS = (
@@ -50,7 +50,7 @@ T = TypeVar("T")
 def refuse_wide_token(authorization: str) -> None:
     """
     Raises:
-        NotAllowed: this is not an API token that only reads.
+        NotAllowed: this is not a read-only API token.
     """
     token = credentials.api_token_of(authorization)
     if token is None or token.writes:
@@ -63,7 +63,7 @@ def refuse_wide_token(authorization: str) -> None:
 class Tools:
     """
     Args:
-        engine: open; one question at a time uses it.
+        engine: an open engine; it runs one query at a time.
     """
 
     def __init__(self, client: ProxyClient, engine: Engine) -> None:
@@ -71,7 +71,7 @@ class Tools:
         self._turn = asyncio.Lock()
 
     def server(self) -> MCPServer[Any]:
-        """The protocol's server, with these tools."""
+        """The MCP server with these tools."""
         made: MCPServer[Any] = MCPServer(
             "encrypted-records", instructions=_INSTRUCTIONS, version=__version__
         )
@@ -129,7 +129,7 @@ class Tools:
     async def _named(self, table: str) -> SqlTable:
         """
         Raises:
-            ToolError: there is no such table, or not for this token; or there are several.
+            ToolError: there is no such table for this token, or several have this name.
         """
         async with self._turn:
             await _told(self._engine.refresh())
@@ -144,13 +144,13 @@ class Tools:
 
 
 class AgentRows:
-    """The first rows of a result, as an agent gets them.
+    """The first rows of a result, in the form for an agent.
 
     Args:
-        most: rows.
+        most: maximum number of rows.
 
     Attributes:
-        more: whether the result has rows beyond these.
+        more: whether the result has further rows.
     """
 
     def __init__(self, most: int) -> None:
@@ -159,7 +159,7 @@ class AgentRows:
         self._most, self._left = most, ANSWER_CHARACTERS
 
     def take(self, batch: pyarrow.RecordBatch) -> None:
-        """Add rows of the next batch, as many as there is room for.
+        """Add rows of the next batch, as many as fit.
 
         Raises:
             ToolError: the first row alone is too long.
@@ -181,7 +181,7 @@ class AgentRows:
 async def _told(asked: Awaitable[T]) -> T:
     """
     Raises:
-        ToolError: what went wrong, and what to do, for the agent.
+        ToolError: the error and the next step, for the agent.
     """
     try:
         return await asked
@@ -191,7 +191,7 @@ async def _told(asked: Awaitable[T]) -> T:
 
 
 def _shown(cell: pyarrow.Array) -> Any:
-    """The value of a column's only row as JSON has it; a long one is a text that is cut."""
+    """The value of a single-row column as JSON; a long value becomes a truncated text."""
     if pyarrow.types.is_nested(cell.type) and cell.nbytes > _NESTED_BYTES:
         return f"... ({cell.nbytes:,} bytes)"
     value = _exact(values_of(cell)[0])
@@ -200,7 +200,7 @@ def _shown(cell: pyarrow.Array) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """A value of JSON without numbers that are rounded where it is read."""
+    """A JSON value whose numbers no reader rounds."""
     match value:
         case Decimal():
             return str(value)

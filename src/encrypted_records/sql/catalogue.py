@@ -11,7 +11,7 @@ from encrypted_records.model import strict_json
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 
-#: DuckDB's types by those of Arrow; those of decimals are spelled alike but for their name.
+#: DuckDB's types by Arrow's. Decimal types differ only in their name.
 _TYPES = {
     "int64": "BIGINT",
     "string": "VARCHAR",
@@ -23,9 +23,9 @@ _TYPES = {
     "timestamp[us, tz=UTC]": "TIMESTAMP WITH TIME ZONE",
     "duration[us]": "INTERVAL",
 }
-#: The schema of DuckDB that plans name.
+#: The schema of DuckDB that plans refer to.
 INTERNAL = "_columns"
-#: Schemas of DuckDB that no dataset can be.
+#: Schemas of DuckDB that cannot be datasets.
 _RESERVED = frozenset({"information_schema", "pg_catalog", "_catalogues", INTERNAL})
 
 
@@ -34,8 +34,8 @@ class SqlColumn:
     """A column of a table or of a result.
 
     Attributes:
-        name: in SQL, where names that differ in case alone are the same: of fields ``name`` and
-            ``Name`` the second is called ``Name_1``.
+        name: in SQL, which ignores case: of fields ``name`` and ``Name`` the second is called
+        ``Name_1``.
         type: DuckDB's, such as ``DECIMAL(18,2)``.
         field: the field of the schema; empty for a column of a result.
         arrow: the type in which the proxy sends it; empty for a column of a result.
@@ -49,13 +49,13 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class SqlTable:
-    """A schema.
+    """A table: a schema of the proxy.
 
     Attributes:
-        dataset: the slug of its dataset, which is its schema in SQL, and its database for clients.
+        dataset: the slug of its dataset: the schema in SQL, and the database for SQL clients.
         name: its slug.
         schema: its path at the proxy.
-        description: what its definition says of it, or nothing.
+        description: from its definition, or empty.
         digest: of the fields and their types: :attr:`SchemaDefinition.columns_digest`.
     """
 
@@ -76,8 +76,8 @@ class SqlTable:
 class Catalogue:
     """All tables, and the datasets, some of which may have none.
 
-    ``left_out`` are slugs that several datasets have, or that DuckDB needs for itself; naming an
-    organization tells the former apart.
+    ``left_out`` are slugs that several datasets share, or that DuckDB reserves; naming an
+    organization makes the former unambiguous.
     """
 
     datasets: tuple[str, ...]
@@ -88,10 +88,10 @@ class Catalogue:
         return [table for table in self.tables if table.dataset == dataset]
 
     def named(self, name: str, dataset: str | None) -> list[SqlTable]:
-        """Tables of a name, with or without their dataset's; several where datasets share it.
+        """Tables with a name, with or without a dataset; several if datasets share the name.
 
         Args:
-            dataset: whose tables need no qualification; None is all.
+            dataset: the dataset whose tables need no qualification; None for all.
         """
         wanted = name.casefold()
         return [
@@ -103,19 +103,19 @@ class Catalogue:
 
 
 class Lists(Protocol):
-    """Lists of a proxy's resources, page after page."""
+    """Lists a proxy's resources, page after page."""
 
     def listing(self, collection: str, **filters: str) -> AsyncIterator[Mapping[str, Any]]: ...
 
 
 async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
-    """The tables that a caller reaches, by their datasets and names.
+    """The tables that a caller may read, by their datasets and names.
 
     Args:
         filters: of the lists, such as the organization's id.
 
     Raises:
-        ErsError: as the proxy answers.
+        ErsError: the proxy's error.
     """
     slugs = {
         dataset["url"]: str(dataset["slug"])
@@ -157,7 +157,7 @@ def _columns(definition: SchemaDefinition) -> Iterable[SqlColumn]:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """``wanted``, or with a number where another name differs in case alone."""
+    """``wanted``, with a number appended if another name differs only in case."""
     name, number = wanted, 0
     while name.casefold() in taken:
         number += 1
@@ -174,5 +174,5 @@ def duckdb_type(arrow: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as an identifier of SQL."""
+    """A name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,12 +1,11 @@
-"""Connections of DuckDB that reach no file, no network and no setting, and the tables in them.
+"""DuckDB connections without access to files, network and settings, and their tables.
 
-Each table of the catalogue has a number, and its columns have one each: ``_columns.t3 (c0, c1)`` is
-what plans name, whatever the names of people are; views give the names. So nothing in a field's
-name can be taken for SQL.
+Tables of the catalogue and their columns are numbered: plans refer to ``_columns.t3 (c0, c1)``,
+independent of users' names; views add the names. So no field name can be interpreted as SQL.
 
-Statements run in another database, which has all tables, empty, under their own names. It stays for
-the next statement: each has a connection of its own, and puts views of its rows into the places of
-the tables that it reads, in a transaction that is never committed.
+Statements run in another database, which has all tables, empty, under their real names. It is
+reused for the next statement: each statement gets a new connection, and replaces the tables that it
+reads with views of its rows, in a transaction that is never committed.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import duckdb
 from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable, quoted
 from encrypted_records.sql.limits import SqlLimits
 
-#: Optimizers that let a scan of an empty table vanish, or that look at its (missing) values.
-#: A plan without them names each scan that the statement needs.
+#: Optimizers that remove scans of empty tables, or use their (missing) values. Without them, a plan
+#: names each scan that the statement needs.
 _DISABLED = (
     "statistics_propagation",
     "empty_result_pullup",
@@ -31,10 +30,10 @@ _DISABLED = (
 
 
 def open_closed(limits: SqlLimits, *, plans: bool = False) -> duckdb.DuckDBPyConnection:
-    """A database in memory that reaches nothing outside; :func:`lock` follows its making.
+    """A database in memory without outside access; call :func:`lock` after setting it up.
 
     Args:
-        plans: whether it only plans, over empty tables.
+        plans: whether it is used only for planning, over empty tables.
     """
     connection = duckdb.connect(
         ":memory:",
@@ -48,7 +47,7 @@ def open_closed(limits: SqlLimits, *, plans: bool = False) -> duckdb.DuckDBPyCon
             "python_enable_replacements": "false",
         },
     )
-    # For all connections: a statement has its own.
+    # GLOBAL: each statement gets its own connection.
     connection.execute("SET GLOBAL TimeZone = 'UTC'; SET preserve_insertion_order = true")
     if plans:
         connection.execute(f"SET disabled_optimizers = '{','.join(_DISABLED)}'")
@@ -57,15 +56,15 @@ def open_closed(limits: SqlLimits, *, plans: bool = False) -> duckdb.DuckDBPyCon
 
 
 def lock(connection: duckdb.DuckDBPyConnection, setup: str) -> None:
-    """Run ``setup``, and let no statement change a setting from then on."""
+    """Run ``setup``, then forbid statements to change settings."""
     connection.execute(setup)
     connection.execute("SET lock_configuration = true")
 
 
 class StatementDatabase:
-    """The database in which statements of one caller run, one after the other.
+    """The database in which statements of one caller run one after another.
 
-    Settings, temporary names, the state of ``random()`` and transactions are those of a connection,
+    Settings, temporary names, the state of ``random()`` and transactions belong to a connection,
     and end with it.
     """
 
@@ -73,20 +72,20 @@ class StatementDatabase:
         self._catalogue = catalogue
         self._path = _search_path(dataset)
         self._database = open_closed(limits)
-        # A connection has no search path when it begins; no statement can set one.
+        # A new connection has no search path. :meth:`connect` sets it; statements cannot.
         setup = "SET allowed_configs = ['search_path']"
         lock(self._database, f"{real_tables(catalogue, dataset)};\n{setup}")
 
     def connect(
         self, rows: Mapping[int, object], columns: Mapping[int, Collection[int]]
     ) -> duckdb.DuckDBPyConnection:
-        """A connection for one statement; to be closed before the next one.
+        """A connection for one statement; close it before the next one.
 
         Args:
-            rows: by the numbers of tables, which are empty without: Arrow with columns called
-                ``c<number>``.
-            columns: the numbers of these. To read another column of such a table is an error, never
-                an absent value.
+            rows: Arrow data by table number, with columns called ``c<number>``; other tables are
+                empty.
+            columns: the numbers of these columns. Reading another column of such a table is an
+                error, never an absent value.
         """
         connection = self._database.cursor()
         try:
@@ -106,7 +105,7 @@ class StatementDatabase:
 
 
 def _replaced(table: SqlTable, number: int, columns: Collection[int]) -> list[str]:
-    """Statements that put a view of the rows that are here into a table's place."""
+    """SQL that replaces a table by a view of the rows that are available."""
     listed = (
         f"c{at} AS {quoted(column.name)}"
         if at in columns
@@ -122,7 +121,7 @@ def _source_of(number: int) -> str:
 
 
 def real_tables(catalogue: Catalogue, dataset: str | None) -> str:
-    """Statements that make every table, empty, under its own name: what clients list."""
+    """SQL that creates every table, empty, under its real name, for clients that list tables."""
     parts = [_schemas(catalogue)]
     for table in catalogue.tables:
         columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in table.columns)
@@ -133,7 +132,7 @@ def real_tables(catalogue: Catalogue, dataset: str | None) -> str:
 
 
 def views(catalogue: Catalogue, dataset: str | None) -> str:
-    """Statements that make every table as a view of numbered columns, which are empty."""
+    """SQL that creates every table as a view of numbered columns, which are empty."""
     parts = [f"CREATE SCHEMA {INTERNAL};", _schemas(catalogue)]
     for number, table in enumerate(catalogue.tables):
         columns = ", ".join(f"c{at} {column.type}" for at, column in enumerate(table.columns))
@@ -148,7 +147,7 @@ def views(catalogue: Catalogue, dataset: str | None) -> str:
 
 
 def _view(name: str, listed: str, source: str) -> str:
-    # Names of people are quoted; all others are numbers.
+    # Users' names are quoted; all other names are numbers.
     return f"CREATE VIEW {name} AS SELECT {listed} FROM {source}"  # noqa: S608
 
 
@@ -161,7 +160,7 @@ def _alias(table: SqlTable) -> str:
 
 
 def _unqualified(catalogue: Catalogue, dataset: str | None) -> list[SqlTable]:
-    """Without a dataset, the tables whose name no other has: they need no dataset's name."""
+    """Without a dataset, the tables with unique names: they need no qualification."""
     if dataset is not None:
         return []
     names = [table.name.casefold() for table in catalogue.tables]

@@ -1,4 +1,4 @@
-"""The engine: a statement in, columns of Arrow out.
+"""The SQL engine: executes a statement, returns Arrow batches.
 
 ::
 
@@ -7,10 +7,10 @@
             async for batch in result.batches():
                 ...
 
-DuckDB runs in a process of its own (:mod:`.process`). It plans the statement over empty tables, so
-that it is known which columns of which tables it needs; the proxy sends these; DuckDB then runs the
-whole statement over them. An engine belongs to one caller and one event loop, and runs one
-statement at a time; :meth:`Engine.cancel` ends it.
+DuckDB runs in a separate process (:mod:`.process`). It plans the statement over empty tables to
+find the columns that it needs; the proxy sends these; DuckDB then runs the whole statement over
+them. An engine belongs to one caller and one event loop, and runs one statement at a time;
+:meth:`Engine.cancel` ends it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from encrypted_records.sql.process import ColumnFeed, Process, StatementRun, Tab
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-#: The module of a process for statements alone.
+#: The module of a process that only runs statements.
 WORKER = "encrypted_records.sql.worker"
 
 
 class ProxySource(Lists, Protocol):
-    """A proxy, as :class:`~encrypted_records.client.proxy.client.ProxyClient` is one."""
+    """A proxy, such as a :class:`~encrypted_records.client.proxy.client.ProxyClient`."""
 
     def columns(
         self,
@@ -49,12 +49,12 @@ class ProxySource(Lists, Protocol):
 
 
 class StatementResult(Closing):
-    """The rows of a statement, read once; to be closed, or used as a context.
+    """The rows of a statement, read once; close it, or use it as a context manager.
 
     Attributes:
-        columns: names, of which two may be the same, and DuckDB's types.
-        versions: of each table that was read, by its path, the version of its log (the proxy's
-            ``X-Log-Version``). Rows of one table are all of one version.
+        columns: names, which may repeat, and DuckDB's types.
+        versions: for each table that was read, by its path, the version of its log (the proxy's
+            ``X-Log-Version``). All rows of a table are of the same version.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StatementResult(Closing):
         versions: dict[str, int],
     ) -> None:
         self.columns = columns
-        #: Arrow's, whose fields are the columns in their order; a uuid is a text there
+        #: Arrow's schema, with the columns in order; uuids are texts
         self.schema = schema
         self.versions = versions
         self._run = run
@@ -75,8 +75,9 @@ class StatementResult(Closing):
 
         Raises:
             SqlError: 57014 cancelled or out of time; 53200 out of memory; 54000 too many rows; or
-                what the statement itself does wrong, such as 22P02.
-            ErsError: as the proxy answers.
+            an error of
+                the statement itself, such as 22P02.
+            ErsError: the proxy's error.
         """
         rows = 0
         while (found := await self._run.call("next"))[0]:
@@ -107,11 +108,11 @@ class StatementResult(Closing):
 class Engine(Closing):
     """
     Args:
-        client: of the caller; every decision about rights is its proxy's.
-        dataset: the slug of the dataset whose tables need no qualification; None is all, where
-            names of tables that two datasets have need their dataset: ``medical.patient``.
-        organization: the id of the organization whose datasets count; None is all.
-        worker: the module whose process answers.
+        client: the caller's; its proxy makes every decision about rights. dataset: the slug of the
+        dataset whose tables need no qualification; None for all, where tables
+            whose name two datasets share need qualification: ``medical.patient``.
+        organization: the id of the organization whose datasets are included; None for all.
+        worker: the module that the process runs.
     """
 
     def __init__(
@@ -154,11 +155,11 @@ class Engine(Closing):
             self._process = None
 
     async def refresh(self) -> None:
-        """Read the catalogue again. A statement that names something unknown does so by itself.
+        """Read the catalogue again. A statement with an unknown name does this automatically.
 
         Raises:
-            SqlError: 3D000; there is no such dataset, or not for this caller.
-            ErsError: as the proxy answers.
+            SqlError: 3D000; there is no such dataset for this caller.
+            ErsError: the proxy's error.
         """
         await self._living()  # starts while the proxy answers
         catalogue = await load_catalogue(self._client, self._filters)
@@ -190,7 +191,7 @@ class Engine(Closing):
         return self._ready[0]
 
     def tables(self) -> list[SqlTable]:
-        """The tables of the dataset, or of all where none was named."""
+        """The tables of the dataset, or of all datasets if none was named."""
         found = self.catalogue
         return list(found.tables) if self.dataset is None else found.in_dataset(self.dataset)
 
@@ -209,7 +210,7 @@ class Engine(Closing):
         return list(found)
 
     async def call(self, method: str, *arguments: object) -> tuple[Any, bytes]:
-        """The reply of the process to a request that is no statement's, and as bounded as one.
+        """The reply of the process to a request outside a statement, with the same limits.
 
         Raises:
             SqlError: as :meth:`execute`.
@@ -223,11 +224,11 @@ class Engine(Closing):
 
     @property
     def prepared(self) -> bool:
-        """Whether a process waits for a statement; the last may have been killed."""
+        """Whether a process is ready for a statement; the last process may have been killed."""
         return self._process is not None and not self._process.ended and self._told is self._tables
 
     async def _prepared(self) -> Process:
-        """A process that knows the newest catalogue."""
+        """A process that has the newest catalogue."""
         process = await self._living()
         if self._told is not self._ready:
             await process.call("open", *self._ready, self._limits)
@@ -239,7 +240,7 @@ class Engine(Closing):
         return await run.process.call(method, *arguments)
 
     def _rest(self) -> None:
-        """End a process that nothing has used for a while, and no open result needs."""
+        """End a process that was idle for a while and that no open result needs."""
         loop, idle = asyncio.get_running_loop(), self._limits.idle_seconds
         needed = self._asked is not None or not (self._run is None or self._run.closed)
         if self._process is not None and not needed and loop.time() >= self._used + idle:
@@ -261,16 +262,17 @@ class Engine(Closing):
         return self._process
 
     async def execute(self, statement: str, parameters: object = ()) -> StatementResult:
-        """Run a SELECT. The statement before, if it still runs, is ended.
+        """Run a SELECT. A statement that still runs is ended first.
 
         Args:
-            statement: with ``$1``, ``?`` or ``$name`` where parameters are to be.
-            parameters: by position or by name, of Python's types.
+            statement: SQL, with ``$1``, ``?`` or ``$name`` for parameters.
+            parameters: by position or by name, as Python values.
 
         Raises:
-            SqlError: 42601; 25006 where it is no SELECT; 42P01, 42703, 42883 for unknown names; and
-                as :meth:`StatementResult.batches`.
-            ErsError: as the proxy answers: :func:`failures.state_of` has its SQLSTATE.
+            SqlError: 42601; 25006 if it is not a SELECT; 42P01, 42703, 42883 for unknown names; and
+            as
+                :meth:`StatementResult.batches`.
+            ErsError: the proxy's error; :func:`failures.state_of` gives its SQLSTATE.
         """
         await self._end_last()
         run = self._run = StatementRun(self._limits)
@@ -287,7 +289,7 @@ class Engine(Closing):
         try:
             await self._bring(run, scans)
         except (TableChanged, InvalidQuery, NotFound):
-            # A definition has changed since the catalogue was read, or a table is gone.
+            # A definition changed after the catalogue was read, or a table was deleted.
             await run.drop_columns()
             await run.wait(self.refresh())
             scans = await self._planned(run, statement, parameters)
@@ -304,7 +306,7 @@ class Engine(Closing):
         )
 
     async def _planned(self, run: StatementRun, statement: str, parameters: object) -> list[Any]:
-        """The scans of a statement, also where its names are newer than the catalogue."""
+        """The scans of a statement; refreshes the catalogue once if a name is unknown."""
 
         async def planned() -> list[Any]:
             found, _ = await run.wait(self._call(run, "plan", statement, parameters))
@@ -319,8 +321,10 @@ class Engine(Closing):
         return await planned()
 
     async def _bring(self, run: StatementRun, scans: list[Any]) -> None:
-        """Ask for all columns that a plan needs. One table that is read once is read as it comes;
-        several are here before the statement starts, so that none waits half read."""
+        """Request all columns that a plan needs. A single table that is read once is streamed;
+        several tables are loaded before the statement starts, so that none is left waiting half
+        read.
+        """
         for number, columns, where, once, first in scans:
             table = self.catalogue.tables[number]
             fields = [table.columns[at].field for at in columns]
@@ -341,7 +345,7 @@ class Engine(Closing):
             asked = self._client.columns(table.schema, fields, where, **first)
             pieces = await stack.enter_async_context(asked)
         except InvalidQuery:
-            # Such as an order, or a test, of more long texts than the proxy opens for one question.
+            # For example a sort or a test of more long texts than the proxy decrypts per query.
             if first:
                 return await self._open(run, table, fields, where, {})
             if where is None:
@@ -350,7 +354,7 @@ class Engine(Closing):
         return ColumnFeed(run.process, pieces, stack)
 
     def cancel(self) -> None:
-        """End the statement that runs, if one does: it raises 57014."""
+        """Cancel the running statement, if any: it raises 57014."""
         for run in (self._run, self._asked):
             if run is not None:
                 run.cancel()
@@ -362,7 +366,7 @@ class Engine(Closing):
 
 
 def _first_rows(table: SqlTable, first: Any) -> Mapping[str, Any]:
-    """Where the first rows of an order are enough, what asks the proxy for these alone."""
+    """The members of the request for only the first rows of an order, if these are enough."""
     if first is None:
         return {}
     order, limit, offset = first

@@ -10,7 +10,7 @@ from encrypted_records.errors import NotInstalled
 def require_sql() -> None:
     """
     Raises:
-        NotInstalled: DuckDB or pyarrow is not there.
+        NotInstalled: DuckDB or pyarrow is missing.
     """
     _require("SQL", "sql", "duckdb", "pyarrow")
 
@@ -18,7 +18,7 @@ def require_sql() -> None:
 def require_mcp() -> None:
     """
     Raises:
-        NotInstalled: DuckDB, pyarrow or the Model Context Protocol's package is not there.
+        NotInstalled: DuckDB, pyarrow or the Model Context Protocol's package is missing.
     """
     _require("ers mcp", "sql,mcp", "duckdb", "pyarrow", "mcp")
 

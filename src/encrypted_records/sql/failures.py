@@ -23,17 +23,17 @@ def sql_error(
 
 
 def broken_stream() -> ApiFailed:
-    """The error of bytes from the proxy that are no stream of Arrow."""
+    """The error for bytes from the proxy that are not an Arrow stream."""
     return ApiFailed("the columns that came are not of the expected form")
 
 
 def ended() -> SqlError:
-    """The error of rows that are asked for once their statement has ended."""
+    """The error for reading rows after their statement has ended."""
     return sql_error(CANCELED, "the statement has ended", code="sql_canceled")
 
 
 def moved() -> SqlError:
-    """The error of definitions that go on changing, or of types that this package does not know."""
+    """The error if definitions keep changing, or have types unknown to this package."""
     return sql_error(
         "40001",
         "the table's columns are not those that its definition says",
@@ -42,7 +42,7 @@ def moved() -> SqlError:
     )
 
 
-#: The nearest class decides.
+#: The nearest class in the inheritance order decides.
 _OF_OURS: dict[type[ErsError], str] = {
     errors.SqlError: INVALID,
     errors.NotAuthenticated: "28000",

@@ -10,12 +10,12 @@ class SqlLimits:
     """Limits of one engine.
 
     Attributes:
-        memory_bytes: DuckDB's memory, and the columns that a statement keeps there.
+        memory_bytes: for DuckDB and the columns that a statement keeps in memory.
         seconds: from the start of a statement until its last row.
-        rows: of a result.
-        threads: of DuckDB.
-        batch_rows: of one batch of a result.
-        idle_seconds: for which a process waits for the next statement.
+        rows: maximum rows of a result.
+        threads: DuckDB's threads.
+        batch_rows: maximum rows of a batch of a result.
+        idle_seconds: how long an idle process waits for the next statement.
     """
 
     memory_bytes: int = 2 << 30

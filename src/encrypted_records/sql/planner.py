@@ -1,5 +1,5 @@
-"""The columns of each table that a statement needs, as DuckDB's own plan of it says, and errors of
-DuckDB as errors with a SQLSTATE.
+"""Find the columns of each table that a statement needs, from DuckDB's plan, and translate DuckDB's
+errors to errors with a SQLSTATE.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable
 from encrypted_records.sql.connections import lock, open_closed, views
 from encrypted_records.sql.limits import SqlLimits
 
-#: Names that a hint lists, and characters of a message, which may quote the whole statement.
+#: Maximum names in a hint, and maximum characters of a message, which may quote the statement.
 _LISTED, _TOLD = 20, 1_000
-#: The nearest class decides; those of unknown names follow from the message.
+#: The nearest class decides; for unknown names, the message does.
 _STATES: tuple[tuple[type[Exception], str, str], ...] = (
     (duckdb.ParserException, failures.SYNTAX, "sql_invalid"),
     (duckdb.InterruptException, failures.CANCELED, "sql_canceled"),
@@ -58,10 +58,10 @@ _KIND = re.compile(r"^[A-Za-z ]+ Error: ")
 
 
 def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> SqlError:
-    """DuckDB's error in its own words; unknown names come with those that there are."""
+    """DuckDB's error with its message; for unknown names, the hint lists the existing ones."""
     text = str(error)
     if not isinstance(error, duckdb.Error):
-        # Arrow hands DuckDB's errors on as texts alone.
+        # Arrow passes DuckDB's errors on only as text.
         error = next((kind for start, kind in _BY_TEXT if text.startswith(start)), duckdb.Error)(
             text
         )
@@ -72,7 +72,7 @@ def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> Sq
     if state in (failures.UNKNOWN_TABLE, failures.UNKNOWN_COLUMN, failures.UNKNOWN_FUNCTION):
         code = "sql_unknown"
     if state == failures.UNKNOWN_TABLE:
-        # DuckDB proposes tables of its own catalogue.
+        # DuckDB suggests tables of its internal catalogue.
         message = message.split("\nDid you mean")[0]
     if len(message) > _TOLD:
         message = f"{message[:_TOLD]}..."
@@ -111,11 +111,11 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 _TABLE = re.compile(rf'memory\."?{INTERNAL}"?\.t(\d+)')
 _COLUMN = re.compile(r"\bc(\d+)\b")
-#: Nodes of a statement that reads.
+#: Nodes of statements that only read.
 _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-#: Nodes that let so many rows through.
+#: Nodes that limit the number of rows.
 _LIMITING = frozenset({"TOP_N", "LIMIT", "STREAMING_LIMIT"})
-#: Rows of which each is opened sooner than columns are read.
+#: Up to this many first rows, opening each row is faster than reading columns.
 MOST_FIRST = 1000
 #: Functions in FROM that only compute.
 _COMPUTING = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
@@ -124,7 +124,7 @@ _NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="s
 
 @dataclass(frozen=True, slots=True)
 class SortColumn:
-    """A column by number, and how rows are sorted by it."""
+    """The number of a column, and the sort order by it."""
 
     column: int
     descending: bool
@@ -133,7 +133,9 @@ class SortColumn:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first ``limit`` rows of an order after ``offset`` others; of none, any rows."""
+    """The first ``limit`` rows of an order after skipping ``offset``; without an order,
+    any rows.
+    """
 
     order: tuple[SortColumn, ...]
     limit: int
@@ -142,12 +144,12 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """The need of a statement for one table.
+    """The rows and columns that a statement needs of one table.
 
     Attributes:
-        first: where these rows are enough, if the filters are all that rows have to pass.
+        first: the first rows that are enough, if the filters are the only conditions on rows.
         columns: by number.
-        filters: comparisons that every row has to pass, as DuckDB writes them; none where the
+        filters: comparisons that every row has to pass, in DuckDB's notation; empty if the
             statement reads the table twice.
         once: whether the table is read once, from its first row to its last.
     """
@@ -163,7 +165,7 @@ class SelectStatement:
     """A statement that only reads.
 
     Attributes:
-        tree: as DuckDB's parser has read it.
+        tree: the result of DuckDB's parser.
     """
 
     text: str
@@ -171,7 +173,7 @@ class SelectStatement:
 
     @property
     def only_computes(self) -> bool:
-        """Whether each function in its FROM clauses is known to change nothing of the database."""
+        """Whether all functions in its FROM clauses are known to have no side effects."""
         functions = [
             part["function"]["function_name"].lower()
             for part in _parts(self.tree)
@@ -201,19 +203,19 @@ class Planner:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of DuckDB become :class:`SqlError`."""
+        """Translate DuckDB's errors to :class:`SqlError`."""
         try:
             yield
         except duckdb.Error as error:
             raise translate(error, self.catalogue, self.dataset) from None
         except RecursionError:
-            # Trees and plans are read as JSON, of which Python takes some hundred levels.
+            # Trees and plans are parsed as JSON, and Python accepts some hundred levels of nesting.
             raise failures.sql_error(
                 failures.TOO_MUCH, "the statement is nested too deeply", code="sql_invalid"
             ) from None
 
     def split(self, text: str) -> list[str]:
-        """The statements of a text, without what is between them.
+        """The statements of a text, without separators.
 
         Raises:
             SqlError: 42601.
@@ -225,7 +227,7 @@ class Planner:
         """The one statement of a text, which must be a SELECT.
 
         Raises:
-            SqlError: 42601; 25006 where it does more than read.
+            SqlError: 42601; 25006 if it does more than read.
         """
         with self._translated():
             statements = self._parsed(text)
@@ -260,7 +262,7 @@ class Planner:
     def plan(self, statement: SelectStatement, parameters: Parameters = ()) -> ScanPlan:
         """
         Args:
-            statement: as :meth:`only` gives it.
+            statement: the result of :meth:`only`.
 
         Raises:
             SqlError: it cannot be planned: 42P01, 42703 and so on.
@@ -287,7 +289,7 @@ class Planner:
 
     def _scan(self, number: int, infos: Sequence[Mapping[str, Any]], again: bool) -> TableScan:
         count = len(self.catalogue.tables[number].columns)
-        # All that the node says: columns that are named in a text only are asked for in vain.
+        # Search the whole node: a column mentioned only in a string is requested needlessly.
         named = {int(at) for info in infos for at in _COLUMN.findall(json.dumps(info))}
         once = len(infos) == 1 and not again
         filters = infos[0].get("Filters", []) if len(infos) == 1 else []
@@ -295,7 +297,7 @@ class Planner:
         return TableScan(frozenset(at for at in named if at < count), texts, once)
 
     def tree(self, statement: str) -> Any:
-        """A statement as DuckDB's parser has read it; None where it says that it cannot tell."""
+        """A statement as parsed by DuckDB; None if DuckDB cannot serialize it."""
         rows = self._connection.execute(
             "SELECT json_serialize_sql($1::VARCHAR)", [statement]
         ).fetchall()
@@ -303,7 +305,7 @@ class Planner:
         return None if read["error"] else read["statements"]
 
     def expression(self, text: str) -> Any:
-        """A condition as DuckDB's parser reads it; None where it does not."""
+        """A condition as parsed by DuckDB; None if it cannot be parsed."""
         try:
             with self._translated():
                 tree = self.tree(f"SELECT 1 WHERE {text}")
@@ -313,8 +315,9 @@ class Planner:
 
 
 def _limit_of(roots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
-    """Limit and offset of the rows that a plan takes from a scan, where nothing but an order and
-    expressions of single rows lies between; else None."""
+    """Limit and offset of the rows that a plan takes from a scan, if only a sort and expressions of
+    single rows lie in between; otherwise None.
+    """
     found = None
     left = list(roots)
     while len(left) == 1:
@@ -333,8 +336,9 @@ def _limit_of(roots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
 
 
 def _order_of(tree: Any, table: SqlTable) -> tuple[SortColumn, ...] | None:
-    """The order in which a statement of one table alone has its rows; None of another statement,
-    or where the order is not one of columns."""
+    """The order of rows of a single-table statement; None for other statements, or if the order is
+    not by columns.
+    """
     node = tree[0]["node"]
     base = node.get("from_table") or {}
     plain = (
@@ -365,7 +369,7 @@ def _order_of(tree: Any, table: SqlTable) -> tuple[SortColumn, ...] | None:
 
 
 def _sorted_by(tree: Any, listed: Sequence[Any], table: SqlTable) -> int | None:
-    """The column that an expression of an order is; None where that is not sure."""
+    """The column that a sort expression refers to; None if that is uncertain."""
     stars = [part for part in listed if part.get("type") == "STAR"]
     if tree.get("type") == "VALUE_CONSTANT" and not stars:
         place = tree["literal"]["text"] if tree["literal"]["kind"] == "INTEGER" else "0"
@@ -375,7 +379,7 @@ def _sorted_by(tree: Any, listed: Sequence[Any], table: SqlTable) -> int | None:
         return None
     names = tree["column_names"]
     if len(names) == 1:
-        # The name of a result's column comes before that of a table's.
+        # Names of result columns take precedence over names of table columns.
         named = [part for part in listed if _lowered(part.get("alias", "")) == _lowered(names[0])]
         if named:
             (tree, *others) = named
@@ -388,7 +392,7 @@ def _sorted_by(tree: Any, listed: Sequence[Any], table: SqlTable) -> int | None:
 
 
 def _changes(star: Mapping[str, Any]) -> bool:
-    """Whether it gives columns other names or values."""
+    """Whether it changes names or values of columns."""
     return bool(
         star.get("columns")
         or star.get("expr")
@@ -398,7 +402,7 @@ def _changes(star: Mapping[str, Any]) -> bool:
 
 
 def _lowered(name: str) -> bytes:
-    """As DuckDB compares names."""
+    """The name folded as DuckDB compares names."""
     return name.encode().lower()
 
 
@@ -411,7 +415,7 @@ def _nodes(roots: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _node_kinds(tree: Any) -> Iterator[str]:
-    """The kinds of all queries within a tree."""
+    """The kinds of all query nodes in a tree."""
     for part in _parts(tree):
         kind = part.get("type")
         if isinstance(kind, str) and kind.endswith("_NODE"):

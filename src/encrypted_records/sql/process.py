@@ -1,9 +1,9 @@
-"""The process in which DuckDB runs, from outside: requests in, replies out, columns beside them.
+"""The DuckDB process, seen from its parent: sends requests, receives replies, passes columns on.
 
-DuckDB neither counts nor interrupts much of what a single function does (``repeat('x', 10**10)``,
-or a nested ``list_transform``), also while it plans. So each engine has a process of its own, with
-a limit on its memory; whatever does not end by its deadline is killed with it. The process has no
-login and reaches no network: this side asks the proxy, and passes on the columns that come.
+DuckDB neither limits nor interrupts much of the work of a single function (``repeat('x', 10**10)``,
+or a nested ``list_transform``), even during planning. So each engine has its own process, with a
+memory limit; it is killed if a statement does not end by its deadline. The process has no login and
+no network access: this side requests columns from the proxy and passes them on.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from encrypted_records.model import strict_json
 from encrypted_records.sql import failures
 from encrypted_records.sql.limits import SqlLimits
 
-#: Bytes of a reply that are read ahead, and of columns on their way.
+#: Bytes of replies read ahead, and of columns in transit.
 _BUFFER_BYTES = 1 << 20
-#: The length of a frame; those of columns have two marks among them.
+#: Bytes of a frame's length prefix. For columns, two lengths are markers.
 LENGTH_BYTES, END, BROKEN = 4, 0, 2**32 - 1
-#: For a process to abandon a result.
+#: Time limit for a process to abandon a result.
 _ENDING_SECONDS = 5.0
 
 
 class TableChanged(Exception):
-    """The table has other columns than the catalogue says, or is gone."""
+    """The table was deleted, or its columns differ from the catalogue."""
 
 
 class ColumnsBroken(Exception):
-    """The columns that were sent ended before their mark."""
+    """The stream of columns ended before its end marker."""
 
 
 class ProcessEnded(Exception):
-    """The process has ended by itself, or was killed."""
+    """The process ended unexpectedly, or was killed."""
 
 
 class Process:
-    """A process that serves :mod:`.worker`, or a module that extends it.
+    """A process that runs :mod:`.worker`, or a module that extends it.
 
     Attributes:
         ended: whether it was killed here, or found dead.
@@ -56,7 +56,7 @@ class Process:
     async def start(cls, module: str) -> Process:
         """
         Raises:
-            Unavailable: ``worker_lost``; no process can be started.
+            Unavailable: ``worker_lost``; the process cannot be started.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -70,7 +70,7 @@ class Process:
                 pass_fds=[theirs.fileno()],
                 env={},
                 limit=_BUFFER_BYTES,
-                # Ctrl-C is for its parent, which decides how a statement ends.
+                # Ctrl-C is handled by the parent, which decides how a statement ends.
                 start_new_session=True,
             )
         except OSError as error:
@@ -84,12 +84,12 @@ class Process:
         return cls(process, ours)
 
     async def call(self, method: str, *arguments: object) -> tuple[Any, bytes]:
-        """The reply to a request: plain values, and bytes of Arrow or none.
+        """The reply to a request: plain values, and Arrow bytes or none.
 
         Raises:
-            SqlError: of the statement.
-            TableChanged, ColumnsBroken: of the columns that it reads.
-            ProcessEnded: before it has replied.
+            SqlError: an error of the statement.
+            TableChanged, ColumnsBroken: an error of the columns that it reads.
+            ProcessEnded: the process ended before it replied.
         """
         if self.ended:
             raise ProcessEnded
@@ -119,7 +119,7 @@ class Process:
                 error = SqlError(reply["message"], code=reply["code"], hint=reply["hint"])
                 error.sqlstate = state
                 if error.reason == "sql_memory":
-                    self.kill()  # what it has freed is in pieces
+                    self.kill()  # its freed memory is fragmented
                 raise error
 
     async def _part(self) -> bytes:
@@ -128,7 +128,7 @@ class Process:
         return await self._process.stdout.readexactly(int.from_bytes(length, "big"))
 
     async def send(self, piece: bytes | int) -> None:
-        """Send bytes of columns, or the mark behind the last ones.
+        """Send bytes of columns, or the marker after the last ones.
 
         Raises:
             ConnectionError: the process has ended.
@@ -140,7 +140,7 @@ class Process:
             await loop.sock_sendall(self._columns, piece)
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process, whatever it does."""
         if not self.ended:
             self.ended = True
             with suppress(ProcessLookupError):
@@ -155,10 +155,10 @@ class Process:
 
 
 class ColumnFeed:
-    """Columns on their way from the proxy to a process.
+    """Columns in transit from the proxy to a process.
 
     Attributes:
-        error: of the proxy, where they broke off.
+        error: the proxy's error, if the columns broke off.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class ColumnFeed:
             await self._process.send(mark)
 
     async def _next(self) -> bytes:
-        """The next piece; nothing at the end."""
+        """The next piece; empty at the end."""
         if self._stopped:
             return b""
         self._asks = True
@@ -194,13 +194,13 @@ class ColumnFeed:
             self._asks = False
 
     def stop(self) -> None:
-        """Ask the proxy for no more; the process gets a mark instead."""
+        """Stop requesting columns from the proxy; the process gets a marker instead."""
         self._stopped = True
         if self._asks:
             self._task.cancel()
 
     async def close(self) -> None:
-        """End it, once the process reads no more."""
+        """End the feed, once the process has stopped reading."""
         self._stopped = True
         if self._process.ended:
             self._task.cancel()
@@ -209,7 +209,7 @@ class ColumnFeed:
 
 
 async def abandon(process: Process, feeds: list[ColumnFeed]) -> None:
-    """End the statement of a process, whatever is left of it; kill the process if it does not."""
+    """End the statement of a process, in any state; kill the process if it does not stop."""
     for feed in feeds:
         feed.stop()
     if not process.ended:
@@ -223,7 +223,7 @@ async def abandon(process: Process, feeds: list[ColumnFeed]) -> None:
 
 
 def lost() -> SqlError:
-    """The error of a process that ended by itself, as one does without memory."""
+    """The error of a process that ended unexpectedly, for example without memory."""
     return failures.sql_error(
         failures.OUT_OF_MEMORY,
         "the statement ended the process that ran it, as too much memory does",
@@ -236,7 +236,7 @@ T = TypeVar("T")
 
 
 class StatementRun:
-    """Work on one statement; ``versions`` are those of the tables' logs, by their numbers."""
+    """Execution of one statement; ``versions`` are the versions of the tables' logs, by number."""
 
     def __init__(self, limits: SqlLimits) -> None:
         self.limits = limits
@@ -250,7 +250,7 @@ class StatementRun:
         self._timer = self._loop.call_later(limits.seconds, self._expire)
 
     def cancel(self) -> None:
-        """End it: whatever waits for it raises 57014."""
+        """Cancel it: all waiting calls raise 57014."""
         self._end(
             failures.sql_error(
                 failures.CANCELED, "the statement was cancelled", code="sql_canceled"
@@ -288,7 +288,7 @@ class StatementRun:
         await self.drop_columns()
 
     def forget(self) -> None:
-        """End its deadline; the process has nothing of it."""
+        """Cancel its deadline; the process has no data of it."""
         self._closed = True
         self._timer.cancel()
 
@@ -300,10 +300,10 @@ class StatementRun:
             await abandon(self.process, feeds)
 
     async def wait(self, asked: Coroutine[Any, Any, T]) -> T:
-        """The result of something that the statement needs.
+        """Wait for an operation of the statement.
 
         Raises:
-            SqlError: 57014; or 53200 where the process has ended by itself.
+            SqlError: 57014; or 53200 if the process ended unexpectedly.
             ErsError: the error of columns that broke off.
         """
         try:
@@ -338,7 +338,7 @@ class StatementRun:
         """Make the process read a table's columns from ``feed``.
 
         Args:
-            keep: all of them now, instead of while the statement runs.
+            keep: load all of them now, instead of streaming them while the statement runs.
 
         Raises:
             TableChanged: the table has other columns.

@@ -1,9 +1,10 @@
-"""Comparisons of a statement that the proxy can make, so that it sends fewer rows.
+"""Comparisons of a statement that the proxy can evaluate, so that it sends fewer rows.
 
-DuckDB's own parser reads the text of a filter; an allow-list takes what it understands. DuckDB
-makes every comparison again over what comes, so a comparison that is left out costs time alone, and
-what is asked for must never be less than what matches. So literals of texts are in NFC, numbers are
-compared as ranges, whose ends may be beyond the field's bounds, and ``<>`` is left to DuckDB.
+DuckDB's own parser reads the text of a filter; an allow-list selects the supported parts. DuckDB
+evaluates every comparison again over the received rows. Omitting a comparison therefore costs only
+time, but the request must never exclude matching rows. So text literals are normalized to NFC,
+numbers are compared as ranges, whose ends may be beyond the field's bounds, and ``<>`` is left to
+DuckDB.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from encrypted_records.sql.catalogue import SqlTable
 
-#: A condition of the proxy's (docs/http-api.md).
+#: A condition of the proxy's interface (docs/http-api.md).
 Where = dict[str, Any]
 Parse = Callable[[str], Any]
 
@@ -39,23 +40,22 @@ _TESTS = {
 #: A day in the years 1 to 9999.
 _DAY = r"(?!0000)([0-9]{4}-[0-9]{2}-[0-9]{2})"
 _CLOCK = r"([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)"
-#: By the type of Arrow: the form of a literal, and how the proxy is told.
+#: By Arrow type: the form of a literal, and its conversion for the proxy.
 _ON_CLOCK = {
     "date32[day]": (re.compile(_DAY), "{0}"),
     "time64[us]": (re.compile(_CLOCK), "{0}"),
     "timestamp[us]": (re.compile(f"{_DAY} {_CLOCK}"), "{0}T{1}"),
     "timestamp[us, tz=UTC]": (re.compile(rf"{_DAY} {_CLOCK}\+00"), "{0}T{1}Z"),
 }
-#: The mark of DuckDB before a filter that another node of the plan repeats, and its name for a
-#: filter whose values are known only while the statement runs; or a literal, which may contain the
-#: same words.
+#: DuckDB's mark before a filter that another node of the plan repeats, and its name for a filter
+#: whose values are known only at run time; or a literal, which may contain the same words.
 _NOTED = re.compile(r"('(?:[^']|'')*')|optional: |Dynamic Filter \(\w+\)")
-#: One that another node makes again, of the statement's own.
+#: A filter of the statement itself that another node repeats.
 _AGAIN = re.compile(r"optional: (?!(\(\(c\d+ IS NULL\) OR )?Dynamic Filter \()")
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
-#: Numbers of an IN that are asked for one by one; of more, those between the ends.
+#: Up to this many numbers of an IN are sent individually; otherwise, only their range.
 _FEW = 16
-#: Values of the proxy's `in`.
+#: Maximum values of the proxy's `in`.
 _MOST = 1000
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -64,8 +64,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class PushedCondition:
     """
     Attributes:
-        where: all rows pass it which pass the filters of a scan; None is passed by all.
-        exact: whether no other row passes it.
+        where: all rows that pass the filters of a scan satisfy it; None is satisfied by all rows.
+        exact: whether no other rows satisfy it.
     """
 
     where: Where | None
@@ -76,11 +76,11 @@ def condition_of(table: SqlTable, filters: Sequence[str], parse: Parse) -> Pushe
     """The condition of a scan.
 
     Args:
-        filters: all of which a row has to pass, as DuckDB writes them.
-        parse: the tree that DuckDB's parser makes of one; None of what it cannot read.
+        filters: in DuckDB's notation; a row has to pass all of them.
+        parse: DuckDB's parser; returns the tree of a filter, None if it cannot parse it.
     """
     if any(text.count("'") % 2 for text in filters):
-        # DuckDB lists the lines of a literal as if each were a filter.
+        # DuckDB lists the lines of a multi-line literal as separate filters.
         return PushedCondition(None, exact=False)
     reader = _Reader(table)
     reader.exact = not any(map(_AGAIN.search, filters))
@@ -92,13 +92,13 @@ def condition_of(table: SqlTable, filters: Sequence[str], parse: Parse) -> Pushe
 
 
 def _plain_text(text: str) -> str:
-    """A filter without what only DuckDB reads."""
+    """A filter without DuckDB's internal annotations."""
     stands_for = {"o": "", "D": "true"}
     return _NOTED.sub(lambda found: found[1] or stands_for[found[0][0]], text)
 
 
 def _all_of(reader: _Reader, tree: Any) -> list[Where]:
-    """The parts of a conjunction that are understood."""
+    """The supported parts of a conjunction."""
     if isinstance(tree, dict) and tree.get("type") == "CONJUNCTION_AND":
         return [part for child in tree["children"] for part in _all_of(reader, child)]
     if _is_true(tree):
@@ -112,14 +112,14 @@ def _joined(word: str, parts: list[Where]) -> Where:
 
 
 class _Reader:
-    """``exact`` is whether all that was read was understood, and is asked for as it is."""
+    """``exact`` is whether everything was supported, and is requested exactly."""
 
     def __init__(self, table: SqlTable) -> None:
         self.exact = True
         self._columns = table.columns
 
     def read(self, tree: Any) -> Where | None:
-        """The condition that a tree means; None where it is not understood."""
+        """The condition of a tree; None if it is not supported."""
         found = self._read(tree)
         self.exact &= found is not None
         return found
@@ -190,7 +190,7 @@ class _Reader:
         if column is None or value is None:
             return None
         if op == "eq" and isinstance(value, int | Decimal):
-            # Beyond the field's bounds, a range finds nothing; equality would be refused.
+            # Beyond the field's bounds, a range finds nothing, but equality would be refused.
             return {"field": column.field, "op": "between", "value": [value, value]}
         if column.arrow == "uuid" and op != "eq":
             return None
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def _keeps(arrow: str, cast: Any) -> bool:
-    """Whether a cast of a column keeps all its values and decimals, as to a wider decimal."""
+    """Whether a cast of a column keeps all values and decimals, as to a wider decimal."""
     own, wider = _DECIMAL.fullmatch(arrow), cast.get("type_expr", {})
     if own is None or cast.get("try_cast") or wider.get("type_name") != "DECIMAL":
         return False
@@ -220,7 +220,7 @@ def _keeps(arrow: str, cast: Any) -> bool:
 
 
 def _is_true(tree: Any) -> bool:
-    """Whether it is what stands for a filter whose values are known as the statement runs."""
+    """Whether it is the placeholder for a filter whose values are known only at run time."""
     if not isinstance(tree, dict):
         return False
     if tree.get("type") == "CONJUNCTION_OR":
@@ -229,14 +229,14 @@ def _is_true(tree: Any) -> bool:
 
 
 def _is_null(tree: Any) -> bool:
-    """Whether it is NULL of some type, which is in no list."""
+    """Whether it is a NULL of any type, which equals no element of a list."""
     if tree.get("type") == "OPERATOR_CAST":
         tree = tree["child"]
     return bool(tree.get("literal", {}).get("kind") == "NULL_LITERAL")
 
 
 def _value(arrow: str, tree: Any) -> Any:
-    """The proxy's form of a literal of a column's type; None where it has none."""
+    """The proxy's form of a literal of a column's type; None if it has none."""
     if tree.get("type") == "OPERATOR_CAST" and not tree.get("try_cast"):
         tree = tree["child"]
     if tree.get("type") == "FUNCTION" and tree.get("function_name") == "-":
@@ -244,7 +244,7 @@ def _value(arrow: str, tree: Any) -> Any:
             return None
         value = _value(arrow, tree["children"][0])
         if isinstance(value, Decimal):
-            return value.copy_negate()  # the minus rounds to 28 digits
+            return value.copy_negate()  # unary minus would round to 28 digits
         return -value if isinstance(value, int) else None
     literal = tree.get("literal") if tree.get("type") == "VALUE_CONSTANT" else None
     if not isinstance(literal, dict):
@@ -274,7 +274,7 @@ def _number(arrow: str, text: str) -> int | Decimal | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether it is compared as it is."""
+    """Whether the text is compared literally."""
     if any("\ud800" <= char <= "\udfff" for char in text):
         return False
     return unicodedata.is_normalized("NFC", text)

@@ -1,4 +1,4 @@
-"""Results as values of JSON and as lines for people."""
+"""Results as JSON values and as lines for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from encrypted_records.sql.catalogue import SqlTable
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Names of columns, of which the second of the same name gets a number."""
+    """Column names, with numbers appended to repeated names."""
     taken: set[str] = set()
     found = []
     for wanted in names:
@@ -30,10 +30,10 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 def rows_of(batch: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of a batch of Arrow as JSON has them: numbers exact, times as ISO 8601.
+    """The rows of an Arrow batch as JSON values: numbers exact, times as ISO 8601.
 
     Args:
-        names: of the columns, all different.
+        names: the column names, all different.
 
     Raises:
         SqlError: as :func:`values_of`.
@@ -43,10 +43,10 @@ def rows_of(batch: Any, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of a column of Arrow as JSON has them.
+    """The values of an Arrow column as JSON values.
 
     Raises:
-        SqlError: 22003; a time is beyond the years 1 to 9999, or finer than microseconds.
+        SqlError: 22003; a time is outside the years 1 to 9999, or finer than microseconds.
     """
     try:
         return [plain(value) for value in column.to_pylist()]
@@ -60,7 +60,7 @@ def values_of(column: Any) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value of Python as JSON has it."""
+    """A Python value as a JSON value."""
     match value:
         case None | bool() | int() | str() | Decimal():
             return value
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
 
 
 def _duration(months: int, days: int, microseconds: int) -> str:
-    """ISO 8601; each part has its own sign, as intervals of SQL have."""
+    """ISO 8601; each part has its own sign, as in SQL intervals."""
     parts = [f"{months}M"] if months else []
     parts += [f"{days}D"] if days else []
     seconds = Decimal(microseconds).scaleb(-6).normalize()

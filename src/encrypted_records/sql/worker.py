@@ -1,9 +1,9 @@
-"""The process in which DuckDB runs, from inside: it plans a statement, takes the columns that the
-plan needs, and gives the rows of the result.
+"""The DuckDB process, seen from inside: it plans a statement, receives the columns that the plan
+needs, and returns the rows of the result.
 
-It starts with two pipes for requests and replies and a socket for columns, and opens nothing else.
-Requests are pickled by the process that started this one; replies are JSON and Arrow, so that a
-statement that breaks out of DuckDB has broken into nothing but this.
+It has two pipes for requests and replies and a socket for columns, and opens nothing else. The
+parent process pickles requests. Replies are JSON and Arrow, so that a statement that breaks out of
+DuckDB controls only this process.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from encrypted_records.sql.process import BROKEN, END, LENGTH_BYTES, ColumnsBrok
 
 
 class Stream:
-    """The rows of one table: of one moment, with its columns called ``c<number>``.
+    """The rows of one table at one version, with columns called ``c<number>``.
 
     Args:
-        file: the columns of all tables, each in frames up to a mark.
+        file: the columns of all tables, each as frames up to an end marker.
 
     Attributes:
-        version: of the schema's log.
-        broken: whether the rows ended before their mark.
+        version: the version of the schema's log.
+        broken: whether the rows ended before their end marker.
     """
 
     closed = False
@@ -67,7 +67,7 @@ class Stream:
 
         Raises:
             TableChanged: the table has other columns.
-            ColumnsBroken: what comes is not of the expected form.
+            ColumnsBroken: the data does not have the expected form.
         """
         table = self._table
         try:
@@ -78,13 +78,13 @@ class Stream:
         self.version = int(metadata[b"log_version"])
         there = [_named(kind) for kind in self._reader.schema.types]
         known = [table.columns[at].arrow for at in self._columns]
-        # No column is asked for of a field that was added: SELECT * lacks it.
+        # No column was requested for a field that was added: SELECT * would lack it.
         if there != known or metadata[b"definition"].decode() != table.digest:
             raise TableChanged
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """The schema of the batches; a table of which no column is needed has a column of nulls."""
+        """The schema of the batches; a table without needed columns has a column of nulls."""
         if not self._columns:
             return pyarrow.schema([("rows", pyarrow.int8())])
         names = (f"c{at}" for at in self._columns)
@@ -94,7 +94,7 @@ class Stream:
         """The rows.
 
         Raises:
-            OSError: they break off.
+            OSError: the rows broke off.
         """
         schema = self.schema
         for batch in self._reader:
@@ -108,10 +108,10 @@ class Stream:
         """All rows.
 
         Args:
-            left: bytes that they may take.
+            left: bytes that the rows may use.
 
         Raises:
-            SqlError: 53200; they take more.
+            SqlError: 53200; they use more.
             OSError: as :meth:`batches`.
         """
         batches: list[pyarrow.RecordBatch] = []
@@ -137,7 +137,7 @@ class Stream:
         wanted = size
         while wanted:
             if not self._left and not self._next():
-                # A reader has no question after the mark that ends a whole stream.
+                # A reader stops asking after the marker that ends a complete stream.
                 self.broken = True
                 raise OSError("the proxy's answer broke off")
             part = self._left[:wanted] if wanted > 0 else self._left
@@ -147,12 +147,12 @@ class Stream:
         return b"".join(parts)
 
     def finish(self) -> None:
-        """Read what is left, up to the mark: the next table's columns follow."""
+        """Read the rest, up to the end marker: the next table's columns follow."""
         while self._next():
             pass
 
     def _next(self) -> bool:
-        """Whether there was another frame."""
+        """Advance to the next frame; whether there was one."""
         if self._at_end:
             return False
         length = int.from_bytes(self._file.read(LENGTH_BYTES), "big")
@@ -162,20 +162,20 @@ class Stream:
 
 
 def _named(kind: Any) -> str:
-    """A type of Arrow as :meth:`FieldType.column_type` names it."""
+    """The name of an Arrow type, as in :meth:`FieldType.column_type`."""
     if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
     return "uuid" if isinstance(kind, pyarrow.UuidType) else str(kind)
 
 
-#: Plain values, and bytes of Arrow or none.
+#: Plain values, and Arrow bytes or none.
 Reply = tuple[object, bytes | memoryview]
-#: Types whose values DuckDB hands on changed: without their zone, negative from 2^127 on, as bytes.
+#: Types whose values DuckDB exports changed: without their zone, negative from 2^127 on, as bytes.
 _CHANGED = re.compile(r"\b(?:TIME WITH TIME ZONE|UHUGEINT|BIT)\b")
-#: Memory of the process beside that of its statement: of stacks, of plans, of copies on their way.
+#: Memory of the process in addition to its statement's: stacks, plans, copies in transit.
 _BESIDE_BYTES = 512 << 20
-#: After so many seconds without a request, a database is closed because of which the process has so
-#: many bytes more than before it: what DuckDB has freed comes back only then.
+#: A database is closed after this many seconds without a request, if the process has grown by this
+#: many bytes since it was opened: only then is memory that DuckDB freed returned.
 _REST_SECONDS, _RESTING_BYTES = 1.0, 32 << 20
 
 
@@ -183,14 +183,14 @@ class Worker:
     """Runs one statement at a time; each public method is a request of :meth:`Process.call`.
 
     Args:
-        columns: of the tables that statements read, in the order in which they are taken.
+        columns: the columns of the tables that statements read, in the order of :meth:`take`.
     """
 
     def __init__(self, columns: BinaryIO) -> None:
         self._columns = columns
         self._planner: Planner | None = None
         self._limits: SqlLimits | None = None
-        #: for the next statement: none has failed in it, was ended or may have changed it
+        #: for the next statement: no statement in it has failed, was ended or may have changed it
         self._database: StatementDatabase | None = None
         self._running: StatementDatabase | None = None
         self._resident = 0
@@ -207,7 +207,7 @@ class Worker:
         return self._planner
 
     def open(self, catalogue: Catalogue, dataset: str | None, limits: SqlLimits) -> Reply:
-        """Take these tables from now on."""
+        """Use these tables from now on."""
         if self._limits is None:
             self._limits = limits
             _limit_memory(limits.memory_bytes + _BESIDE_BYTES)
@@ -221,13 +221,14 @@ class Worker:
         return self.planner.split(text), b""
 
     def bound(self, parameters: Any) -> Parameters:
-        """Values of parameters as DuckDB takes them."""
+        """Values of parameters in DuckDB's types."""
         return parameters  # type: ignore[no-any-return] # the caller's own
 
     def plan(self, text: str, given: object) -> Reply:
-        """The tables that a statement reads: by their numbers, with the numbers of their columns, a
-        condition that the proxy can test, whether the table is read once, and the first rows that
-        are enough."""
+        """The tables that a statement reads, by number; for each, the numbers of its columns, a
+        condition that the proxy can evaluate, whether the table is read once, and the first rows
+        that are enough.
+        """
         parameters = self.bound(given)
         statement = self.planner.only(text)
         plan = self.planner.plan(statement, parameters)
@@ -248,7 +249,7 @@ class Worker:
         return [condition.where, scan.once, told]
 
     def take(self, number: int, keep: bool) -> Reply:
-        """Begin to read the columns of a table; the version of their log."""
+        """Begin to read the columns of a table; returns the version of its log."""
         assert self._statement is not None
         assert self._limits is not None
         _, _, plan = self._statement
@@ -262,7 +263,9 @@ class Worker:
         return stream.version, b""
 
     def start(self) -> Reply:
-        """Begin to execute the statement: names and types of its columns, and Arrow's schema."""
+        """Begin to execute the statement; returns names and types of its columns, and Arrow's
+        schema.
+        """
         assert self._statement is not None
         assert self._limits is not None
         statement, parameters, plan = self._statement
@@ -296,7 +299,7 @@ class Worker:
         return listed, self._reader.schema.serialize().to_pybytes()
 
     def next(self) -> Reply:
-        """Whether there were more rows, and these."""
+        """Whether there were more rows, and these rows."""
         try:
             batch = self._reader.read_next_batch()
         except StopIteration:
@@ -305,7 +308,7 @@ class Worker:
         return True, as_stream(batch.schema, [batch])
 
     def end(self) -> Reply:
-        """Forget the statement."""
+        """Discard the statement."""
         keep = self._whole and self._statement is not None and self._statement[0].only_computes
         self._reader = self._statement = None
         self._whole = False
@@ -326,7 +329,7 @@ class Worker:
         return None, b""
 
     def rest(self) -> None:
-        """Give memory back: nothing is asked for a while."""
+        """Return memory during an idle period."""
         with suppress(OSError):
             if _memory_bytes(1) < self._resident + _RESTING_BYTES:
                 return
@@ -338,7 +341,7 @@ class Worker:
             self._database = None
 
     def failed(self, error: Exception) -> dict[str, str]:
-        """The reply that an error is."""
+        """The reply for an error."""
         broken = any(stream.broken for stream in self._streams.values())
         if broken or isinstance(error, ColumnsBroken):
             return {"error": "broken"}
@@ -356,13 +359,13 @@ class Worker:
         if isinstance(error, SqlError):
             told = {"message": error.message, "code": error.reason, "hint": error.hint}
             return {"error": error.sqlstate, **told}
-        # Its text may hold a value.
+        # The exception's text may contain a value.
         message = f"the statement failed because of an internal error: {type(error).__name__}"
         return {"error": failures.INTERNAL, "message": message, "code": "sql_invalid", "hint": ""}
 
 
 def as_stream(schema: pyarrow.Schema, batches: Sequence[pyarrow.RecordBatch]) -> memoryview:
-    """Batches as a stream of Arrow."""
+    """Batches as an Arrow stream."""
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
@@ -384,7 +387,7 @@ def _limit_memory(more: int) -> None:
 
 
 def _memory_bytes(column: int) -> int:
-    """Memory of the process as in a column of ``/proc/self/statm``: 1 resident, 5 data.
+    """Memory of the process from a column of ``/proc/self/statm``: 1 resident, 5 data.
 
     Raises:
         OSError: there is no such file, as on macOS.
@@ -393,7 +396,7 @@ def _memory_bytes(column: int) -> int:
 
 
 def _requests(pipe: BinaryIO, found: queue.SimpleQueue[bytes]) -> None:
-    """Read requests until the process that sends them has ended; then end, whatever runs."""
+    """Read requests until the parent process has ended; then exit, whatever runs."""
     while len(length := pipe.read(LENGTH_BYTES)) == LENGTH_BYTES:
         found.put(pipe.read(int.from_bytes(length, "big")))
     os._exit(0)
@@ -407,11 +410,11 @@ def _write(pipe: BinaryIO, head: object, body: bytes | memoryview) -> None:
 
 
 def serve(kind: type[Worker]) -> None:
-    """Answer requests until the process that sends them has ended."""
+    """Answer requests until the parent process has ended."""
     replies = os.fdopen(os.dup(1), "wb")
-    # A library that prints would break replies.
+    # A library that prints would corrupt replies.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # others take gigabytes in advance
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # others reserve gigabytes in advance
     columns = socket.socket(fileno=int(sys.argv[1]))
     worker = kind(cast("BinaryIO", columns.makefile("rb", buffering=1 << 20)))
     found: queue.SimpleQueue[bytes] = queue.SimpleQueue()
