@@ -1,6 +1,6 @@
-"""The API's endpoints as the proxy uses them, one method each, and its lists, page after page.
+"""The API's endpoints for the proxy, one method each, and its lists, page after page.
 
-``auth`` is everywhere the caller's own Authorization value: the proxy has no rights of its own.
+``auth`` is always the caller's Authorization value: the proxy has no rights by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from encrypted_records.model.records import (
 
 T = TypeVar("T")
 
-#: Pages of one list. An API that is to be trusted in nothing may have one without an end.
+#: Maximum pages of a list. An untrusted API may have a list without an end.
 MOST_PAGES = 200
 
 
@@ -53,13 +53,13 @@ class _Page(msgspec.Struct, Generic[T]):
 
 
 async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -> list[T]:
-    """All of a list.
+    """All items of a list.
 
     Args:
-        path: of its first page, with its parameters.
+        path: the path of its first page, with parameters.
 
     Raises:
-        ApiFailed: the list has no end, or goes on elsewhere; or a page is not of the form.
+        ApiFailed: the list has no end, or continues elsewhere; or a page is malformed.
     """
     found: list[T] = []
     here, _, _ = path.partition("?")
@@ -69,7 +69,7 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
         found += page.results
         if page.next is None:
             return found
-        # It is put behind the API's address, and must not turn that into another one.
+        # It is appended to the API's address, and must not turn it into another host.
         if not page.next.startswith(f"{here}?"):
             raise ApiFailed("a list of the API continues at another path")
         path = page.next
@@ -85,7 +85,9 @@ class Known:
 
 
 class Moved(Exception):
-    """The state is another than the caller knows; ``deltas`` lead from it to the present one."""
+    """The state differs from the caller's; ``deltas`` lead from the caller's to the
+    present state.
+    """
 
     def __init__(self, known: Known, deltas: Sequence[ManifestDelta]) -> None:
         super().__init__("the log has moved on")
@@ -94,20 +96,20 @@ class Moved(Exception):
 
 
 def read_frames(answer: Response, kind: type[wire.T], known: Known | None) -> list[wire.T]:
-    """The frames of an answer, which begins with the log where the caller said what it knows.
+    """The frames of an answer, which begins with the log if the caller stated its known version.
 
     Raises:
-        Moved: the log says something else than what is ``known``.
-        ApiFailed: the answer is not what was asked for.
+        Moved: the log has advanced beyond ``known``.
+        ApiFailed: the answer does not fit the request.
     """
     return all_frames(answer, kind) if known is None else _confirm(answer, kind, known)
 
 
 def all_frames(answer: Response, kind: type[wire.T]) -> list[wire.T]:
-    """The frames of an answer that has no others.
+    """The frames of an answer with frames of a single kind.
 
     Raises:
-        ApiFailed: it has.
+        ApiFailed: it has other frames.
     """
     try:
         return wire.decode_all(answer.body, kind)
@@ -116,10 +118,10 @@ def all_frames(answer: Response, kind: type[wire.T]) -> list[wire.T]:
 
 
 def _confirm(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]:
-    """The frames after the log, which must say that there is nothing after ``known``.
+    """The frames after the log, which must state that nothing follows ``known``.
 
     Raises:
-        Moved: it says otherwise.
+        Moved: something follows.
     """
     deltas: list[ManifestDelta] = []
     frames: list[wire.T] = []
@@ -141,18 +143,18 @@ def _confirm(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]
     return frames
 
 
-#: Pages asked for in one request: fewer than the API hands out at once, to be held in memory.
+#: Pages per request: fewer than the API allows, because they are held in memory.
 MAX_PAGES = 1000
-#: Bytes of an answer that are decoded sooner than a thread has taken them over.
+#: Up to this many bytes, decoding an answer takes less time than handing it to a thread.
 FEW_BYTES = 256 << 10
-#: Schemas asked for in one request: each comes with its definition.
+#: Schemas per request: each comes with its definition.
 MAX_SCHEMAS = 100
-#: Bytes a second that the API stores at least.
+#: Minimum rate at which the API stores data, in bytes per second.
 STORED_RATE = 1 << 20
 
 
 class SchemaResource(msgspec.Struct):
-    """A schema as the API returns it; ``schema`` is the definition's own text."""
+    """A schema as the API returns it; ``schema`` is the definition's text."""
 
     id: str
     url: str
@@ -195,7 +197,7 @@ class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UnfilteredRecord(SealedRecord, forbid_unknown_fields=True):
-    """A row as the API has it, whether it says that it is ``dead`` or not."""
+    """A row in the API's storage, with or without a ``dead`` member."""
 
     dead: bool
 
@@ -231,7 +233,7 @@ class Api:
         return access
 
     async def end_login(self, auth: str) -> None:
-        """End the login of a token that :meth:`access_token` gave."""
+        """End the login of a token from :meth:`access_token`."""
         await self.transport.request("POST", "/api/accounts/logout/", auth=auth)
 
     async def user_id(self, auth: str) -> str:
@@ -256,7 +258,7 @@ class Api:
         """Publish a definition as JSON at the API; its rules have to match the schema's log.
 
         Raises:
-            Conflict: ``through_a_proxy``; the log holds another one by now.
+            Conflict: ``through_a_proxy``; the log holds another definition now.
         """
         await self.transport.request(
             "PATCH", reference("schemas", schema), json={"schema": msgspec.Raw(text)}, auth=auth
@@ -265,22 +267,22 @@ class Api:
     async def require_dataset(self, dataset: bytes, auth: str) -> None:
         """
         Raises:
-            NotFound: there is no such dataset, or not for this caller.
+            NotFound: there is no such dataset for this caller.
         """
         await self.transport.request("GET", reference("datasets", dataset), auth=auth)
 
     async def schemas_of(self, dataset: bytes, auth: str) -> list[SchemaResource]:
-        """The schemas of a dataset that the caller reaches."""
+        """The schemas of a dataset that the caller can access."""
         path = f"/api/schemas/?dataset={to_text(dataset)}&limit={MAX_SCHEMAS}"
         return await read_list(self.transport, path, SchemaResource, auth)
 
     async def schema_keys(self, auth: str) -> list[SchemaKeyState]:
-        """All schemas that the caller reaches."""
+        """All schemas that the caller can access."""
         path = f"/api/schemas/?limit={MAX_SCHEMAS}"
         return await read_list(self.transport, path, SchemaKeyState, auth)
 
     async def sealed_records(self, record_ids: Sequence[bytes], auth: str) -> list[SealedRecord]:
-        """The records of these ids (at most 100), in their order."""
+        """The records with these ids (at most 100), in their order."""
         query = "&".join(f"id={to_text(record_id)}" for record_id in record_ids)
         answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
         if len(answer.body) <= FEW_BYTES:
@@ -292,9 +294,9 @@ class Api:
     async def stored_records(
         self, schema: bytes, auth: str, *, offset: int, limit: int
     ) -> tuple[StoredPage, int]:
-        """The rows at these places of a schema, dead ones too, and how many bytes they took.
+        """The rows at these places of a schema, including dead rows, and their size in bytes.
 
-        No log is asked for them: they are what the API has.
+        The API's stored rows, without reference to a log.
         """
         query = f"schema={to_text(schema)}&dead=true&offset={offset}&limit={limit}"
         answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
@@ -302,7 +304,7 @@ class Api:
         return page, len(answer.body)
 
     async def manifest(self, schema: bytes, since: int, auth: str) -> list[ManifestDelta]:
-        """The log after version ``since``: one delta, or several that follow on."""
+        """The log after version ``since``: one delta, or several consecutive ones."""
         path = f"{reference('schemas', schema)}manifest/"
         answer = await self.transport.request("GET", path, params={"since": str(since)}, auth=auth)
         deltas = all_frames(answer, ManifestDelta)
@@ -313,13 +315,13 @@ class Api:
     async def pages(
         self, schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
     ) -> list[Page]:
-        """The pages, in the order asked for.
+        """The pages, in the order of the request.
 
         Args:
-            known: what the API is to confirm as the present state.
+            known: the state that the API has to confirm as the present state.
 
         Raises:
-            Moved: it is not.
+            Moved: it is not the present state.
         """
         path = f"{reference('schemas', schema)}pages/"
         return await self._read(path, wanted, MAX_PAGES, Page, auth, known)
@@ -327,12 +329,12 @@ class Api:
     async def rows(
         self, schema: bytes, wanted: Sequence[RowRef], auth: str, *, known: Known | None = None
     ) -> list[StoredRow]:
-        """The rows, in the order asked for; ``known`` as for :meth:`pages`."""
+        """The rows, in the order of the request; ``known`` as for :meth:`pages`."""
         path = f"{reference('schemas', schema)}rows/"
         return await self._read(path, wanted, MAX_ROW_REFS, StoredRow, auth, known)
 
     async def names(self, schema: bytes, wanted: Sequence[BlockRef], auth: str) -> list[BlockNames]:
-        """Ids, versions and one sealed field of the rows of blocks, in the order asked for."""
+        """Ids, versions and one sealed field of the rows of blocks, in the order of the request."""
         path = f"{reference('schemas', schema)}names/"
         return await self._read(path, wanted, MAX_BLOCK_REFS, BlockNames, auth, None)
 
@@ -342,7 +344,9 @@ class Api:
         return (await self._frames(path, wire.encode(wanted), auth)).body
 
     async def digests_unread(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> bytes:
-        """The body of :meth:`row_digests`, for up to :data:`MAX_DIGEST_REFS`."""
+        """The body of :meth:`row_digests` as unparsed bytes, for up to :data:`MAX_DIGEST_REFS`
+        rows.
+        """
         path = f"{reference('schemas', schema)}digests/"
         return (await self._frames(path, wire.encode(wanted), auth)).body
 
@@ -356,7 +360,7 @@ class Api:
     async def page_digests(
         self, schema: bytes, segments: Sequence[bytes], auth: str
     ) -> list[PageDigests]:
-        """The digests of all pages of these segments, in the order asked for."""
+        """The digests of all pages of these segments, in the order of the request."""
         path = f"{reference('schemas', schema)}digests/"
         wanted = [PageRef(uid, 0) for uid in segments]
         return await self._read(path, wanted, MAX_DIGEST_REFS, PageDigests, auth, None)
@@ -378,7 +382,7 @@ class Api:
                 frames += read_frames(answer, kind, known)
             else:
                 frames += await runtime.in_thread(read_frames, answer, kind, known)
-            # All that is asked for afterwards is immutable, so one confirmation is enough.
+            # Later requests concern immutable data only, so one confirmation is enough.
             known = None
         if len(frames) != len(wanted):
             raise ApiFailed("the API answered with another number of items than was asked for")
@@ -387,10 +391,10 @@ class Api:
     async def commit(
         self, uploads: Sequence[CommitUpload], auth: str, *, because: str = ""
     ) -> list[Receipt]:
-        """Store commits, all or none; repeating is safe since each carries its id.
+        """Store commits, all or none; repeating is safe because each carries its id.
 
         Args:
-            because: why, for the audit log.
+            because: the reason, for the audit log.
         """
         body = b"".join(wire.encode_uploads(uploads))
         path = f"/api/commits/?because={because}" if because else "/api/commits/"
@@ -400,7 +404,7 @@ class Api:
         return receipts
 
     async def clock(self) -> float | None:
-        """The API's time, in seconds since 1970, to the second; None where it states none."""
+        """The API's time, in seconds since 1970, to the second; None if it states none."""
         answer = await self.transport.request("GET", "/api/csrf/")
         try:
             return parsedate_to_datetime(answer.headers["Date"]).timestamp()
@@ -408,8 +412,8 @@ class Api:
             return None
 
     async def enter_job_token(self, job: bytes, token: str, auth: str) -> None:
-        """Register ``token`` for this job, a UUID's bytes, so that the job can continue by itself:
-        ``Authorization: Job <token>``. Repeating the call only extends its validity.
+        """Register ``token`` for this job, a UUID's bytes, so that the job can continue without a
+        login: ``Authorization: Job <token>``. Repeating the call only extends its validity.
         """
         body = {"digest": hashlib.sha256(token.encode()).hexdigest()}
         await self.transport.request(
@@ -417,20 +421,20 @@ class Api:
         )
 
     async def stage(self, schema: bytes, body: Whole, auth: str, *, attempt: int = 0) -> None:
-        """Store a part ahead of its commit; ``body`` is what :func:`wire.encode_part` gives.
+        """Store a part before its commit; ``body`` is the result of :func:`wire.encode_part`.
 
         Args:
-            attempt: rises with each time that the part is made again, so that a request that
-                arrives late takes the place of no later one.
+            attempt: increases each time that the part is built again, so that a late request never
+                replaces a newer part.
 
         Raises:
-            Conflict: ``part_overtaken``; a part of a later attempt is there.
+            Conflict: ``part_overtaken``; a part of a later attempt is stored.
         """
         path = f"{reference('schemas', schema)}staging/"
         await self._frames(path, body, auth, headers={ATTEMPT_HEADER: str(attempt)})
 
     async def publish(self, job: bytes, commits: Sequence[Commit], auth: str) -> list[Receipt]:
-        """Make what is staged under this id visible; repeating is safe as for :meth:`commit`."""
+        """Make the data staged under this id visible; repeating is safe as for :meth:`commit`."""
         body = wire.encode(commits)
         answer = await self._frames(f"{_job(job)}publish/", body, auth, seconds=ANSWER_SECONDS)
         receipts = all_frames(answer, Receipt)
@@ -439,11 +443,11 @@ class Api:
         return receipts
 
     async def drop_parts(self, job: bytes, auth: str) -> None:
-        """Drop what is staged under this id, whatever was asked about it before."""
+        """Drop the data staged under this id, whatever earlier requests said about it."""
         await self._drop(f"{_job(job)}parts/", auth)
 
     async def drop_job(self, job: bytes, auth: str) -> None:
-        """Drop what is staged under this id, and void the job's token."""
+        """Drop the data staged under this id, and void the job's token."""
         await self._drop(_job(job), auth)
 
     async def _drop(self, path: str, auth: str) -> None:
@@ -468,7 +472,7 @@ class Api:
             params=None if known is None else {"since": str(known.version)},
             headers={"Content-Type": wire.MEDIA_TYPE, **(headers or {})},
             auth=auth,
-            # What is brought has to be stored before there is an answer.
+            # The uploaded data has to be stored before the API can answer.
             timeout=(seconds or self.transport.timing.silent_seconds) + len(body) / STORED_RATE,
             repeatable=True,
         )
@@ -490,7 +494,7 @@ class LostRows(msgspec.Struct):
 
 
 class Damage(msgspec.Struct):
-    """The uids, in hex, of segments of which pages are lost, and live rows without bytes."""
+    """The uids, in hex, of segments with lost pages, and live rows without bytes."""
 
     segments: list[_Uid]
     rows: list[LostRows]

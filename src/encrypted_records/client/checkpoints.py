@@ -1,4 +1,4 @@
-"""Checkpoints of logs, bytes of ended rows, and holds of versions of a log, as the API has them."""
+"""The API's endpoints for checkpoints, erasure of ended rows, and holds of log versions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import U32, U63, ManifestDelta
 from encrypted_records.model.wire import MAX_CHECKPOINT_BYTES, Checkpoint
 
-#: Bytes a second that the API stores at least.
+#: Minimum rate at which the API stores data, in bytes per second.
 _STORED_RATE = 1 << 20
 
 
 class ListedCheckpoint(msgspec.Struct):
-    """A checkpoint that the API hands out; ``digest`` is in hexadecimal."""
+    """A checkpoint in an API's answer; ``digest`` is in hexadecimal."""
 
     version: U63
     key_version: U32
@@ -40,8 +40,8 @@ class CheckpointApi:
     async def read(
         self, schema: bytes, known: int, auth: str
     ) -> tuple[Checkpoint | None, list[ManifestDelta]]:
-        """The newest checkpoint of a schema's log, and the log after it, or after ``known`` where
-        that is older; the whole log where there is no checkpoint.
+        """The newest checkpoint of a schema's log, and the log after it, or after ``known`` if that
+        is older; the whole log if there is no checkpoint.
 
         Args:
             known: the newest version that the caller remembers; 0 for none.
@@ -119,8 +119,8 @@ class Held(msgspec.Struct):
 class ErasureProgress(msgspec.Struct, kw_only=True):
     """The progress of an erasure in a schema, as reported by the API.
 
-    ``done`` is the version up to which all of it is gone, ``asked`` up to which it was asked for,
-    ``due`` when it begins.
+    ``done`` is the version up to which the erasure is complete, ``asked`` the version up to which
+    it was requested, ``due`` the time when it begins.
     """
 
     version: _Number
@@ -132,8 +132,9 @@ class ErasureProgress(msgspec.Struct, kw_only=True):
 
 
 class ErasureState(ErasureProgress, kw_only=True):
-    """The same, with what is still there: ``rows``, the oldest ``since`` that moment, ``segments``
-    and ``groups``."""
+    """The same, with the data that remains: ``rows``, the oldest ended at ``since``, ``segments``
+    and ``groups``.
+    """
 
     rows: _Number
     segments: _Number
@@ -142,7 +143,7 @@ class ErasureState(ErasureProgress, kw_only=True):
 
 
 class SchemaOfDataset(msgspec.Struct):
-    """A schema, as lists have it."""
+    """A schema in an API's list."""
 
     id: str
 
@@ -170,10 +171,10 @@ class ErasureApi:
         return said
 
     async def schemas_of(self, dataset: bytes, auth: str) -> list[str]:
-        """The ids of a dataset's schemas that the caller reaches.
+        """The ids of a dataset's schemas that the caller can access.
 
         Raises:
-            NotFound: there is no such dataset, or not for this caller.
+            NotFound: there is no such dataset for this caller.
         """
         await self._transport.request("GET", reference("datasets", dataset), auth=auth)
         path = f"/api/schemas/?dataset={to_text(dataset)}&limit=1000"
@@ -184,7 +185,7 @@ class ErasureApi:
     async def hold(
         self, schema: bytes, uid: uuid.UUID, version: int, reason: str, auth: str
     ) -> None:
-        """Begin a hold of a version of a schema's log, or renew it."""
+        """Begin or renew a hold on a version of a schema's log."""
         body = {"id": str(uid), "version": version, "reason": reason}
         await self._transport.request("PUT", _holds(schema), json=body, auth=auth, repeatable=True)
 

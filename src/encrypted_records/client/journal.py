@@ -1,7 +1,7 @@
-"""Requests that leave this machine for a user, kept for that user to see.
+"""A journal of outgoing requests on behalf of a user, for that user to see.
 
-Who keeps a journal is told of the requests that are made in its context, tasks included. A note
-has no header, no parameter and no body: neither credentials nor what others might not see.
+A journal records the requests made in its context, including its tasks. A note has no header, no
+parameter and no body: neither credentials nor data that others must not see.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 from encrypted_records import runtime
 
-#: Notes that a journal keeps.
+#: Maximum notes in a journal.
 MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A request as it left. ``sent`` and ``received`` are bytes of its body and of the answer's;
-    None where they were not counted. ``at`` is in seconds since 1970."""
+    """A request as sent. ``sent`` and ``received`` are the bytes of its body and of the answer's;
+    None if they were not counted. ``at`` is in seconds since 1970.
+    """
 
     method: str
     path: str
@@ -33,9 +34,10 @@ class Note:
 
 @dataclass(slots=True)
 class PageCost:
-    """The cost of one page: ``requests`` that left for it, with the bytes ``sent`` and
-    ``received``; ``pages`` of the index and ``rows`` that its questions needed, from here or from
-    the API, as EXPLAIN counts them."""
+    """The cost of rendering a page: the number of ``requests`` sent for it, with the bytes ``sent``
+    and ``received``; and the index ``pages`` and ``rows`` that its queries needed, from the cache
+    or the API, as EXPLAIN counts them.
+    """
 
     requests: int = 0
     sent: int = 0
@@ -62,7 +64,7 @@ _kept: ContextVar[tuple[Journal, PageCost] | None] = ContextVar("journal", defau
 
 @contextmanager
 def keep(journal: Journal, tally: PageCost) -> Iterator[None]:
-    """Note in ``journal``, and add up in ``tally``, what is sent until the block ends."""
+    """Note in ``journal``, and add up in ``tally``, the requests sent until the block ends."""
     token = _kept.set((journal, tally))
     try:
         yield
@@ -71,14 +73,14 @@ def keep(journal: Journal, tally: PageCost) -> Iterator[None]:
 
 
 def count(pages: int, rows: int) -> None:
-    """A question was answered, which needed these pages of the index and rows."""
+    """Count a query that needed these pages of the index and rows."""
     if (kept := _kept.get()) is not None:
         kept[1].pages += pages
         kept[1].rows += rows
 
 
 def note(method: str, target: str, sent: int | None, received: int | None, status: int) -> None:
-    """A request was answered. Of its address only the path is kept."""
+    """Note a request that was answered. Only the path of its address is kept."""
     if (kept := _kept.get()) is None:
         return
     journal, tally = kept

@@ -12,11 +12,10 @@ from encrypted_records.model.queries import MAX_LIMIT
 class Timing:
     """
     Attributes:
-        idle_seconds: for which a connection is kept that nothing is asked on.
-        silent_seconds: for which nothing may come or go of a request, all tries together.
-        pauses: seconds before each repetition of a repeatable request.
-        least_rate: bytes a second. What comes more slowly than over a slow line comes to hold us
-            up.
+        idle_seconds: how long an idle connection is kept. silent_seconds: maximum time without data
+        in either direction, all tries of a request together. pauses: seconds before each repetition
+        of a repeatable request. least_rate: bytes a second. A slower transfer is treated as a
+        deliberate delay, not a slow line.
     """
 
     idle_seconds: float = 10.0
@@ -25,14 +24,14 @@ class Timing:
     least_rate: float = 16 << 10
 
 
-#: Towards a proxy. A connection is idle for less than the five seconds of uvicorn: while a command
-#: waits for an answer on the terminal, nobody sees the proxy close the connection, and what is sent
-#: on it next may not be sent again. And a proxy may have much to do before it answers.
+#: For a proxy. A connection is kept idle for less than the five seconds of uvicorn: while a command
+#: waits for input on the terminal, it does not notice that the proxy closes the connection, and the
+#: next request on it may not be repeatable. And a proxy may need long before it answers.
 PROXY_TIMING = Timing(idle_seconds=3.0, silent_seconds=120.0)
 
 
-#: Towards a mirror, which follows the log of a schema from its beginning before it first answers
-#: about that: four seconds of a processor for 20,000 commits.
+#: For a mirror, which reads the log of a schema from its beginning before its first answer about
+#: the schema: four seconds of a processor for 20,000 commits.
 MIRROR_TIMING = Timing(silent_seconds=120.0)
 
 
@@ -40,13 +39,13 @@ MIRROR_TIMING = Timing(silent_seconds=120.0)
 class ClientLimits:
     """
     Attributes:
-        listed: things asked for in one request of a list.
-        page: records asked for in one request of a search that goes on to the last.
-        request_bytes: of one request of an upload: enough to be fast, little enough to be
-            acknowledged now and then.
-        chunk_bytes: read from a file at once.
-        upload_pauses: seconds between attempts that bring no byte; after the last the upload is
-            given up, for now.
+        listed: items per request of a list. page: records per request of a search that reads all
+        results. request_bytes: of one request of an upload: large enough to be fast, small enough
+        to be acknowledged
+            regularly.
+        chunk_bytes: bytes per read from a file. upload_pauses: seconds between attempts without
+        progress; after the last, the upload is abandoned
+            for now.
         rows_bytes: of rows that are sent together.
     """
 

@@ -16,9 +16,10 @@ from encrypted_records.http import problem
 
 
 class Patience:
-    """A block that ends by ``TimeoutError`` when nothing has moved for ``seconds``, or too little.
+    """A block that ends with ``TimeoutError`` if nothing was transferred for ``seconds``, or too
+    little.
 
-    What has moved at ``least_rate`` bytes a second or more is in time, whatever its size.
+    A transfer at ``least_rate`` bytes a second or more is in time, whatever its size.
     """
 
     def __init__(self, seconds: float, least_rate: float) -> None:
@@ -51,14 +52,14 @@ class Patience:
 
 CHUNK_BYTES = 1 << 18
 
-#: All of a body that is in memory.
+#: A body that is entirely in memory.
 Whole = bytes | memoryview
 #: A stream can be sent once: a request with one is never repeated.
 Body = Whole | AsyncIterable[bytes] | None
 
 
 class Closing(ABC):
-    """Closed when the block that it is entered for ends."""
+    """A context manager that closes the object at the end of its block."""
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -85,7 +86,7 @@ class Response:
         """The body as JSON.
 
         Raises:
-            ApiFailed: it is not.
+            ApiFailed: it is not JSON.
         """
         return self.convert(Any)
 
@@ -93,7 +94,7 @@ class Response:
         """The body as JSON of type ``kind`` (anything msgspec converts to).
 
         Raises:
-            ApiFailed: it is not.
+            ApiFailed: it is not JSON of this type.
         """
         try:
             return msgspec.json.decode(self.body, type=kind)
@@ -112,7 +113,7 @@ class Response:
 
     @property
     def retry_after(self) -> int | None:
-        """The seconds to wait that the server names."""
+        """The seconds to wait that the server states."""
         wait = self.headers.get("Retry-After", "")
         return int(wait) if wait.isdecimal() else None
 
@@ -129,9 +130,9 @@ class Request:
     patience: Patience
     auth: str | None = field(repr=False)
     bare: bool
-    #: the answers after which it was sent again
+    #: the answers after which it was repeated
     refusals: list[Response] = field(default_factory=list, repr=False)
-    #: the failures to get an answer after which it was sent again
+    #: the failures without an answer after which it was repeated
     silences: list[ErsError] = field(default_factory=list, repr=False)
 
     def conclude(self, answer: Response) -> Response:
@@ -143,7 +144,7 @@ class Request:
             raise
 
     def body(self) -> Body:
-        """The body to send; a large one in pieces, which show whether they are taken."""
+        """The body to send; a large body in pieces, so that progress is visible."""
         if self.data is None:
             return None
         if len(self.data) <= CHUNK_BYTES:

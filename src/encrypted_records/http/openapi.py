@@ -1,10 +1,10 @@
-"""OpenAPI documents of both sides: shared parts, examples, and the reference page made of one.
+"""OpenAPI documents of both sides: shared parts, examples, and a reference page.
 
-The page is for reading: it loads nothing, runs nothing, and its one style is named by its hash.
+The page is static: it loads nothing and runs nothing, and its only style is allowed by its hash.
 
-Examples are made of the schemas, so they cannot contradict them: each text is one of a few samples
-that its member's name and pattern admit, numbers are the least that are allowed, and optional
-members of a request are left out.
+Examples are generated from the schemas, so they cannot contradict them. Each text is a sample that
+fits the member's name and pattern, numbers are the least allowed, and optional members of a request
+are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from encrypted_records.model.field_types import FORMATS, PLAIN
 
 _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 
-#: A JSON Schema of the keywords that are understood; others describe, and are kept.
+#: A JSON Schema for the supported keywords; others are kept as annotations.
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "description": "A JSON Schema (docs/http-api.md, Definitions)",
@@ -85,7 +85,7 @@ DEFINITION: dict[str, Any] = {
 
 _EXAMPLE_ID = "2Ja9xQ4mTk7VbN3sRd5LpE"
 _UUID = "0195f2c4-7c1e-7d43-9a55-3c1f0e6b2d18"
-#: By the name of a member.
+#: Samples by the name of a member.
 _BY_NAME: dict[str, str] = {
     "code": "slug_taken",
     "email": "ada@example.org",
@@ -113,18 +113,18 @@ _BY_FORMAT = {
     "binary": "",
     "byte": "",
 }
-#: By the name of a member that may be any object.
+#: Samples for members that may be any object, by name.
 _OBJECTS: dict[str, Any] = {
     "data": {"name": "Ada", "age": 36},
     "where": {"field": "age", "op": "between", "value": [30, 50]},
 }
-#: Optional members of a request that its example has.
+#: Optional members that an example of a request includes.
 _SHOWN = ("where", "limit")
 _COLLECTIONS = (
     *("schemas", "datasets", "organizations", "records", "users", "invitations", "files"),
     "webhooks",
 )
-#: Texts, the first of which that a pattern admits is taken.
+#: Samples of texts; the first sample that fits a pattern is used.
 _SAMPLES = (
     *(f"/api/{collection}/{_EXAMPLE_ID}/" for collection in _COLLECTIONS),
     f"/api/organizations/{_EXAMPLE_ID}/members/{_EXAMPLE_ID}/",
@@ -134,18 +134,18 @@ _SAMPLES = (
     *("5b0e6a0c", "5b0e6a0c1d2f3e4a", "5b0e6a0c1d2f3e4a" * 2, "5b0e6a0c1d2f3e4a" * 4),
     *("patients", "2026-01-31", _UUID, "1", "A", "AAAA"),
 )
-#: Schemas within schemas: deeper than this, optional members are left out everywhere.
+#: In schemas nested more deeply, all optional members are left out.
 _DEEPEST = 4
 
 Schema = Mapping[str, Any]
 
 
 class NoExample(LookupError):
-    """No sample has the pattern of a text."""
+    """No sample fits the pattern of a text."""
 
 
 def add_examples(document: dict[str, Any]) -> None:
-    """Give each JSON body and answer that has no example one, in place."""
+    """Add an example to each JSON body and answer that has none, in place."""
     parts = document["components"]["schemas"]
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -172,26 +172,25 @@ def _contents(operation: Schema) -> Iterator[tuple[dict[str, Any], bool]]:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Values of schemas.
+    """Example values of schemas.
 
     Args:
-        parts: the schemas that others link to, by name.
-        is_sent: whether clients send the values: then read-only members, and optional ones, are
-            left out.
+        parts: the schemas that others reference, by name.
+        is_sent: whether clients send the values: then read-only and optional members are left out.
     """
 
     parts: Schema
     is_sent: bool
 
     def of(self, schema: Schema, name: str = "", depth: int = 0) -> Any:
-        """A value of a schema.
+        """An example value of a schema.
 
         Args:
-            name: of the member that has the value.
-            depth: how many schemas it is within.
+            name: the name of the member with the value.
+            depth: the nesting depth of the schema.
 
         Raises:
-            NoExample: none of the samples is a text of this schema.
+            NoExample: no sample fits a text of this schema.
         """
         if self.is_sent and name == "where":
             return _OBJECTS[name]
@@ -323,22 +322,22 @@ _SEALED_RECORD: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-#: Parts that both sides' operations link to, by name.
+#: Parts that operations of both sides reference, by name.
 PARTS: dict[str, dict[str, Any]] = {
     "Problem": PROBLEM,
     "SealedRecord": _SEALED_RECORD,
-    # In a list, which may have been asked to say what is dead.
+    # In a list, if the request asked for ``dead``.
     "ListedRecord": _SEALED_RECORD
     | {"properties": {**_SEALED_RECORD["properties"], "dead": {"type": "boolean"}}},
 }
 
 
 def link_to(part: str) -> dict[str, Any]:
-    """A link to a named part of the document."""
+    """A reference to a named part of the document."""
     return {"$ref": f"#/components/schemas/{part}"}
 
 
-#: A record as the API has it, by itself and in a list.
+#: A record at the API, by itself and in a list.
 SEALED_RECORD, LISTED_RECORD = link_to("SealedRecord"), link_to("ListedRecord")
 
 _STYLE = """

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: the form and the status numbers both sides use."""
+"""Errors as RFC 9457 problem documents: the format and the status numbers of both sides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
 
 MEDIA_TYPE = "application/problem+json"
-#: Flaws listed in one answer; the rest are counted in ``detail``.
+#: Maximum flaws listed in one answer; ``detail`` counts the rest.
 MAX_FLAWS = 1000
 
 #: The nearest class in an error's ancestry decides.
@@ -75,7 +75,7 @@ _TITLES = {
     504: "The API did not answer in time",
     507: "No space on the disk",
 }
-#: Codes of which the title of their status would say something else.
+#: Codes for which the title of their status would be misleading.
 _TITLES_OF_CODES = {
     "access_store_failed": "The proxy's disk fails",
     "proxy_store_failed": "The proxy's disk fails",
@@ -121,7 +121,9 @@ def document(
     hint: str = "",
     flaws: tuple[Flaw, ...] = (),
 ) -> dict[str, Any]:
-    """The members of a problem document; ``code`` is stable, ``errors`` is there for bad input."""
+    """The members of a problem document; ``code`` is stable, ``errors`` is present for
+    bad input.
+    """
     body: dict[str, Any] = {
         "type": type_of(code),
         "title": _TITLES_OF_CODES.get(code) or title_of(status),
@@ -156,7 +158,7 @@ class _ReceivedFlaw(msgspec.Struct):
 
 
 class _Received(msgspec.Struct):
-    """A problem document as a client reads it; members it does not know are skipped."""
+    """A problem document as a client reads it; unknown members are skipped."""
 
     code: str = ""
     detail: str = ""
@@ -165,7 +167,7 @@ class _Received(msgspec.Struct):
     job_id: str = ""
 
 
-#: Codes whose class says more than their status does.
+#: Codes with a more specific class than their status has.
 _BY_CODE: dict[str, type[ErsError]] = {
     kind.code: kind
     for kind in (
@@ -227,9 +229,10 @@ def is_named(body: bytes) -> bool:
 
 
 def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsError:
-    """The error that an answer of ``status`` stands for; the inverse of :func:`of_error`.
+    """The error for an answer of ``status``; the inverse of :func:`of_error`.
 
-    A body that is not a problem document (from a load balancer, say) still gives the right class.
+    A body that is not a problem document (for example, of a load balancer) still gives the right
+    class.
     """
     try:
         received = msgspec.json.decode(body, type=_Received)

@@ -1,1 +1,1 @@
-"""The servers of both sides: connections, and the time that those who send on them have."""
+"""The servers of both sides: connections, and time limits for clients."""

@@ -1,9 +1,9 @@
 """The addresses that a server listens on, and the names it may answer to.
 
-`localhost` names two addresses of a machine, 127.0.0.1 and ::1, and browsers try ::1 first. A
-server that listened on 127.0.0.1 alone would leave ::1 of its port to any program of any user,
-which could then relay everything that is sent to `http://localhost:PORT`, passwords included. So
-a server on a loopback address takes both, and refuses to start where either is taken.
+`localhost` names two addresses of a machine, 127.0.0.1 and ::1, and browsers try ::1 first. If a
+server listened only on 127.0.0.1, any program of any user could bind ::1 with the same port, and
+relay everything that is sent to `http://localhost:PORT`, passwords included. So a server on a
+loopback address binds both, and refuses to start if either is taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 def same_machine(origin: str) -> tuple[str, ...]:
-    """The origin, and where it is one of this machine's own, the same by its other names."""
+    """The origin; if it is on this machine, also the origins with its other names."""
     parts = urlsplit(origin)
     name, colon, port = parts.netloc.rpartition(":")
     if not colon or "]" in port:
@@ -30,16 +30,16 @@ def same_machine(origin: str) -> tuple[str, ...]:
     return tuple(f"{parts.scheme}://{other}{end}" for other in LOCAL_NAMES)
 
 
-#: Connections that the system keeps until the server takes them.
+#: Connections that the system queues until the server accepts them.
 _BACKLOG = 2048
 _IPV4, _IPV6, _ANY_IPV4, _ANY_IPV6 = "127.0.0.1", "::1", "0.0.0.0", "::"  # noqa: S104 - compared
 _LOOPBACK = {_IPV4: _IPV6, _IPV6: _IPV4, "localhost": _IPV6, _ANY_IPV4: _IPV6}
-#: Errors of a machine without IPv6, where no other program can listen on ::1 either.
+#: Errors of a machine without IPv6, on which no other program can listen on ::1 either.
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class CannotListen(OSError):
-    """An address of a port cannot be had. ``host`` is the address, ``errno`` the reason."""
+    """An address and port cannot be bound. ``host`` is the address, ``errno`` the reason."""
 
     def __init__(self, host: str, error: OSError) -> None:
         super().__init__(error.errno, error.strerror)
@@ -48,15 +48,15 @@ class CannotListen(OSError):
 
 @contextmanager
 def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
-    """Sockets that take connections for a host, closed at the end of the block.
+    """Listening sockets for a host, closed at the end of the block.
 
     Args:
-        host: an address or a name of this machine. A loopback address stands for both of them, and
-            `::` for all addresses of both families.
+        host: an address or a name of this machine. A loopback address stands for both loopback
+            addresses, and `::` for all addresses of both families.
         port: 0 lets the system choose a port.
 
     Raises:
-        CannotListen: an address cannot be had.
+        CannotListen: an address cannot be bound.
     """
     name = host.strip("[]").lower()
     with ExitStack() as stack:

@@ -1,23 +1,23 @@
-"""Connections as uvicorn has them, with an end to those that are slow, silent or too talkative.
+"""uvicorn connections that end when the peer is slow, silent or sends too much.
 
-uvicorn understands what is read and runs the application. It has no bounds of its own for how
-long a request may take to come, and none for the size of its head; they are here. What is read
-comes into one buffer, over and over: an object for every read, a quarter of a MiB of fresh memory
-that is copied from once, was a tenth of all processor time of uploads.
+uvicorn parses requests and runs the application. It limits neither the time for a request to arrive
+nor the size of its head; this module does. All reads share one buffer: a new object for every read,
+a quarter of a MiB of fresh memory that is copied from once, took a tenth of all processor time of
+uploads.
 
-The head of an answer goes out with the beginning of its body. uvicorn writes them one after the
-other, and each write is a packet that the other end wakes up for. A body that does not come at once
-keeps no head back: what was held goes out when the event loop has done what it is at.
+The head of an answer is sent with the beginning of its body. uvicorn writes them separately, and
+each write is a packet that wakes the peer up. A body that is not ready does not delay the head: the
+held bytes are sent at the end of the event loop's current step.
 
-A refusal reaches its client, also one that sends its whole body before it reads. An answer may be
-sent before the body is read, for instance where credentials are wrong or the disk is full. If the
-connection were closed then, it would be reset under a client that is still sending, and the answer
-would be lost. So the rest of the body is read and dropped, within limits. The answer is sent before
-that: a client that reads it early need not send the rest.
+A refusal reaches its client even if the client sends its whole body before it reads. An answer may
+be sent before the body is read, for instance if credentials are wrong or the disk is full. Closing
+the connection then would reset it while the client is still sending, and the answer would be lost.
+So the rest of the body is read and dropped, within limits. The answer is sent before that: a client
+that reads it early need not send the rest.
 
-Requests that the application leaves unanswered get a problem document: when a stop cancels the
-requests under way, when the application fails, and when it returns without an answer. uvicorn would
-answer them itself, with ``500 Internal Server Error`` as plain text.
+Requests without an answer from the application get a problem document: when a stop cancels running
+requests, when the application fails, and when it returns without an answer. uvicorn would send
+``500 Internal Server Error`` as plain text.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
-#: Seconds until a service that is stopped may be there again.
+#: Seconds until a stopped service may be available again.
 RETRY_SECONDS = 5
-#: Of the status that a request has whose answer a stop prevents.
+#: The logged status of a request whose answer a stop prevents.
 STOPPED = 503
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class LastAnswers:
-    """ASGI: answers by a problem document where ``app`` gives no answer."""
+    """ASGI: sends a problem document if ``app`` gives no answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -72,7 +72,7 @@ class LastAnswers:
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
-            # Only a stop cancels a request. Where an answer has begun, the connection breaks off.
+            # Only a stop cancels a request. If an answer has begun, the connection breaks off.
             if started:
                 raise
             await _answer(scope, send, _stopping(scope))
@@ -87,7 +87,7 @@ class LastAnswers:
 
 
 class Refusal:
-    """ASGI: answers with one problem document, whatever is asked."""
+    """ASGI: answers every request with the same problem document."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
@@ -97,7 +97,7 @@ class Refusal:
 
 
 def raw_answer(document: dict[str, Any], retry_after: int | None = None) -> bytes:
-    """A whole answer, for a connection on which no application runs."""
+    """A complete HTTP response, for a connection without a running application."""
     body = msgspec.json.encode(document)
     status = HTTPStatus(document["status"])
     head = [f"HTTP/1.1 {status.value} {status.phrase}"]
@@ -128,7 +128,7 @@ def _bug() -> ErsError:
 
 
 async def _answer(scope: Scope, send: Send, error: ErsError) -> None:
-    """Nothing happens where the other end is gone: uvicorn drops what is sent to it."""
+    """Send an error. If the peer is gone, uvicorn drops the answer."""
     await _send_document(scope, send, problem.of_error(error), error.retry_after)
 
 
@@ -147,7 +147,7 @@ async def _send_document(
 
 #: The host of a target in absolute form (RFC 9112, section 3.2.2).
 _AUTHORITY = re.compile(rb"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
-#: Until a connection is closed whose other end does not take the last word that it was sent.
+#: Seconds until a connection is closed if the peer does not read the last answer.
 _LAST_WORD_SECONDS = 2.0
 
 
@@ -198,11 +198,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        # Filled and read in one step of the loop, with nothing in between: the parser takes any
-        # buffer, and copies out of it before it returns.
+        # The buffer is filled and read in the same step of the loop: the parser accepts any buffer,
+        # and copies out of it before it returns.
         self._http.take(self._buffer[:nbytes])
         if self._http.is_upgraded:
-            # uvloop keeps the first protocol of a connection for as long as that stays.
+            # uvloop keeps the first protocol of a connection until the connection ends.
             self._http.fall_apart()
             del self._http
 
@@ -214,14 +214,14 @@ class _Http(HttpToolsProtocol):
     def __init__(self, watch: ConnectionWatch, **given: Any) -> None:
         super().__init__(**given)
         self._watch = watch
-        self._pace: Pace | None = None  # of the body that is on its way
+        self._pace: Pace | None = None  # of the body in transit
         self._in_head = False
         self._head_bytes = 0
         self._heads = 0
-        #: whether another protocol has the connection
+        #: whether another protocol has taken over the connection
         self.is_upgraded = False
 
-    # --- what the event loop tells ---------------------------------------------------------
+    # --- callbacks of the event loop -------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -238,7 +238,7 @@ class _Http(HttpToolsProtocol):
         begins = self._is_between_requests
         if begins:
             self._watch.owes_head(self)
-        # What comes with the end of another request, or before another head, is not counted.
+        # Bytes at the end of another request, or before another head, are not counted.
         head = self._heads + (begins and not self._in_head)
         self.data_received(data)  # type: ignore[arg-type]  # any buffer will do
         if self._in_head and self._heads == head:
@@ -257,7 +257,7 @@ class _Http(HttpToolsProtocol):
         super().resume_writing()
         self._watch.takes_again(self)
 
-    # --- what the parser finds -------------------------------------------------------------
+    # --- callbacks of the parser -----------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -272,7 +272,8 @@ class _Http(HttpToolsProtocol):
         before, app = self.cycle, self.app
         refusal = self._refuse_head()
         if refusal is not None:
-            # As an application, it is answered in its turn, and the rest of the body is taken.
+            # The refusal runs as an application, so it keeps its turn, and the rest of the body is
+            # read.
             self.app = Lingering(Refusal(refusal))
         super().on_headers_complete()
         self.app = app
@@ -281,8 +282,9 @@ class _Http(HttpToolsProtocol):
             self.cycle.transport = cast("asyncio.Transport", joining)
 
     def _refuse_head(self) -> dict[str, Any] | None:
-        """Why a head is refused, as a problem document. The parser has taken it: it counts no
-        bytes, undoes no encoding and looks at no name."""
+        """The reason for refusing a head, as a problem document. The parser has accepted it, but it
+        does not limit sizes, decode targets or check names.
+        """
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > (
             self._watch.limits.head_bytes
         ):
@@ -316,7 +318,7 @@ class _Http(HttpToolsProtocol):
             self._watch.is_idle(self)
 
     def send_400_response(self, msg: str) -> None:
-        """The parser cannot read on; ``msg`` is uvicorn's text about it."""
+        """The parser cannot continue; ``msg`` is uvicorn's text about it."""
         self._watch.forget(self)
         begun = not self._is_between_requests and (self.cycle.response_started or self.pipeline)
         if self.cycle is not None:
@@ -328,7 +330,8 @@ class _Http(HttpToolsProtocol):
         self._pace = None
         self._watch.forget(self)
         if not self._is_between_requests:
-            # Its answer would go on, with nobody to say when the other end takes it.
+            # The application would go on, with no connection to report that the peer has read its
+            # answer.
             self._leave_with(b"")
             return
         refusal = self._refuse_head()
@@ -339,23 +342,23 @@ class _Http(HttpToolsProtocol):
         self.is_upgraded = True
         sockets = cast("WebSocketsSansIOProtocol", self.transport.get_protocol())
         if not sockets.handshake_initiated:
-            # A head that it cannot read, as one with a body, it leaves lying: the connection
-            # would stay for ever, and keep the server from its end.
+            # uvicorn leaves a head that it cannot read, such as one with a body: the connection
+            # would stay open forever, and prevent the server from ending.
             sockets.close_sent = True
             self._leave_with(_NO_HANDSHAKE)
 
     def fall_apart(self) -> None:
-        """Leave no cycle behind, so that all of it goes at once."""
+        """Break reference cycles, so that everything is freed at once."""
         self.parser = self.cycle = None  # type: ignore[assignment]  # nothing comes any more
 
-    # --- what the watch asks ---------------------------------------------------------------
+    # --- called by the watch ---------------------------------------------------------------
 
     @property
     def is_known(self) -> bool:
         return self._pace is not None and self._pace.is_known
 
     def has_lapsed(self, seconds: float) -> bool:
-        # Where we do not read, or have not said yet that we will, nobody else is to blame.
+        # While we do not read, or have not asked the peer to continue, the peer is not at fault.
         ours = self.flow.read_paused or (
             self.cycle is not None and self.cycle.waiting_for_100_continue
         )
@@ -380,7 +383,7 @@ class _Http(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _leave_with(self, last_word: bytes) -> None:
-        """Close the connection; nothing is said in the middle of an answer, or to the deaf."""
+        """Close the connection; no last word inside an answer, or to a peer that does not read."""
         if not last_word or self.flow.write_paused:
             self.transport.abort()
             return
@@ -390,10 +393,10 @@ class _Http(HttpToolsProtocol):
 
 
 class Joining:
-    """The target of one answer: a connection's transport, as far as uvicorn's answers use it.
+    """The target of one answer: the part of a transport that uvicorn's answers use.
 
     Args:
-        transport: of the connection, which writes what it gets at once.
+        transport: of the connection; it writes immediately.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -430,9 +433,9 @@ class Joining:
         self._transport.writelines(parts)
 
 
-#: The rest of a body is read for so long.
+#: Maximum seconds for reading the rest of a body.
 LINGER_SECONDS = 30.0
-#: And no longer than this when nothing comes.
+#: Maximum seconds without any bytes of it.
 SILENT_SECONDS = 2.0
 
 
@@ -471,5 +474,5 @@ class Lingering:
 
 
 def _waits_to_be_told(headers: Headers) -> bool:
-    """Whether nothing comes unless it is asked for."""
+    """Whether the client waits for ``100 Continue`` before it sends the body."""
     return headers.get("expect", "").lower() == "100-continue"

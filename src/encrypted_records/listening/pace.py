@@ -1,11 +1,11 @@
-"""Time limits for senders, the same for everybody, and more time for known senders.
+"""Time limits for senders, equal for everyone, with more time for known senders.
 
-A sender has a credit of some seconds. Time in which nothing comes uses it up, and bytes add to it
-at the rate that is required. So the request of a sender who sends nothing, or too slowly, ends, and
-a pause is allowed. Time in which we do not read does not count.
+A sender has a credit of some seconds. Time without data uses it up, and bytes add to it at the
+required rate. So a request ends if its sender sends nothing, or too slowly, but pauses are allowed.
+Time in which we do not read does not count.
 
-A watch keeps the connections that owe a head or a body, or take no answer. It looks over all of
-them a few times a second, which costs less than a timer for every request.
+A watch tracks the connections that owe a head or a body, or do not read their answer. It checks all
+of them a few times a second, which costs less than a timer for every request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
-#: Under this name a request's scope has its :class:`Pace`.
+#: The key of a request's :class:`Pace` in its scope.
 _PACE = "ers.pace"
 
 
@@ -24,25 +24,26 @@ _PACE = "ers.pace"
 class ServerLimits:
     """Limits of a server, in seconds, bytes, and bytes a second."""
 
-    #: For a head: from the connection on, or from the first byte after a request.
+    #: For a head: from the connection, or from the first byte after a request.
     head_seconds: float = 10.0
     head_bytes: int = 64 << 10
     #: Between two requests on one connection.
     idle_seconds: int = 5
-    #: How far a body may fall behind its least rate.
+    #: How far a body may fall behind the minimum rate.
     grace_seconds: float = 10.0
     least_rate: float = (1 << 20) / 10
-    #: The same for known callers, who are given more time; without a rate any is good.
+    #: The same for known callers, who get more time; without a rate, any rate is allowed.
     known_grace_seconds: float = 60.0
     known_least_rate: float | None = None
-    #: An answer of which nothing is taken for so long is given up.
+    #: An answer is abandoned if the peer reads nothing for this long.
     unread_seconds: float = 60.0
-    #: Connections held at once; beyond, the one goes that has owed its request the longest.
+    #: Maximum open connections; beyond it, the connection closes that has owed a request the
+    #: longest.
     connections: int = 8192
 
 
 class Pace:
-    """The credit of a body that is on its way."""
+    """The credit of a body in transit."""
 
     __slots__ = ("_credit", "_limits", "_rate", "_seconds", "is_known", "is_over")
 
@@ -51,11 +52,11 @@ class Pace:
         self._rate: float | None = limits.least_rate
         self._credit = self._seconds = limits.grace_seconds
         self.is_known = False
-        #: Whether all of the body is here.
+        #: Whether the whole body has arrived.
         self.is_over = False
 
     def know(self) -> None:
-        """The sender's credentials hold."""
+        """Note that the sender's credentials are valid."""
         self.is_known = True
         self._rate = self._limits.known_least_rate
         self._credit = self._seconds = self._limits.known_grace_seconds
@@ -66,7 +67,7 @@ class Pace:
         self._credit = min(self._credit + earned, self._seconds)
 
     def has_lapsed(self, seconds: float) -> bool:
-        """Whether the credit is used up after ``seconds`` more of waiting."""
+        """Whether the credit is used up after waiting for ``seconds`` more."""
         self._credit -= seconds
         return self._credit <= 0
 
@@ -77,21 +78,21 @@ def put(scope: MutableMapping[str, Any], pace: Pace) -> None:
 
 
 def of(scope: MutableMapping[str, Any]) -> Pace | None:
-    """The pace of a request; None where a server of another kind took it."""
+    """The pace of a request; None if another kind of server accepted it."""
     pace: Pace | None = scope.get(_PACE)
     return pace
 
 
 def know(scope: MutableMapping[str, Any]) -> None:
-    """Give the sender of a request, whose credentials hold, the time that known callers have."""
+    """Give the sender of a request, whose credentials are valid, the time of known callers."""
     pace = of(scope)
     if pace is not None:
         pace.know()
 
 
-#: What is read at once, at most.
+#: Maximum bytes per read.
 READ_BYTES = 256 << 10
-#: Between two looks; what is due is done so much later at most.
+#: Interval of checks, and thus the maximum delay of a timeout.
 LOOK_SECONDS = 0.5
 
 
@@ -100,38 +101,38 @@ class Watched(Protocol):
 
     @property
     def is_known(self) -> bool:
-        """Whether the credentials of the sender of a body hold."""
+        """Whether the credentials of the sender of a body are valid."""
 
     def has_lapsed(self, seconds: float) -> bool:
         """Whether the sender of a body has used up its time after ``seconds`` more."""
 
     def count_unsent(self) -> int:
-        """Bytes of an answer that were not taken yet."""
+        """Bytes of an answer that the peer has not read yet."""
 
     def let_go(self) -> None:
-        """End the connection, with word of why where there is a way to say it."""
+        """End the connection, with the reason if it can still be sent."""
 
 
 class ConnectionWatch:
-    """Connections of one server, for its event loop alone.
+    """Connections of one server, used only by its event loop.
 
     Args:
-        closed: told of each connection that is ended here, by a word: ``head``, ``body``,
+        closed: called for each connection that is closed here, with a word: ``head``, ``body``,
             ``answer``, ``crowd``.
     """
 
     def __init__(self, limits: ServerLimits, closed: Callable[[str], None]) -> None:
         self.limits = limits
         self._closed = closed
-        #: What is read goes here, and is understood before anything else is read: one is enough.
+        #: Shared by all reads: data is parsed before anything else is read.
         self.buffer = memoryview(bytearray(READ_BYTES))
-        #: Those who owe a head, and since when, in that order.
+        #: Connections that owe a head, with the start of the wait, in that order.
         self._heads: dict[Watched, float] = {}
-        #: Those whose body is on its way, the oldest first.
+        #: Connections with a body in transit, the oldest first.
         self._bodies: dict[Watched, None] = {}
-        #: Those who owe nothing until they ask again, the longest first.
+        #: Connections between requests, the longest idle first.
         self._idle: dict[Watched, None] = {}
-        #: Those who do not take their answer: how much is left of it, and since when.
+        #: Connections that do not read their answer: the unread bytes, and the time since then.
         self._answers: dict[Watched, tuple[int, float]] = {}
         self._now = 0.0
         self._looked = time.monotonic()
@@ -160,7 +161,7 @@ class ConnectionWatch:
         self._idle[watched] = None
 
     def takes_nothing(self, watched: Watched) -> None:
-        """Note that a connection takes nothing of its answer."""
+        """Note that a connection reads nothing of its answer."""
         self._answers[watched] = watched.count_unsent(), self._now
 
     def takes_again(self, watched: Watched) -> None:
@@ -171,9 +172,10 @@ class ConnectionWatch:
             group.pop(watched, None)
 
     def make_room(self, newest: Watched, count: int) -> None:
-        """Ensure that ``count`` connections are not too many."""
+        """Ensure that ``count`` connections do not exceed the limit."""
         if count > self.limits.connections:
-            # Anyone who sends a request at once is not among those who have owed one the longest.
+            # A client that sends a request at once is not among those that have owed one the
+            # longest.
             self._end(next(self._least_needed(newest)), "crowd")
 
     def _least_needed(self, newest: Watched) -> Iterator[Watched]:
@@ -184,9 +186,9 @@ class ConnectionWatch:
         yield newest
 
     def look(self) -> None:
-        """End those who are overdue."""
+        """End overdue connections."""
         moment = time.monotonic()
-        # While we were held up ourselves, nobody else was slow.
+        # If this process was delayed, the delay does not count against the peers.
         passed = min(moment - self._looked, 2 * LOOK_SECONDS)
         self._looked = moment
         self._now += passed

@@ -1,14 +1,14 @@
 """A server of either side: from a bound port until it is told to stop.
 
-Header names are sent as people and documents spell them: ``X-Job-ID``, not ``x-job-id``. HTTP does
-not mind (RFC 9110, section 5.1), but ``grep X-Job-ID`` and maps with case do. Frameworks hand over
-names in lower case, and uvicorn writes the lower case of what it gets. So a name is made here that
-compares as uvicorn expects, and is its own lower case.
+Header names are sent in their documented spelling: ``X-Job-ID``, not ``x-job-id``. HTTP ignores
+case (RFC 9110, section 5.1), but ``grep X-Job-ID`` and case-sensitive maps do not. Frameworks pass
+names in lower case, and uvicorn writes the lower case of each name. So this module creates names
+that compare as uvicorn expects, and return themselves as their lower case.
 
-A WebSocket that lasts takes little memory. One that says a word in a minute would keep what its
-handshake was made of, and a frame of each layer of the application, 30 KiB in all. So an
-application may return when it has accepted a socket, and say what goes on with it
-(:func:`go_on_with`); only that stays.
+A long-lived WebSocket takes little memory. A mostly idle socket would keep the objects of its
+handshake, and a frame of each layer of the application, 30 KiB in all. So an application may
+return after it has accepted a socket, and pass on the function that continues
+(:func:`go_on_with`); only that function stays.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.listening.connections import LastAnswers, ServerConnection
 from encrypted_records.listening.pace import LOOK_SECONDS, ConnectionWatch, ServerLimits
 
-#: Told and asked as an ASGI application is, of a socket that was accepted.
+#: Called like an ASGI application, for a socket that was accepted.
 Rest = Callable[[Receive, Send], Awaitable[None]]
 
 _REST = "ers.rest"
-#: What uvicorn may say of a socket still.
+#: Keys of the scope that uvicorn may still log for a socket.
 _KEPT = ("type", "client", "path", "raw_path", "root_path", "query_string")
 
 
@@ -48,13 +48,15 @@ def go_on_with(scope: Scope, rest: Rest) -> None:
 
 
 class GoingOn:
-    """ASGI: the outermost layer; no layer of the application is there any more for what goes on."""
+    """ASGI: the outermost layer; when the continuation runs, all layers of the application are
+    gone.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A list, since layers between hand on copies of the scope.
+        # A list, because layers in between pass on copies of the scope.
         rests: list[Rest] = []
         scope[_REST] = rests
         await self._app(scope, receive, send)
@@ -65,9 +67,9 @@ class GoingOn:
             await rests[0](receive, send)
 
 
-#: Descriptors that are asked for, and how many of them are for other things than connections.
+#: Descriptors to request, and how many of them are not for connections.
 _DESCRIPTORS, _OTHER_DESCRIPTORS = 1 << 16, 512
-#: uvicorn counts so many ticks a second.
+#: uvicorn's ticks per second.
 _TICKS = 10
 _EVERY = int(LOOK_SECONDS * _TICKS)
 
@@ -76,15 +78,14 @@ _log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with limits for its connections; it exits with 0 when it is told to end.
+    """uvicorn's server with limits for its connections; it exits with 0 after a stop signal.
 
     Args:
-        stop_seconds: how long requests under way may take when it is.
-        closed: told of each connection that is ended for its slowness
-            (:class:`ConnectionWatch`).
-        sockets: the protocol of WebSockets, where there are any.
-        more: further settings of uvicorn's. What front servers say of a peer is not believed
-            unless one says so.
+        stop_seconds: time for running requests to finish after a stop signal.
+        closed: called for each connection that is closed as too slow (:class:`ConnectionWatch`).
+        sockets: the protocol of WebSockets, if any.
+        more: further settings of uvicorn. Headers of front servers about a peer are trusted only if
+            a setting says so.
     """
 
     def __init__(
@@ -108,9 +109,9 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=stop_seconds,
                 http=partial(ServerConnection, self.watch),  # type: ignore[arg-type]  # called like one
                 ws=sockets or "none",
-                # What a job tells is short, and a compressor has windows for each socket.
+                # Messages of jobs are short, and a compressor needs buffers for each socket.
                 ws_per_message_deflate=False,
-                # Not "auto", under which an application that cannot start is served all the same.
+                # Not "auto", which would serve an application even if it fails to start.
                 **{"proxy_headers": False, "lifespan": "on", **more},
             )
         )
@@ -119,20 +120,20 @@ class Server(uvicorn.Server):
         if counter % _EVERY == 0:
             try:
                 self.watch.look()
-            except Exception as error:  # what is wrong with one connection ends no server
+            except Exception as error:  # a fault of one connection must not end the server
                 _log.error("unexpected %s", type(error).__name__, exc_info=error)
         return await super().on_tick(counter)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until SIGTERM or SIGINT, which only a process's main thread hears of."""
-        # uvicorn logs exceptions with their text, which may quote what was sent.
+        """Serve until SIGTERM or SIGINT, which only a process's main thread receives."""
+        # uvicorn logs exceptions with their text, which may quote received data.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         with self._told_to_end():
             super().run(sockets)
 
     @contextmanager
     def _told_to_end(self) -> Iterator[None]:
-        """uvicorn raises a signal again when it has ended; here it then means nothing more."""
+        """Ignore the signal that uvicorn raises again after its end."""
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are not for this one
             return
@@ -150,10 +151,10 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def listening(host: str, port: int, flag: str) -> Iterator[list[socket.socket]]:
-    """Sockets that take connections for a host, see :func:`binding.bound`.
+    """Listening sockets for a host; see :func:`binding.bound`.
 
     Raises:
-        Startup: an address cannot be had; the hint names the flag that chooses another port.
+        Startup: an address cannot be bound; the hint names the flag that chooses another port.
     """
     with ExitStack() as stack:
         try:
@@ -180,7 +181,7 @@ def settle() -> None:
 def room_for_connections(wanted: int) -> int:
     """The number of connections that this process can hold, at most ``wanted``.
 
-    Its limit of descriptors is raised as far as that goes.
+    The limit of descriptors is raised as far as possible.
     """
     soft = _raise_limit()
     if soft == resource.RLIM_INFINITY:
@@ -189,7 +190,7 @@ def room_for_connections(wanted: int) -> int:
 
 
 def require_descriptors(least: int) -> None:
-    """Raise the limit of descriptors, and see that there are enough to serve with.
+    """Raise the limit of descriptors, and check that there are enough.
 
     Raises:
         Startup: there are fewer than ``least``.
@@ -207,7 +208,7 @@ def _raise_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
-        # macOS names limits that it then does not grant.
+        # macOS reports limits that it then does not grant.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
@@ -215,7 +216,7 @@ def _raise_limit() -> int:
 
 
 _STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
-#: Those that are not spelled with a capital at the beginning of each word alone.
+#: Names with other capitals than the first letter of each word.
 _OTHERS = {
     name.lower(): name
     for name in (
@@ -243,14 +244,14 @@ class _Name(bytes):
 
 @lru_cache(1024)
 def spell(name: bytes) -> bytes:
-    """The name as it is usually spelled; one that has capitals already is left as it is."""
+    """The name in its usual spelling; a name with capitals is left unchanged."""
     if not name.islower():
         return _Name(name)
     return _Name(_OTHERS.get(name) or name.title())
 
 
 class Spelling:
-    """ASGI: the outermost layer, nothing changes a header after it."""
+    """ASGI: the outermost layer, so nothing changes a header after it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The protocol of a WebSocket, on a server that has some: an API has none, and not the library."""
+"""The protocol of WebSockets, for a proxy: an API has none, and does not install the library."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _STOPPING = raw_answer(problem.of_error(Stopping("the service is stopping")), RE
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """uvicorn's, which forgets the handshake once it is over."""
+    """uvicorn's protocol, which forgets the handshake when it is over."""
 
     def start_keepalive(self) -> None:
-        # The last step of a handshake; what parses frames has the request as well.
+        # The last step of a handshake. The frame parser refers to the request, too.
         self.request.headers.clear()
         del self.request, self.response
         super().start_keepalive()
 
     def send_500_response(self) -> None:
-        # A stop calls this for a handshake under way; an application that fails is answered by
-        # LastAnswers before.
+        # A stop calls this during a handshake; if an application fails, LastAnswers has answered
+        # before.
         if not (self.initial_response or self.handshake_complete):
             self.transport.write(_STOPPING)

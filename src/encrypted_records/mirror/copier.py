@@ -1,8 +1,8 @@
-"""Copy what a member reads at an API into a mirror, once.
+"""Copy the data that a member can read at an API into a mirror, once.
 
-A run reads rosters and logs until they belong together, copies the objects that the mirror lacks,
-and then replaces the head: a run that is killed leaves the mirror at its last head, and the next
-one goes on with the objects that are there. Everything is verified before it is written.
+A run reads rosters and logs until they are consistent, copies the objects that the mirror lacks,
+and then replaces the head. A run that is killed leaves the mirror at its last head, and the next
+run reuses the objects that it wrote. Everything is verified before it is written.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ from encrypted_records.model.roster import ENTRIES_AT_ONCE, RosterEntry
 from encrypted_records.model.wire import checkpoint_digest
 from encrypted_records.proxy import auth
 
-#: How often a run looks again at an API whose data changes while it is copied.
+#: Maximum attempts of a run at an API whose data changes during the copy.
 _LOOKS = 20
 #: Resources in one answer.
 _PAGE = 100
-#: The most bytes of commits in one object, which is one frame.
+#: Maximum bytes of commits in an object, which is a single frame.
 _DELTA_BYTES = 16 << 20
 
 
@@ -95,7 +95,7 @@ class _Named(msgspec.Struct):
     def of(cls, raw: msgspec.Raw) -> _Named:
         """
         Raises:
-            ApiFailed: it is no resource.
+            ApiFailed: it is not a resource.
         """
         try:
             named = msgspec.json.decode(raw, type=cls)
@@ -123,7 +123,9 @@ class _SchemaState:
 
 @dataclass(slots=True)
 class CopyTotals:
-    """The result of a run: objects that it wrote, with their bytes, and objects that it deleted."""
+    """The result of a run: the objects that it wrote, their bytes, and the objects that
+    it deleted.
+    """
 
     schemas: int = 0
     objects: int = 0
@@ -135,10 +137,10 @@ class Copier:
     """One run of ``ers mirror``.
 
     Args:
-        transport: to the API, with the login of a member.
-        tell: is told which schema is copied.
-        forget: whether what the API no longer lists goes from the mirror, although no roster says
-            that it was deleted.
+        transport: to the API, with the login of a member. tell: called with each schema that is
+        copied. forget: whether to remove data from the mirror that the API no longer lists,
+        although no roster
+            states its deletion.
     """
 
     def __init__(
@@ -166,20 +168,21 @@ class Copier:
         self.copied = CopyTotals()
 
     async def run(self) -> MirrorHead:
-        """Bring the mirror to the API's present state; its new head.
+        """Bring the mirror to the API's present state; returns its new head.
 
         Raises:
-            Locked: ``mirror_in_use``; another run is at work there.
+            Locked: ``mirror_in_use``; another run is using it.
             NotAllowed: ``mirror_of_another``; the place holds something else.
-            LogBroken, RosterBroken: the API's log or roster is altered, or is not the one that the
-                mirror has: it was restored to an earlier moment, say. The mirror stays as it is.
+            LogBroken, RosterBroken: the API's log or roster is altered, or does not continue the
+                mirror's: for example, the API was restored to an earlier state. The mirror stays as
+                it is.
             Conflict: ``mirror_would_lose``; the API does not list something that the mirror has, or
                 lists it elsewhere. The mirror stays as it is.
-            Altered: the API's bytes are not those that its log names.
+            Altered: the API's bytes differ from those that its log names.
             Unavailable: the API or the place cannot be used.
         """
         user = ids.to_text(ids.from_text(await self._api.user_id("")))
-        # Before the lock, which leaves a file.
+        # Check before taking the lock, which creates a file.
         if not _has_head(self._store):
             _refuse_others(self._store.names())
         with self._store.alone():
@@ -195,7 +198,7 @@ class Copier:
                     await self._copy(schema, state)
                     await self._copy_checkpoint(schema, state)
             except NotFound as error:
-                # Merged away, or erased, since the log was read.
+                # Merged or erased after the log was read.
                 if look == _LOOKS - 1:
                     raise
                 self._tell(f"the data changed while it was copied ({error.reason}); reading on")
@@ -227,13 +230,14 @@ class Copier:
     # --- what belongs together ------------------------------------------------------------------
 
     async def _read(self, old: MirrorCopy) -> None:
-        """Read resources, rosters, grants and logs until they are of one moment."""
+        """Read resources, rosters, grants and logs until they belong to the same moment."""
         for _ in range(_LOOKS):
             await self._read_resources()
             await self._read_rosters(old)
             await self._read_grants()
             deltas = {schema: await self._manifest(schema, old) for schema in self._schemas}
-            # A commit names the entry that its maker had read, so rosters are read after logs, too.
+            # A commit names the roster entry that its author had read, so rosters are read again
+            # after logs.
             if not await self._read_rosters(old):
                 break
         for schema, some in deltas.items():
@@ -260,7 +264,7 @@ class Copier:
             del self._schemas[gone]
 
     def _refuse_loss(self, old: MirrorHead) -> None:
-        """Refuse to give up what the mirror has: lists are the API's word, which nobody signs."""
+        """Refuse to lose objects of the mirror: the API's lists are not signed."""
         for organization in old.organizations.keys() - self._organizations.keys():
             if not self._forget:
                 raise _would_lose(f"organization {organization}")
@@ -279,13 +283,13 @@ class Copier:
                 )
 
     def _is_freed(self, schema: str, organization: str) -> bool:
-        """Whether the verified roster says that a schema was deleted."""
+        """Whether the verified roster states that a schema was deleted."""
         state = self._organizations.get(organization)
         placed = None if state is None else state.roster.schema(ids.from_text(schema))
         return placed is not None and placed.slug == ""
 
     async def _read_rosters(self, old: MirrorCopy) -> bool:
-        """Read rosters on; whether there was anything new."""
+        """Read new roster entries; whether there were any."""
         is_new = False
         for organization in self._organization_ids:
             state = self._organizations.get(organization)
@@ -312,8 +316,9 @@ class Copier:
         return is_new
 
     def _begin_schema(self, schema: str, organization: str, old: MirrorCopy) -> None:
-        """Go on from the log in the mirror, or from none where the organization had no roster
-        then."""
+        """Continue the log in the mirror, or start anew if the organization had no roster at that
+        time.
+        """
         roster = self._organizations[organization].roster
         named = old.head.schemas.get(schema)
         log = None
@@ -326,7 +331,7 @@ class Copier:
         self._schemas[schema] = _SchemaState(organization, log, checkpoint=checkpoint)
 
     async def _read_grants(self) -> None:
-        """Read the grants of all members, or of the caller where that is not an owner."""
+        """Read the grants of all members, or only of the caller, if not an owner."""
         for organization, state in self._organizations.items():
             uid = ids.from_text(organization)
             grants = await self._rosters.grants(uid, "")
@@ -351,7 +356,7 @@ class Copier:
             ) from None
 
     def _take(self, schema: str, deltas: Sequence[ManifestDelta]) -> None:
-        """Verify what the log has gone on by."""
+        """Verify the new part of the log."""
         state = self._schemas[schema]
         entries = [entry for delta in deltas for entry in delta.entries]
         state.log.extend(entries)
@@ -373,7 +378,7 @@ class Copier:
             if objects.header(segment) not in self._names
         ]
         if not state.headers.keys() >= set(headers):
-            # The header of an earlier segment is missing: somebody has deleted an altered object.
+            # The header of an earlier segment is missing: an altered object was deleted.
             deltas = await self._api.manifest(objects.schema, 0, "")
             found = (header for delta in deltas for header in delta.headers)
             state.headers.update((header.segment, header) for header in found)
@@ -387,8 +392,8 @@ class Copier:
             await self._copy_group(objects, group, earlier)
 
     async def _copy_checkpoint(self, schema: str, state: _SchemaState) -> None:
-        """Copy the newest checkpoint of the log, if the API has one that proxies would take. One
-        that is not of this log is left out: readers do without it.
+        """Copy the newest checkpoint of the log, if the API has one that proxies would accept. A
+        checkpoint of another log is left out: readers do not depend on it.
         """
         before, state.checkpoint = state.checkpoint, ""
         uid, ledger = ids.from_text(schema), state.log.ledger
@@ -442,8 +447,9 @@ class Copier:
         self._write(place.name, wire.encode(pages))
 
     def _earlier_rows(self, objects: SchemaObjects) -> dict[str, str]:
-        """The objects of rows that an earlier version of the mirror had, by their names without the
-        number of live rows."""
+        """The row objects of an earlier version of the mirror, by their names without the number of
+        live rows.
+        """
         prefix = f"{objects.folder}/groups/"
         return {
             name.rpartition("-")[0]: name
@@ -477,8 +483,9 @@ class Copier:
             self._write(objects.ids(group), index_ids(every))
 
     def _rows_before(self, place: MirrorRows, before: str, told: RowDigests) -> RowContents | None:
-        """The rows by an object that the mirror has of an earlier version; None if it is altered,
-        or has not all of those that live."""
+        """The rows of an object that the mirror has from an earlier version; None if it is altered,
+        or lacks live rows.
+        """
         try:
             contents = decode_rows(place.group, before, self._store.read(before))
             contents.check(place.group, told)
@@ -487,8 +494,9 @@ class Copier:
         return contents if set(place.live) <= contents.rows.keys() else None
 
     async def _fetch_rows(self, schema: bytes, place: MirrorRows, told: RowDigests) -> RowContents:
-        """The rows from the API: dead ones too while it has them, since the digests of a run are
-        made of all its rows."""
+        """The rows from the API, with dead rows while it has them, because the digest of a run
+        covers all its rows.
+        """
         group = place.group
         try:
             rows = await self._rows(schema, group, list(place.ordinals))
@@ -519,7 +527,9 @@ class Copier:
     # --- the head -------------------------------------------------------------------------------
 
     def _publish(self, user: str, old: MirrorCopy) -> MirrorHead:
-        """Write what the new head names, the head, and then delete what it does not name."""
+        """Write the objects that the new head names, then the head, then delete all
+        other objects.
+        """
         resources = layout.by_content("resources", self._resources, ".json")
         self._write_new(resources, self._resources)
         head = MirrorHead(
@@ -562,7 +572,7 @@ class Copier:
         folder, number = f"organizations/{organization}", state.roster.number
         if state.fresh:
             roster.append(f"{folder}/roster/{number - len(state.fresh) + 1}-{number}")
-            # A run that was killed may have left one of this name, of another roster.
+            # A killed run may have left an object with this name, of another roster.
             self._write(roster[-1], wire.encode(state.fresh))
         grants = layout.by_content(f"{folder}/grants", state.grants)
         self._write_new(grants, state.grants)
@@ -573,7 +583,7 @@ class Copier:
         before = old.head.schemas.get(schema)
         head, count = state.log.ledger.head, len(state.fresh)
         log = [] if before is None or count == head.version else list(before.log)
-        # Each in an object of its own, which readers take in as a whole.
+        # Each object is separate, because readers load it as a whole.
         for some in portions(state.fresh, _DELTA_BYTES):
             first, last = some[0].version, some[-1].version
             log.append(f"schemas/{schema}/log/{first}-{last}")
@@ -584,7 +594,7 @@ class Copier:
 
 
 def authorization_of(text: str) -> str:
-    """The Authorization value at the API of a service, from its string.
+    """The Authorization value for the API, from a service's secret key.
 
     Raises:
         Malformed: it is not the secret key of a service.
@@ -605,7 +615,7 @@ def _has_head(store: Store) -> bool:
 def _refuse_others(names: Iterable[str]) -> None:
     """
     Raises:
-        NotAllowed: ``mirror_of_another``; there is anything in a place without a mirror.
+        NotAllowed: ``mirror_of_another``; the place has files but no mirror.
     """
     if found := [name for name in names if not layout.is_beginning(name)]:
         raise NotAllowed(
@@ -625,6 +635,6 @@ def _would_lose(what: str) -> Conflict:
 
 
 def _judged_by(log: SchemaLog, roster: Roster) -> bool:
-    """Whether a log is verified by this roster, where it has entries."""
+    """Whether a log is verified by this roster, if it has entries."""
     membership = log.ledger.membership
     return roster.number == 0 if membership is None else membership.roster is roster

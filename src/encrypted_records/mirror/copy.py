@@ -1,7 +1,7 @@
 """A version of a mirror, with bytes of segments and groups, read and verified without a key.
 
-Rosters and logs are verified as proxies verify them: signatures, order, rights, the cover of rows
-by segments. Only the HMAC of each commit takes a key, which a mirror's reader has.
+Rosters and logs are verified as proxies verify them: signatures, order, rights, and that segments
+cover all rows. Only the HMAC of each commit needs a key, which a mirror's reader has.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ ENTRY_BYTES = ID_BYTES + 4
 
 @dataclass(frozen=True, slots=True)
 class RowContents:
-    """The rows of one object by ordinal, and by the first ordinal of a run the digests of all of
-    its rows, of runs that are not here as a whole."""
+    """The rows of an object by ordinal; and, for runs that are not complete here, the digests of
+    all their rows, by the first ordinal of the run.
+    """
 
     rows: Mapping[int, SealedRow]
     digests: Mapping[int, bytes] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class RowContents:
             told: the digests of all runs of the group.
 
         Raises:
-            Altered: a row is not the one that the log names.
+            Altered: a row differs from the row that the log names.
         """
         shown = [
             RowDigests(group.uid, told.salt, first, own, told.runs)
@@ -84,7 +85,7 @@ class RowContents:
         digests.check_rows(group, self.rows, [whole, *shown])
 
     def without_dead(self, place: MirrorRows, salt: bytes) -> RowContents:
-        """The same, of the rows that live alone."""
+        """The same without dead rows."""
         live = set(place.live)
         kept = {ordinal: row for ordinal, row in self.rows.items() if ordinal in live}
         proofs: dict[int, bytes] = {}
@@ -109,7 +110,7 @@ def decode_rows(group: Group, name: str, data: bytes) -> RowContents:
     """The content of an object of rows of a group.
 
     Raises:
-        MirrorBroken: it is not an object of rows, or of others.
+        MirrorBroken: it is not an object of rows, or has other rows.
     """
     rows: dict[int, SealedRow] = {}
     proofs: dict[int, bytes] = {}
@@ -130,10 +131,10 @@ def read_rows(store: Store, place: MirrorRows, told: RowDigests) -> RowContents:
     """The rows of an object, checked against the log.
 
     Args:
-        told: what :func:`read_runs` has read of the group.
+        told: the result of :func:`read_runs` for the group.
 
     Raises:
-        MirrorBroken, Unavailable: as :func:`frames`; or a row is not the one that was stored.
+        MirrorBroken, Unavailable: as :func:`frames`; or a row is not the stored row.
     """
     contents = decode_rows(place.group, place.name, store.read(place.name))
     if sorted(contents.rows) != place.live:
@@ -144,7 +145,7 @@ def read_rows(store: Store, place: MirrorRows, told: RowDigests) -> RowContents:
 
 
 def read_header(store: Store, objects: SchemaObjects, segment: Segment) -> SegmentHeader:
-    """The header of a segment, not checked yet. Raises as :func:`frames`."""
+    """The header of a segment, unverified. Raises as :func:`frames`."""
     return read_one(store, objects.header(segment), SegmentHeader)
 
 
@@ -152,8 +153,9 @@ def read_page_digests(store: Store, objects: SchemaObjects, segment: Segment) ->
     """The digests of a segment's pages, checked against the log.
 
     Raises:
-        MirrorBroken, Unavailable: as :func:`frames`; or they, or the segment's header, are not
-            those that were stored.
+        MirrorBroken, Unavailable: as :func:`frames`; or they, or the segment's header, differ from
+        those
+            that were stored.
     """
     header = read_header(store, objects, segment)
     told = read_one(store, objects.page_digests(segment), PageDigests)
@@ -166,10 +168,10 @@ def read_pages(store: Store, place: MirrorPages, told: PageDigests) -> list[Page
     """The pages of an object, checked against the log.
 
     Args:
-        told: what :func:`read_page_digests` has read of the segment.
+        told: the result of :func:`read_page_digests` for the segment.
 
     Raises:
-        MirrorBroken, Unavailable: as :func:`frames`; or a page is not the one that was stored.
+        MirrorBroken, Unavailable: as :func:`frames`; or a page is not the stored page.
     """
     pages = frames(store, place.name, Page)
     if [(page.segment, page.number) for page in pages] != [
@@ -184,7 +186,7 @@ def read_pages(store: Store, place: MirrorPages, told: PageDigests) -> list[Page
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """Have what is not as it was stored named by the object of the mirror that has it."""
+    """Name the mirror's object in errors about altered content."""
     try:
         yield
     except Altered:
@@ -203,7 +205,8 @@ def read_runs(store: Store, objects: SchemaObjects, group: Group) -> RowDigests:
     """The digests of all runs of a group, checked against the log.
 
     Raises:
-        MirrorBroken, Unavailable: as :func:`frames`; or they are not those of the group's commit.
+        MirrorBroken, Unavailable: as :func:`frames`; or they differ from those of the group's
+        commit.
     """
     told = read_one(store, objects.digests(group), RowDigests)
     with named(objects.digests(group)):
@@ -214,7 +217,7 @@ def read_runs(store: Store, objects: SchemaObjects, group: Group) -> RowDigests:
 def require_runs(group: Group, told: RowDigests) -> None:
     """
     Raises:
-        Altered: these are not the runs that the group's commit names.
+        Altered: the runs differ from those that the group's commit names.
     """
     if told.group != group.uid or digests.group_digest(told.runs) != group.rows:
         raise Altered(f"the records are not as they were stored: group {group.uid.hex()}")
@@ -225,7 +228,7 @@ def check_pages(
 ) -> None:
     """
     Raises:
-        Altered: header, digests or pages are not those that the segment's commit names.
+        Altered: header, digests or pages differ from those that the segment's commit names.
     """
     digests.check_pages(segment, header, told.pages)
     for page in pages:
@@ -241,7 +244,7 @@ def index_ids(rows: Iterable[Mapping[int, SealedRow]]) -> bytes:
 
 
 def find_id(index: bytes, record_id: bytes) -> int | None:
-    """The ordinal of a record's row in an index of ids; None if it has none."""
+    """The ordinal of a record's row in an index of ids; None if it is not there."""
     places = range(0, len(index), ENTRY_BYTES)
     at = bisect_left(places, record_id, key=lambda place: index[place : place + ID_BYTES])
     entry = index[at * ENTRY_BYTES : (at + 1) * ENTRY_BYTES]
@@ -249,7 +252,7 @@ def find_id(index: bytes, record_id: bytes) -> int | None:
 
 
 def gone(what: str, code: str) -> NotFound:
-    """Something that the log of this version does not have, or no longer."""
+    """The error for an object that the log of this version does not have, or no longer has."""
     return NotFound(
         f"a {what} is not here, or no longer",
         code=code,
@@ -258,7 +261,7 @@ def gone(what: str, code: str) -> NotFound:
 
 
 def missing_runs(place: MirrorRows, rows: Sequence[int]) -> list[int]:
-    """The first ordinals of the runs of which some rows, and not all, are among ``rows``."""
+    """The first ordinals of the runs of which some but not all rows are among ``rows``."""
     held = set(rows)
     found = []
     for first in range(place.ordinals.start, place.ordinals.stop, RUN):
@@ -270,14 +273,14 @@ def missing_runs(place: MirrorRows, rows: Sequence[int]) -> list[int]:
 
 
 COLLECTIONS = ("organizations", "datasets", "schemas")
-#: Members of resources that are paths.
+#: Members of resources whose values are paths.
 LINKS = frozenset({"organization", "dataset"})
 _NOBODY = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
 class NoKeys:
-    """The keys of a schema, of which none is here."""
+    """A schema's keys, all of which are missing."""
 
     organization: bytes
     schema: bytes
@@ -294,7 +297,7 @@ class NoKeys:
 
 
 class KeylessLedger(Ledger):
-    """A log that is verified as far as it takes no key: as if all keys had been forgotten."""
+    """A log that is verified without keys: as if all keys had been forgotten."""
 
     def _held(self, name: object) -> None:
         return None
@@ -302,7 +305,7 @@ class KeylessLedger(Ledger):
 
 @dataclass(slots=True)
 class SchemaLog:
-    """The log of one schema: what it adds up to, and the id of each version of its key."""
+    """The state of a schema's log, and the id of each version of its key."""
 
     ledger: KeylessLedger
     key_ids: dict[int, bytes] = field(default_factory=dict)
@@ -342,7 +345,7 @@ def _signs_nothing() -> Identity:
 
 @dataclass(frozen=True, slots=True)
 class MirrorResource:
-    """An organization, dataset or schema as the API showed it."""
+    """An organization, dataset or schema as the API returned it."""
 
     raw: msgspec.Raw
     members: Mapping[str, msgspec.Raw]
@@ -351,29 +354,29 @@ class MirrorResource:
     def of(cls, raw: msgspec.Raw) -> MirrorResource:
         """
         Raises:
-            msgspec.DecodeError: it is no object.
+            msgspec.DecodeError: it is not an object.
         """
         return cls(raw, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
 
     def member(self, name: str) -> str:
-        """A member that is text; the id that a path ends with."""
+        """A member that is text; of a path, the id at its end."""
         value = msgspec.json.decode(self.members.get(name, msgspec.Raw(b'""')))
         text = value if isinstance(value, str) else ""
         return last_part(text) if name in LINKS else text
 
 
 def last_part(path: str) -> str:
-    """The id that a path ends with."""
+    """The id at the end of a path."""
     return path.rstrip("/").rpartition("/")[2]
 
 
 class MirrorCopy:
-    """The mirror at one head. Rosters, logs and lists stay in memory once they are read."""
+    """The mirror at one head. Rosters, logs and lists stay in memory after they are read."""
 
     def __init__(self, store: Store, head: MirrorHead, before: MirrorCopy | None = None) -> None:
         """
         Args:
-            before: a copy at an earlier head, whose logs are read on.
+            before: a copy at an earlier head, whose logs are continued.
         """
         self.store = store
         self.head = head
@@ -384,7 +387,7 @@ class MirrorCopy:
             self._adopt(before)
 
     def _adopt(self, before: MirrorCopy) -> None:
-        """Take over the logs of an earlier head that this one goes on from."""
+        """Take over the logs of an earlier head that this head continues."""
         if before.head.organizations == self.head.organizations:
             self._rosters = before._rosters
             self._logs = {
@@ -397,7 +400,7 @@ class MirrorCopy:
     # --- what it names ------------------------------------------------------------------------
 
     def resources(self, collection: str) -> list[MirrorResource]:
-        """The organizations, datasets or schemas as the API showed them."""
+        """The organizations, datasets or schemas as the API returned them."""
         if self._resources is None:
             data = self.store.read(self.head.resources)
             if layout.by_content("resources", data, ".json") != self.head.resources:
@@ -417,7 +420,7 @@ class MirrorCopy:
         """The verified roster of an organization; None if it has none.
 
         Raises:
-            RosterBroken: it was altered, or is not the one that the head names.
+            RosterBroken: it was altered, or is not the roster that the head names.
         """
         if organization not in self._rosters:
             roster = Roster(ids.from_text(organization), self.entries(organization))
@@ -442,7 +445,7 @@ class MirrorCopy:
             raise altered(name) from None
 
     def grants_of(self, organization: str, member: bytes) -> list[Grant]:
-        """Those of one member."""
+        """The grants of one member."""
         return [grant for grant in self.grants(organization) if read_grant(grant).member == member]
 
     def log_entries(self, schema: str, since: int = 0) -> Iterator[LogEntry]:
@@ -461,7 +464,7 @@ class MirrorCopy:
         """The verified log of a schema.
 
         Raises:
-            LogBroken: it was altered, or is not the one that the head names.
+            LogBroken: it was altered, or is not the log that the head names.
             RosterBroken: as :meth:`roster`.
         """
         named = self.head.schemas[schema]
@@ -479,8 +482,8 @@ class MirrorCopy:
         return known
 
     def checkpoint(self, schema: str) -> Checkpoint | None:
-        """The newest checkpoint of a schema's log that was copied. It is a claim of its signer,
-        which readers judge; here it is one of this log.
+        """The newest copied checkpoint of a schema's log. Its state is a claim of its signer, which
+        readers judge; this method only checks that it belongs to this log.
 
         Raises:
             MirrorBroken: it is missing or was altered.
@@ -495,7 +498,7 @@ class MirrorCopy:
         return found
 
     def headers(self, schema: str, since: int = 0) -> Iterator[SegmentHeader]:
-        """The headers of the live segments that were added after a version of the log."""
+        """The headers of live segments that were added after a version of the log."""
         objects = self.log(schema).objects()
         added = None
         if since:
@@ -523,7 +526,7 @@ def read_checkpoint(store: Store, name: str) -> Checkpoint:
 
 
 def is_of_log(checkpoint: Checkpoint, ledger: Ledger) -> bool:
-    """Whether a checkpoint is of a version of this log, by its own word."""
+    """Whether a checkpoint claims to be of a version of this log."""
     try:
         body = decode_checkpoint_body(checkpoint)
     except Malformed:
@@ -532,7 +535,9 @@ def is_of_log(checkpoint: Checkpoint, ledger: Ledger) -> bool:
 
 
 def portions(entries: Iterable[LogEntry], most: int) -> Iterator[list[LogEntry]]:
-    """Commits that follow on, in portions of at most so many bytes where one does not have more."""
+    """Consecutive commits in portions of at most ``most`` bytes; a larger commit is a portion by
+    itself.
+    """
     some: list[LogEntry] = []
     size = 0
     for entry in entries:
@@ -551,7 +556,7 @@ def _is_at(log: SchemaLog, named: SchemaHead) -> bool:
 
 
 def _span(name: str) -> tuple[int, int]:
-    """The first and the last number that the name of an object of entries states."""
+    """The first and the last number in the name of an object of entries."""
     first, mark, last = name.rpartition("/")[2].partition("-")
     if not (mark and first.isdecimal() and last.isdecimal()):
         raise altered(name)
@@ -559,7 +564,7 @@ def _span(name: str) -> tuple[int, int]:
 
 
 def frames(store: Store, name: str, kind: type[wire.T]) -> list[wire.T]:
-    """The frames of an object, all of one kind.
+    """The frames of an object, all of the same kind.
 
     Raises:
         MirrorBroken: the mirror lacks the object, or it is not of this form.

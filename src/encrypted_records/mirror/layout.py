@@ -1,12 +1,12 @@
-"""The objects of a mirror, and the places where they lie: a folder, or a prefix of a bucket.
+"""The objects of a mirror, and where they are stored: a folder, or a prefix of a bucket.
 
-What their names are, and what the head says, is in docs/SPEC.md, section 18. Everything but the
-head and the resources is frames of :mod:`encrypted_records.model.wire`, as the API hands them out.
-Each name says what the object holds: an object of rows also counts those that live, so that one
-from which a deleted record has gone has another name.
+docs/SPEC.md, section 18, specifies their names and the head. Everything but the head and the
+resources is frames of :mod:`encrypted_records.model.wire`, as the API returns them. A name
+describes the object's content: the name of an object of rows includes the number of live rows, so
+that removing a deleted record changes the name.
 
-Objects are written whole or not at all, and never changed: their names say what they hold. Only
-the head, :data:`HEAD`, is replaced, once in a run and as its last step.
+Objects are written whole or not at all, and never changed, because their names describe their
+content. Only the head, :data:`HEAD`, is replaced, once in a run and as its last step.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
 
-#: The most rows in one object: whole runs, and no more than the API hands out at once.
+#: Maximum rows in an object: whole runs, and at most as many as the API returns at once.
 ROWS = 15 * RUN
 PAGES = 64
 _NOBODY = BitMap()
 _UID = "[0-9a-f]{32}"
-#: A digest in a name is half of one.
+#: Half of a digest, as in names.
 _HALF = "[0-9a-f]{32}"
 _NUMBER = "[0-9]{1,18}"
 _SPAN = f"{_NUMBER}-{_NUMBER}"
@@ -58,13 +58,14 @@ _ID = re.compile(PATTERN)
 _DIGEST = re.compile("[0-9a-f]{64}")
 #: A file that a run was writing when it was killed.
 _TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.[0-9a-f]{16}")
-#: The end of the year 9999, behind which no time can be written.
+#: The end of the year 9999, the last time that can be formatted.
 _LAST_TIME = 253_402_300_799
 
 
 class OrganizationHead(msgspec.Struct, forbid_unknown_fields=True):
-    """``roster`` are the objects of its entries, ``grants`` that of its grants; ``number`` and
-    ``digest`` are those of the newest entry, 0 and empty without a roster."""
+    """``roster`` are the objects of its entries, ``grants`` is the object of its grants; ``number``
+    and ``digest`` are those of the newest entry, 0 and empty without a roster.
+    """
 
     roster: list[str]
     number: int
@@ -84,8 +85,10 @@ class SchemaHead(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MirrorHead(msgspec.Struct, forbid_unknown_fields=True):
-    """The newest complete run: what was copied, by whom (``member``), from where (``source``), and
-    when (``taken``, seconds since 1970; None before the first run is complete)."""
+    """The newest complete run: the copied objects, the member who copied them (``member``), the API
+    (``source``), and the time (``taken``, seconds since 1970; None before the first run is
+    complete).
+    """
 
     format: Literal[1]
     source: str
@@ -99,8 +102,9 @@ class MirrorHead(msgspec.Struct, forbid_unknown_fields=True):
 def read_head(store: Store) -> MirrorHead:
     """
     Raises:
-        MirrorBroken: the place has none, or not one of this version; it names what a mirror cannot
-            hold.
+        MirrorBroken: the place has no head, or a head of another version; or it names an object
+        that a
+            mirror cannot have.
         Unavailable: the store cannot be read.
     """
     data = store.read(HEAD)
@@ -117,8 +121,9 @@ def read_head(store: Store) -> MirrorHead:
 
 
 def _is_sound(head: MirrorHead) -> bool:
-    """Whether everything that a head names has the form of it: the holder of the mirror could name
-    any file."""
+    """Whether all names in a head are well-formed: otherwise the holder of the mirror could name
+    any file.
+    """
     if not (_ID.fullmatch(head.member) and head.source.isprintable()):
         return False
     if head.taken is None:
@@ -160,14 +165,14 @@ def _is_of(form: re.Pattern[str], name: str, owner: str) -> bool:
 def require_complete(head: MirrorHead) -> None:
     """
     Raises:
-        MirrorBroken: ``mirror_incomplete``; no run has come to its end yet.
+        MirrorBroken: ``mirror_incomplete``; no run has finished yet.
     """
     if head.taken is None:
         raise missing("the first copy has not come to its end")
 
 
 def by_content(folder: str, data: bytes, ending: str = "") -> str:
-    """The name of an object that is named by its bytes."""
+    """The name of a content-addressed object."""
     return f"{folder}/{hashlib.sha256(data).hexdigest()[:32]}{ending}"
 
 
@@ -186,8 +191,9 @@ class MirrorPages:
 
 @dataclass(frozen=True, slots=True)
 class MirrorRows:
-    """Rows of a group from ordinal ``first`` on: the ``live_rows`` that live, and of runs in which
-    others are dead the digests of all."""
+    """Rows of a group from ordinal ``first`` on: the ``live_rows`` live rows, and, for runs with
+    dead rows, the digests of all rows.
+    """
 
     name: str
     group: Group
@@ -206,7 +212,7 @@ class MirrorRows:
 
 @dataclass(frozen=True, slots=True)
 class SchemaObjects:
-    """The objects that a mirror has of a schema at one version."""
+    """The objects of a schema in a mirror at one version."""
 
     schema: bytes
     snapshot: Snapshot
@@ -226,7 +232,7 @@ class SchemaObjects:
             yield from (place.name for place in self.rows(group))
 
     def groups(self) -> Iterator[Group]:
-        """The groups of which a row lives, in the order of storing."""
+        """The groups with live rows, in the order of storing."""
         for uid, state in self.snapshot.groups.items():
             if len(self.dead(uid)) < state.group.count:
                 yield state.group
@@ -247,7 +253,7 @@ class SchemaObjects:
         return [self.page(segment, first) for first in range(0, segment.pages, PAGES)]
 
     def page(self, segment: Segment, number: int) -> MirrorPages:
-        """The object that has a page."""
+        """The object with a page."""
         first = number - number % PAGES
         return MirrorPages(f"{self._segment(segment)}/{first}", segment, first)
 
@@ -265,7 +271,7 @@ class SchemaObjects:
                 yield place
 
     def row(self, group: Group, ordinal: int) -> MirrorRows:
-        """The object that has a row."""
+        """The object with a row."""
         first, dead = ordinal - ordinal % ROWS, self.dead(group.uid)
         end = min(first + ROWS, group.count)
         live = end - first - (dead.range_cardinality(first, end) if dead else 0)
@@ -279,7 +285,7 @@ class SchemaObjects:
 
 
 def is_ours(name: str) -> bool:
-    """Whether an object is of a mirror, by its name; also one that was not written to its end."""
+    """Whether an object's name is of a mirror, including one that was not written completely."""
     unfinished = _TEMPORARY.fullmatch(name)
     if unfinished is not None:
         name = unfinished[1] + unfinished[2]
@@ -288,13 +294,13 @@ def is_ours(name: str) -> bool:
 
 
 def is_beginning(name: str) -> bool:
-    """Whether a run that was killed may have left an object where there is no head yet."""
+    """Whether a killed run may have left an object in a place that has no head yet."""
     unfinished = _TEMPORARY.fullmatch(name)
     return unfinished is not None and unfinished[1] + unfinished[2] == HEAD
 
 
 HEAD = "mirror.json"
-#: The most bytes of one object; a reader takes no more from a holder, who may name anything.
+#: Maximum bytes of an object. A reader accepts no more, because the holder may store anything.
 MAX_BYTES = 1 << 30
 _LOCK = ".lock"
 _OPTIONS = frozenset({"endpoint", "region", "virtual_hosted"})
@@ -304,16 +310,16 @@ class Store(Protocol):
     """Objects by name; names have slashes between their parts.
 
     Attributes:
-        look_seconds: how long a reader goes on with a head that it has read.
+        look_seconds: how long a reader uses a head before it reads it again.
     """
 
     look_seconds: float
 
     def alone(self) -> AbstractContextManager[None]:
-        """Keep other runs of ``ers mirror`` out until the block ends, as far as the place can.
+        """Lock other runs of ``ers mirror`` out until the block ends, if the place supports locks.
 
         Raises:
-            Locked: ``mirror_in_use``; another run is at work there.
+            Locked: ``mirror_in_use``; another run is using it.
             Unavailable: the place cannot be used.
         """
 
@@ -321,12 +327,13 @@ class Store(Protocol):
         """
         Raises:
             MirrorBroken: ``mirror_incomplete``; there is no such object. ``mirror_altered``; it is
-                no file, or longer than :data:`MAX_BYTES`.
+            not a file,
+                or longer than :data:`MAX_BYTES`.
             Unavailable: the store cannot be read.
         """
 
     def write(self, name: str, data: bytes) -> None:
-        """Store an object, in place of an earlier one; it is durable on return.
+        """Store an object, replacing an earlier one; it is durable on return.
 
         Raises:
             OutOfSpace, Unavailable: it is not stored.
@@ -351,7 +358,7 @@ def open_store(place: str) -> Store:
     """The store at a path, or at ``s3://bucket/prefix?endpoint=https://host``.
 
     Raises:
-        InvalidSetting: it is no place for a mirror.
+        InvalidSetting: it is not a place for a mirror.
     """
     scheme, mark, _ = place.partition("://")
     if not mark:
@@ -405,7 +412,7 @@ class MirrorFolder:
             os.close(handle)
 
     def read(self, name: str) -> bytes:
-        # Not through a link, and without waiting for the other end of a pipe.
+        # Do not follow links, and do not block on a pipe without a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             with os.fdopen(os.open(self.path / name, flags), "rb") as file:
@@ -432,7 +439,7 @@ class MirrorFolder:
         path = self.path / name
         try:
             path.unlink(missing_ok=True)
-            # Up to the mirror itself, as far as nothing else is there.
+            # Remove empty folders up to the mirror itself.
             with suppress(OSError):
                 for folder in path.parents:
                     if folder == self.path:
@@ -462,8 +469,8 @@ def _failed(error: OSError) -> Unavailable:
 class MirrorBucket:
     """A prefix of a bucket that speaks S3.
 
-    Credentials come as the SDKs have them, from ``AWS_ACCESS_KEY_ID`` and its kin: never from the
-    URL, which lists of processes show.
+    Credentials come from the variables of the SDKs, such as ``AWS_ACCESS_KEY_ID``, and never from
+    the URL, which lists of processes show.
     """
 
     look_seconds = 5.0
@@ -490,7 +497,7 @@ class MirrorBucket:
         import obstore  # noqa: PLC0415 - an extra
 
         with _answering():
-            # In one request: an object is there as a whole, or not at all.
+            # A single request, so that an object is stored as a whole or not at all.
             obstore.put(self._store, name, data, use_multipart=False)
 
     def delete(self, name: str) -> None:
@@ -511,7 +518,7 @@ class MirrorBucket:
 def _open_bucket(url: str) -> MirrorBucket:
     """
     Raises:
-        InvalidSetting: the URL has an option that cannot be, or ``obstore`` is not installed.
+        InvalidSetting: the URL has an invalid option, or ``obstore`` is not installed.
     """
     try:
         from obstore.store import S3Store  # noqa: PLC0415 - an extra
@@ -546,8 +553,7 @@ def _open_bucket(url: str) -> MirrorBucket:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Have errors of the bucket say what they mean here, without its words, which may quote a
-    request."""
+    """Translate the bucket's errors, without their texts, which may quote a request."""
     from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
 
     try:

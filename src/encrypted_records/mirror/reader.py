@@ -1,6 +1,6 @@
 """The API's read endpoints over a mirror: the same paths, parameters and answers.
 
-Requests that change anything are refused as ``read_only_mirror``. Nothing here knows HTTP beyond
+Requests that change data are refused as ``read_only_mirror``. Nothing here knows HTTP beyond
 method, path and parameters (:mod:`.serving`).
 """
 
@@ -87,12 +87,12 @@ from encrypted_records.model.roster import ENTRIES_AT_ONCE
 from encrypted_records.model.wire import Checkpoint, decode_checkpoint_body
 
 JSON = "application/json"
-#: Objects that stay in memory: up to a mebibyte each, and more of an index of ids.
+#: Objects that stay in memory: up to a mebibyte each, and more for an index of ids.
 _KEPT = 64
 
 T = TypeVar("T")
 Params = Mapping[str, Sequence[str]]
-#: Filters of a list: the member of a resource that each compares.
+#: Filters of a list, and the member of a resource that each compares.
 _FILTERS = {
     "organizations": (),
     "datasets": ("organization", "slug", "name"),
@@ -102,7 +102,7 @@ _FILTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request of ``member``, the 16-byte id of a user; its path has matched."""
+    """A request by ``member``, the 16-byte id of a user; its path has matched."""
 
     member: bytes
     params: Params
@@ -136,7 +136,7 @@ class Answered:
 
 
 class MirrorReader:
-    """Answers requests from a mirror, which may be copied again meanwhile. Thread-safe."""
+    """Answers requests from a mirror, which may be updated meanwhile. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -144,14 +144,14 @@ class MirrorReader:
         self._looked = float("-inf")
         self._turn = threading.RLock()
         self._kept: OrderedDict[str, Any] = OrderedDict()
-        #: the digests of indexes of ids that were compared with their rows, by name
+        #: the digests of indexes of ids that were verified against their rows, by name
         self._proven: dict[str, bytes] = {}
 
     def head(self) -> MirrorHead:
         """The present head.
 
         Raises:
-            MirrorBroken: there is none, or no complete one.
+            MirrorBroken: there is no head, or no complete one.
             Unavailable: the store cannot be read.
         """
         return self._present().head
@@ -173,12 +173,12 @@ class MirrorReader:
     ) -> Answered:
         """
         Args:
-            member: whose grants are read.
+            member: the member whose grants are read.
 
         Raises:
             ErsError: as the API answers it; ``read_only_mirror``, ``not_mirrored``.
         """
-        # One at a time: logs are read on, and kept objects come and go.
+        # Serialized, because logs are continued and the object cache changes.
         with self._turn:
             copy = self._present()
             for known, form, function in _ENDPOINTS:
@@ -199,7 +199,7 @@ class MirrorReader:
             try:
                 return function(self, copy, asked)
             except MirrorBroken as error:
-                # A run that has ended since deletes what its own head does not name.
+                # A run that has ended meanwhile deletes objects that its head does not name.
                 self._looked = float("-inf")
                 present = self._present()
                 if error.reason != "mirror_incomplete" or present is copy:
@@ -305,7 +305,7 @@ class MirrorReader:
         since = 0 if known is not None else asked.number("since") or 0
         _require_version(copy.log(schema), known or since)
         checkpoint: Checkpoint | None = None
-        with suppress(MirrorBroken):  # ers verify names it, and the log says the same
+        with suppress(MirrorBroken):  # ers verify reports it, and the log has the same content
             checkpoint = None if known is None else copy.checkpoint(schema)
         if checkpoint is None:
             return _frames(self._deltas(copy, schema, since))
@@ -316,8 +316,9 @@ class MirrorReader:
     def _deltas(
         self, copy: MirrorCopy, schema: str, since: int, *, every_header: bool = False
     ) -> Iterator[ManifestDelta]:
-        """The log after a version, with the headers of the segments that it added, or of all that
-        live."""
+        """The log after a version, with the headers of the segments that it added, or of all live
+        segments.
+        """
         log = copy.log(schema)
         ledger = log.ledger
         definition = ledger.definition
@@ -370,7 +371,7 @@ class MirrorReader:
             yield StoredRow(ref.group, ref.ordinal, contents.rows[ref.ordinal])
 
     def _row(self, objects: SchemaObjects, ref: RowRef) -> tuple[Group, RowContents, MirrorRows]:
-        """The object that has a live row."""
+        """The object with a live row."""
         state = objects.snapshot.groups.get(ref.group)
         if state is None or not objects.snapshot.is_live(ref.group, ref.ordinal):
             raise gone("row", "row_gone")
@@ -396,8 +397,9 @@ class MirrorReader:
         asked: Asked,
         items: Callable[[], Iterable[msgspec.Struct]],
     ) -> Answered:
-        """``items``, behind the log after ``since`` where the caller names a version of it; the log
-        alone where it has moved on."""
+        """``items``, after the log since the version that the caller names, if any; only the log if
+        it has advanced.
+        """
         since = asked.number("since")
         if since is None:
             return _frames(items())
@@ -480,7 +482,7 @@ class MirrorReader:
         )
 
     def holds(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        """Nothing is erased under a reader by this side, so a hold is granted and holds nothing."""
+        """A mirror never erases data under a reader, so a hold is granted and has no effect."""
         self._schema(copy, asked)
         return _json([])
 
@@ -492,7 +494,7 @@ class MirrorReader:
         return _held_schema(copy, asked.parts["id"])
 
     def _keep(self, name: str, read: Callable[[], T]) -> T:
-        """An object that was read, of which those that were used last stay in memory."""
+        """An object, read if necessary; the most recently used objects stay in memory."""
         if name not in self._kept:
             self._kept[name] = read()
         self._kept.move_to_end(name)
@@ -544,22 +546,22 @@ class MirrorReader:
                     if row is None or row.record_id != record_id:
                         raise altered(name)
                     return _sealed(copy, schema, group, ordinal, row)
-        # That there is none is what indexes say, which nobody signs.
+        # That no record has this id is the word of the indexes, which are not signed.
         for schema in copy.head.schemas:
             self._prove_ids(copy.log(schema).objects())
         raise _nothing()
 
     def _indexed(self, objects: SchemaObjects, group: Group, ordinal: int) -> SealedRow | None:
-        """The row that an index of ids names; None if there is none, or no longer."""
+        """The row that an index of ids names; None if there is none, or it is dead."""
         if ordinal >= group.count or not objects.snapshot.is_live(group.uid, ordinal):
             return None
         return self._contents(objects, objects.row(group, ordinal)).rows[ordinal]
 
     def _prove_ids(self, objects: SchemaObjects) -> None:
-        """Compare the indexes of ids with the rows, each of them once.
+        """Verify the indexes of ids against the rows, each index once.
 
         Raises:
-            MirrorBroken: one is not that of its rows.
+            MirrorBroken: an index does not match its rows.
         """
         for group in objects.groups():
             name = objects.ids(group)
@@ -590,7 +592,7 @@ def _nothing() -> NotFound:
 def _require_version(log: SchemaLog, version: int) -> None:
     """
     Raises:
-        Conflict: ``log_conflict``; the log in the mirror does not reach that far.
+        Conflict: ``log_conflict``; the log in the mirror does not reach this version.
     """
     if version > log.ledger.version:
         raise Conflict(
@@ -601,10 +603,10 @@ def _require_version(log: SchemaLog, version: int) -> None:
 
 
 def _live_after(objects: SchemaObjects, offset: int) -> Iterator[tuple[MirrorRows, int]]:
-    """The live rows behind the first ``offset``, by object and ordinal, in the order of storing.
+    """The live rows after the first ``offset``, by object and ordinal, in the order of storing.
 
-    Groups and objects know how many of their rows live, so a late page costs little more than an
-    early one.
+    Groups and objects have counts of their live rows, so a late page costs little more than an
+    early page.
     """
     for group in objects.groups():
         if offset >= objects.live_rows(group):
@@ -685,7 +687,7 @@ def _page(results: Sequence[msgspec.Raw], path: str, asked: Asked) -> Answered:
 
 
 def _links(path: str, asked: Asked, count: int) -> dict[str, Any]:
-    """The members of a list beside its results."""
+    """The members of a list besides its results."""
     offset, limit = _paging(asked)
     rest = [
         (name, value)
@@ -695,7 +697,7 @@ def _links(path: str, asked: Asked, count: int) -> dict[str, Any]:
     ]
 
     def at(place: int) -> str:
-        # In the order of names, and without an offset of 0, as the API writes them.
+        # In alphabetical order, and without an offset of 0, as the API writes them.
         places = [("offset", str(place))] if place > 0 else []
         return f"{path}?{urlencode(sorted([*rest, ('limit', str(limit)), *places]))}"
 

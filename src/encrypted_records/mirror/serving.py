@@ -1,8 +1,8 @@
-"""Serve a mirror by HTTP: the API's read endpoints, and nothing that changes anything.
+"""Serve a mirror by HTTP: the API's read endpoints only.
 
-A caller shows Basic credentials: the id of a user, whose grants are read, and the secret of the
-mirror. There are no passwords: the secret gives access to all of its ciphertext. Without a
-secret only this machine is answered (docs/http-api.md).
+A caller sends Basic credentials: the id of a user, whose grants are read, and the secret of the
+mirror. There are no passwords: the secret gives access to all of its ciphertext. Without a secret,
+only callers on this machine get answers (docs/http-api.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from encrypted_records.model import ids, strict_json
 
 log = logging.getLogger(__name__)
 
-#: The most bytes of a request: room for more references than the API takes.
+#: Maximum bytes of a request: room for more references than the API accepts.
 MOST_BYTES = 1 << 20
 STOP_SECONDS = 5
 #: A Host header: a name or an address, and maybe a port.
@@ -54,7 +54,7 @@ def create_app(store: Store, secret: str | None) -> Starlette:
     """The ASGI application.
 
     Args:
-        secret: that callers must show; None where only this machine can reach the listener.
+        secret: required from callers; None if only this machine can reach the listener.
     """
     reader = MirrorReader(store)
 
@@ -108,7 +108,7 @@ def run(store: Store, host: str, port: int, secret: str | None, log_format: str)
 
 @contextmanager
 def serving_beside(store: Store) -> Iterator[tuple[str, str]]:
-    """Serve a mirror to this process alone, in a thread: its URL and its secret.
+    """Serve a mirror only to this process, in a thread; yields its URL and its secret.
 
     Raises:
         MirrorBroken: there is no complete mirror.
@@ -136,10 +136,11 @@ def _server(store: Store, secret: str | None) -> Server:
 
 
 def _require_name(request: Request, secret: str | None) -> None:
-    """Without a secret, a page of the web must not read the mirror through a browser here.
+    """Without a secret, check the Host header, so that web pages cannot read the mirror through a
+    browser on this machine.
 
     Raises:
-        Misdirected: the request names another host than this machine.
+        Misdirected: the request names another host.
     """
     named = _HOST.fullmatch(request.headers.get("host", "").lower())
     if secret is None and (named is None or named[1] not in LOCAL_NAMES):
@@ -153,7 +154,7 @@ def _member(request: Request, secret: str | None) -> bytes:
     """The member whose grants the caller reads.
 
     Raises:
-        NotAuthenticated: the credentials are not those of a reader of this mirror.
+        NotAuthenticated: the credentials are not valid for this mirror.
     """
     scheme, _, shown = request.headers.get("authorization", "").partition(" ")
     try:
@@ -176,7 +177,7 @@ def _member(request: Request, secret: str | None) -> bytes:
 async def _body(request: Request) -> bytes:
     """
     Raises:
-        TooLarge: it is longer than any that a mirror reads.
+        TooLarge: it is longer than any request of a mirror.
     """
     parts: list[bytes] = []
     size = 0

@@ -1,8 +1,8 @@
 """Check a mirror without a key and without an API: every object against the signed log.
 
-This shows that a mirror is whole in itself. Its holder could have founded an organization of
-the same id; that it is the right one, only an anchor shows: what a proxy has seen of it before, or
-the words of its roster.
+This proves that a mirror is consistent. Its holder could have founded an organization of the same
+id; only an anchor proves that it is the right organization: earlier observations of a proxy, or the
+words of its roster.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class SeenBefore(Protocol):
     """The rosters and logs that a proxy has seen before."""
 
     def has_seen_roster(self, organization: bytes, roster: Roster | None) -> bool:
-        """Whether it has seen one of this organization.
+        """Whether it has seen a roster of this organization.
 
         Raises:
-            Closed: it has, and this one is not it, nor an earlier state of it.
+            Closed: it has, and this roster is neither the same nor an earlier state of it.
         """
 
     def has_seen_log(self, schema: bytes, log: Order) -> bool:
-        """Whether it has seen one of this schema; raises as :meth:`has_seen_roster`."""
+        """Whether it has seen a log of this schema; raises as :meth:`has_seen_roster`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class Anchor:
 
 @dataclass(slots=True)
 class MirrorProof:
-    """The counts of what was read, and its flaws; each flaw names its schema and object.
+    """The counts of objects that were read, and the flaws; each flaw names its schema and object.
 
     Attributes:
-        unsigned: schemas with commits whose organization has no roster, so that nobody has signed
-            them.
+        unsigned: schemas with commits whose organization has no roster, so that the commits are
+            unsigned.
     """
 
     schemas: int = 0
@@ -80,8 +80,8 @@ class MirrorProof:
 class MirrorVerifier:
     """
     Args:
-        tell: is told of each flaw as it is found.
-        memory: with which rosters and logs are compared.
+        tell: called with each flaw as it is found.
+        memory: the rosters and logs seen before, for comparison.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class MirrorVerifier:
         self.proof = MirrorProof()
 
     def run(self) -> MirrorProof:
-        """Read all of it.
+        """Read and check the whole mirror.
 
         Raises:
-            MirrorBroken: the mirror has no head, or not one of this version.
+            MirrorBroken: the mirror has no head, or a head of another version.
             Unavailable: the place cannot be read.
         """
         head = read_head(self._store)
@@ -162,7 +162,7 @@ class MirrorVerifier:
 
     @contextmanager
     def _noting(self, where: str) -> Iterator[None]:
-        """Note what is wrong inside, and go on behind it."""
+        """Record a fault inside the block, and continue after it."""
         try:
             yield
         except (Closed, Refused, Unsupported) as error:
