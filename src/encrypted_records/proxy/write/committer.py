@@ -1,7 +1,7 @@
 """Send drafted commits, and add them to the ledgers they were drafted from.
 
-A commit counts as stored when the ledger has it, after commits that are all authentic, and not when
-the API says so: commits after a broken one cannot be read.
+A commit counts as stored when the ledger contains it, after commits that are all authentic, and not
+when the API says so: commits after a broken commit cannot be read.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from encrypted_records.proxy.schemas.states import Schemas
 #: How often a commit that lost a race is drafted again.
 ATTEMPTS = 5
 #: Conflicts that say that a request was stored already, maybe through another proxy whose commits
-#: are not in the ledger here yet: once it has them, the log shows which request.
+#: are not in this ledger yet: once it has them, the log shows which request.
 STORED_BEFORE = frozenset({"commit_reused", "record_exists"})
 #: Conflicts with the state that a writer knew, and not with the change itself.
 LOST_RACES = STORED_BEFORE | {
     *("stale_definition", "writer_conflict", "log_conflict", "log_moved"),
     *("key_mismatch", "roster_moved"),
 }
-#: Conflicts with what others go on changing for a while: records of unique fields, and the roster
-#: while a member is removed. Each is looked at, and is not a failed attempt.
+#: Conflicts with changes that others go on making for a while: to records of unique fields, or to
+#: the roster while a member is removed. They do not count as failed attempts.
 _ROSTER = frozenset({"roster_moved", "key_mismatch"})
 _MOVING = _ROSTER | {"log_moved"}
-#: Seconds before a change is drafted again under a roster that moves.
+#: Seconds before a change is drafted again while the roster changes.
 _ROSTER_PAUSE = 0.05
 
-#: How far this machine's clock may be behind the API's where ids say how old records are, and for
-#: how long it is not compared again.
+#: Seconds that this machine's clock may be behind the API's if ids say how old records are, and
+#: seconds until it is compared again.
 _MOST_BEHIND, _RIGHT_SECONDS = 86_400, 600.0
 
 
@@ -53,27 +53,27 @@ class Committer:
     ) -> None:
         """
         Args:
-            keep: told of each segment that was built here, once the API says that it has it.
+            keep: called with each segment that was built here, once the API says that it has it.
         """
         self._api = api
         self._keep = keep
         self._schemas = schemas
-        #: told whose changes are of which schema
+        #: called with the caller and the state of the schema of each change
         self.notice: Callable[[Holder, SchemaState], None] = lambda _caller, _state: None
-        #: until when this machine's clock is taken to be right, as time.monotonic counts
+        #: until when this machine's clock is taken to be right, by time.monotonic
         self._right_until = 0.0
 
     async def prepare(
         self, caller: Holder, states: Sequence[SchemaState], *, adds: bool = False
     ) -> None:
-        """Learn the outcome of earlier commits, and whether the caller may store; the states' locks
-        are held, here and until the commits that are drafted next are stored.
+        """Learn the outcome of earlier commits, and whether the caller may store. The states' locks
+        are held, from here until the commits that are drafted next are stored.
 
         Args:
             adds: whether new records come, whose ids say when they were stored.
 
         Raises:
-            Conflict: ``clock_wrong``; they would say that the records are old, and would go for it.
+            Conflict: ``clock_wrong``; the records would seem old, and be deleted too early.
         """
         for state in states:
             if state.uncertain or _is_late(state):
@@ -84,7 +84,7 @@ class Committer:
             await self._require_clock()
 
     async def catch_up(self, caller: Holder, state: SchemaState) -> None:
-        """Read the log on to the API's newest version; ``state``'s lock is free.
+        """Update ``state`` to the API's newest version; its lock is free.
 
         Raises:
             ErsError: as :meth:`Schemas.catch_up`.
@@ -118,22 +118,22 @@ class Committer:
         """Store commits, all or none.
 
         Args:
-            built: the segment of each commit, where they were built here.
+            built: the segment of each commit, if they were built here.
             staging: the id under which their rows and pages are staged.
-            because: why, for the API's audit log.
+            because: the reason, for the API's audit log.
 
         Raises:
-            Conflict: there is a newer state, or this one forbids it; or the roster was read on
+            Conflict: there is a newer state, or this state forbids it; or the roster has changed
                 since the commits were drafted, and nothing is sent.
-            Closed: the API took them, and its log does not prove it. The next attempt asks for the
+            Closed: the API took them, but its log does not prove it. The next attempt requests the
                 log first, and sends nothing until it does.
             Unavailable: it is not known whether they were stored: no answer came, or the caller was
-                refused after a try without one.
+                refused after an attempt without an answer.
         """
         if any(_is_late(state) for state, _ in drafts):
             # An API that takes it nevertheless would have records under a key that has ended.
             raise Conflict("the organization's roster has changed", code="roster_moved")
-        # Whatever interrupts this, the next one asks first whether the commits were stored.
+        # If this is interrupted, the next attempt asks first whether the commits were stored.
         for state, _ in drafts:
             state.uncertain = True
         try:
@@ -147,7 +147,7 @@ class Committer:
             raise _unknown(error) from None
         except (NotAuthenticated, NotAllowed, NotFound) as error:
             if error.repeated:
-                # An earlier try may have been taken, before the right to it was.
+                # An earlier attempt may have been stored, before the caller lost the right to it.
                 raise _unknown(error) from None
             raise
         except Conflict as error:
@@ -155,7 +155,7 @@ class Committer:
                 for state, _ in drafts:
                     state.roster_moved = True
             raise
-        # Ahead of the log that names them: a question that reads it finds them in memory.
+        # Cached before the log names them: a query that reads the log finds them in memory.
         for (state, _), segment in zip(drafts, built, strict=bool(built)):
             self._keep(state, segment)
         unproven: list[ErsError] = []
@@ -164,17 +164,17 @@ class Committer:
                 await self._schemas.settle(caller, state, upload, receipt)
                 state.uncertain = False
             except ErsError as error:
-                # The commits of other schemas are settled all the same.
+                # The commits of other schemas are still settled.
                 unproven.append(error)
         if unproven:
             raise _unproven(min(unproven, key=lambda error: not isinstance(error, Closed)))
 
 
 async def keeps_moving(error: Conflict, until: float) -> bool:
-    """Whether a lost race is not a failed attempt; the next one may begin when this returns.
+    """Whether a lost race is not a failed attempt; returns when the next attempt may begin.
 
     Args:
-        until: when to give up, as :func:`time.monotonic` counts.
+        until: when to give up, by :func:`time.monotonic`.
     """
     if error.reason not in _MOVING or runtime.monotonic() >= until:
         return False
@@ -195,7 +195,7 @@ def _is_late(state: SchemaState) -> bool:
 
 
 def _unknown(error: ErsError) -> ErsError:
-    """The error for commits that no answer came to, or a refusal only after some tries."""
+    """The error for commits without an answer, or refused only after some attempts."""
     kind = type(error) if isinstance(error, Unavailable) else Unavailable
     return kind(
         f"{error.message}; it is not known whether the change was stored",
@@ -206,7 +206,7 @@ def _unknown(error: ErsError) -> ErsError:
 
 
 def _unproven(error: ErsError) -> ErsError:
-    """The error for commits that the API has, and that could not be entered into the ledger."""
+    """The error for commits that the API has, but that could not be added to the ledger."""
     if isinstance(error, Closed):
         return type(error)(
             f"{error.message}; the API accepted the change, but nothing proves that it is stored",

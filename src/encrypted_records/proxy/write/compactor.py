@@ -1,13 +1,13 @@
-"""Make one group of many small ones whose segment stays (docs/SPEC.md, section 7.7.2).
+"""Compact many small groups into one while their segment stays (docs/SPEC.md, section 7.7.2).
 
-It is done in the background behind merges, with the credentials of the request that made the last
-commit. The rows are fetched, compared with what was signed, opened and sealed again. Few of them
-come with the commit that ends the old groups; more are staged, and then that commit is small. Until
-it is in the log nothing has changed, and whatever interrupts this leaves at most a staging that the
-next try replaces.
+Compaction runs in the background after merges, with the credentials of the request that made the
+last commit. The rows are fetched, compared with their signed digests, opened and sealed again. A
+few rows come with the commit that ends the old groups; more are staged, and then that commit is
+small. Until it is in the log nothing has changed, and an interruption leaves at most a staging that
+the next attempt replaces.
 
-:class:`RowSource` fetches the sealed rows of a chunk and what proves them, for every task in which
-a worker opens stored rows.
+:class:`RowSource` fetches the sealed rows of a chunk and their proofs, for every task in which a
+worker opens stored rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from encrypted_records.proxy.write.unique import LOG_MOVED
 log = logging.getLogger(__name__)
 
 
-#: Rows asked for first, while their width is not known; bytes of one answer, and of a part.
+#: Rows requested first, while their width is not known; bytes of one answer, and of a part.
 _FIRST_ROWS = 32
 _ANSWER_BYTES = 4 << 20
 MOST_BYTES = 16 << 20
@@ -60,7 +60,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class FetchedRows:
-    """The rows from a chunk's first to below number ``end``, at ``snapshot``."""
+    """The rows of a chunk from its first to before number ``end``, at ``snapshot``."""
 
     snapshot: Snapshot
     end: int
@@ -69,7 +69,7 @@ class FetchedRows:
     digests: list[bytes]
 
     def cut(self, chunk: ChunkAt) -> tuple[ChunkAt, ChunkAt]:
-        """The chunk as far as it is here, and its rest."""
+        """The fetched part of the chunk, and its rest."""
         living = count_live(self.snapshot, chunk.number, self.end)
         last = min(chunk.last, chunk.first + living - 1)
         return (
@@ -90,8 +90,8 @@ class FetchedRows:
         """The task that seals these rows again under the newest key.
 
         Args:
-            definition: another than the present one; ``origins``, ``number`` and ``indexed`` are
-                as :class:`ResealTask` has them.
+            definition: if it is not the current definition; ``origins``, ``number`` and ``indexed``
+                are as in :class:`ResealTask`.
         """
         ledger, history = state.ledger, self.snapshot.history
         assert history is not None, "what is stored has a definition"
@@ -127,10 +127,10 @@ class RowSource:
         self._rows_at_once = _FIRST_ROWS
 
     async def fetch(self, chunk: ChunkAt) -> FetchedRows:
-        """The live rows of a chunk, as many as one part takes.
+        """The live rows of a chunk, as many as fit into one part.
 
         Raises:
-            NotFound: ``row_gone``; the state is an older one than the API's.
+            NotFound: ``row_gone``; the state is older than the API's.
         """
         snapshot = self.state.ledger.snapshot()
         live = snapshot.live_between(chunk.number, chunk.offset)
@@ -168,11 +168,11 @@ class RowSource:
 
 
 async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: ChunkAt) -> FetchedRows:
-    """Fetch rows again on a newer state where the API has removed some; see
+    """Fetch rows again on a newer state if the API has removed some; see
     :meth:`RowSource.fetch`.
 
     Raises:
-        LogBroken: the API lacks a row that its log holds.
+        LogBroken: the API lacks a row that its log contains.
         Conflict: ``log_moved``; others remove rows faster than these are read.
     """
     for _ in range(_ATTEMPTS):
@@ -182,7 +182,7 @@ async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: Chun
         except NotFound as error:
             if error.reason != "row_gone":
                 raise
-        # Believed only if the log has moved on since, and says itself which rows have ended.
+        # Believed only if the log has moved on since, and itself says which rows have ended.
         async with nullcontext() if rows.locked else rows.state.lock:
             await schemas.catch_up(caller, rows.state)
         if rows.state.ledger.version == version:
@@ -200,7 +200,7 @@ def _sources(snapshot: Snapshot, first: int, end: int) -> list[SourceRows]:
 
 
 def _to_prove(source: SourceRows) -> list[RowRef]:
-    """A live row of each run of which not all rows are asked for; one row where there is none."""
+    """A live row of each run of which not all rows are requested; one row if there is none."""
     dead = BitMap.deserialize(source.dead)
     living = BitMap(range(source.first, source.end)) - dead
     if not living:
@@ -215,11 +215,11 @@ def _to_prove(source: SourceRows) -> list[RowRef]:
 
 
 def _digest_bytes(group: Group) -> int:
-    """About how long what proves a row of a group is."""
+    """The approximate length of the proof of a group's row."""
     return 32 * (RUN + group.count // RUN)
 
 
-#: Up to so many bytes are stored sooner than staged: a staging has a dozen statements of its own.
+#: Storing up to this many bytes is faster than staging: a staging takes a dozen statements.
 MOST_WITH_COMMIT = 128 << 10
 
 
@@ -235,7 +235,7 @@ class Compactor:
     ) -> None:
         """
         Args:
-            most_with_commit: bytes of rows; more are staged.
+            most_with_commit: maximum bytes of rows in a commit; more are staged.
         """
         self._api = api
         self._schemas = schemas
@@ -245,17 +245,18 @@ class Compactor:
         self._most_with_commit = most_with_commit
 
     def find(self, state: SchemaState, taken: Collection[bytes] = ()) -> Crowd | None:
-        """The next groups to make one of; ``taken`` are uids of segments that are left alone."""
+        """The next groups to compact; ``taken`` are uids of segments that are left alone."""
         return self._crowds.find(state.ledger.snapshot(), taken)
 
     async def compact(self, caller: Holder, state: SchemaState, crowd: Crowd) -> int:
-        """Make one group of these; how many they were, and 0 where nothing can be made of them.
+        """Compact these groups into one; returns how many they were, or 0 if they cannot be
+        compacted.
 
         Raises:
-            Conflict: ``group_not_live``; others merged, deleted or sealed again what it is made
-                of. Or as :meth:`Committer.store`.
+            Conflict: ``group_not_live``; others merged, deleted or resealed some of them. Or as
+                :meth:`Committer.store`.
             Altered, DoesNotOpen: a row is not as it was stored: nothing of it is sealed again.
-            ErsError: what else may fail on the way to the API. Nothing was changed.
+            ErsError: as any request to the API. Nothing was changed.
         """
         fetched = await self._fetch(caller, state, crowd)
         ended = [source.group.uid for source in fetched.sources]
@@ -277,14 +278,14 @@ class Compactor:
                 upload = await aside(_draft, state, ended, part, is_staged=staging is not None)
                 await self._committer.store(caller, [(state, upload)], staging=staging)
         except (BadInput, NotFound) as error:
-            # Another proxy does the same, and has replaced our part or published its own. Where
-            # that is a lie, the groups stay as they are.
+            # Another proxy does the same, and has replaced our part or published its part. If the
+            # API lies about it, the groups stay as they are.
             if staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                 raise
             raise _overtaken() from None
         except Conflict:
             if staging:
-                with suppress(ErsError):  # else it goes after a week
+                with suppress(ErsError):  # otherwise the API removes it after a week
                     await self._api.drop_parts(staging, caller.auth)
             raise
         log.info("made one group of %d, of %d rows", len(ended), part.groups[0].count)
@@ -295,7 +296,7 @@ class Compactor:
         rows = RowSource(self._api, caller, state)
         fetched = await refetch(self._schemas, caller, rows, _chunk(crowd.first, crowd.end))
         if fetched.end < crowd.end:
-            # Its texts are longer than its groups state: what fits into one part, in whole groups.
+            # Its texts are longer than its groups state: take the whole groups that fit a part.
             end = fetched.snapshot.number(RowRef(fetched.sources[-1].group.uid, 0))
             if end > crowd.first:
                 fetched = await refetch(self._schemas, caller, rows, _chunk(crowd.first, end))
@@ -337,10 +338,10 @@ def _overtaken() -> Conflict:
 def _draft(
     state: SchemaState, ended: list[bytes], part: messages.SealedPart, *, is_staged: bool
 ) -> CommitUpload:
-    """The commit that has the new group stand for the others, with its rows unless they are staged.
+    """The commit that replaces the groups by the new one, with its rows unless they are staged.
 
     Raises:
-        Conflict: they cannot become one any more.
+        Conflict: they can no longer become one group.
         StaleDefinition: as :meth:`Ledger.draft`.
     """
     (group,) = part.groups

@@ -1,14 +1,14 @@
 """Change the definition of a schema that has records: by a commit, which its readers verify.
 
-The API shows a definition, and its word for it does not count (docs/SPEC.md, section 7.4). So what
-a caller sends to the API about a definition is committed here before it is sent on. A rule that
-demands more is compared with what is stored, and its commit refused if a record came in between.
+The API shows a definition, but its word for it does not count (docs/SPEC.md, section 7.4). So a
+definition that a caller sends to the API is committed here before it is sent on. A stricter rule is
+compared with the stored records, and its commit is refused if a record came in between.
 
-The index mostly decides whether stored records keep such a rule. A column has every value that is
-there: what is least, greatest, absent and distinct needs no record. Strings are indexed in NFC and
-shortened, so that one of which the index does not know the spelling is decided on the opened
-record. Equal values have equal index keys, in all segments and under all definitions of a log, so
-records are opened only to say what their values are.
+The index mostly decides whether stored records keep such a rule. A column has all stored values:
+the least, the greatest, absent and distinct values need no record. Strings are indexed in NFC and
+shortened, so if the index does not know the spelling of a string, the opened record decides. Equal
+values have equal index keys, in all segments and under all definitions of a log, so records are
+opened only to find out what their values are.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Commit
 log = logging.getLogger(__name__)
 
 
-#: So many values that do not fit are named by the search that finds their records.
+#: Maximum number of unfit values that the search for their records names.
 MOST_NAMED = 100
 #: The ASCII characters that are the NFC of others, too: only opened records tell which was sent.
 AMBIGUOUS = frozenset("K;`")
@@ -69,7 +69,7 @@ AMBIGUOUS = frozenset("K;`")
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """An obstacle to a change: the number of records, and a condition that finds them under the
-    present definition (of more than ``MOST_NAMED`` values, some of them); None finds all.
+    current definition (with more than ``MOST_NAMED`` values, some of them); None finds all.
     """
 
     change: DefinitionChange
@@ -83,7 +83,7 @@ async def find_obstacles(
     changes: Sequence[DefinitionChange],
     dropped: Collection[str] = (),
 ) -> list[Obstacle]:
-    """The records that break what ``changes`` demand, one entry per field and demand.
+    """The records that break the demands of ``changes``, one entry per field and demand.
 
     Args:
         dropped: names of fields whose values may be lost.
@@ -166,7 +166,7 @@ async def _find_refused(
     spec: FieldSpec,
     present: FieldSpec,
 ) -> _Refused:
-    """The records whose value the field's new rules refuse, or that it would not hold as it is."""
+    """The records whose value the field's new rules refuse, or that it would alter."""
     compared = context.definition.fields[name]
 
     def takes(value: Value) -> bool:
@@ -193,7 +193,7 @@ async def _find_refused(
 def _judge_keys(
     column: GlobalDictionary, compared: FieldSpec, takes: Callable[[Value], bool]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The codes of values that do not fit, and of those that only an opened record shows."""
+    """The codes of unfit values, and of values that only an opened record can decide."""
     refused: list[int] = []
     unsure: list[int] = []
     for code, key in enumerate(column.keys.tolist(), 1):
@@ -211,16 +211,16 @@ def _judge_keys(
 
 
 def _is_spelled_once(text: str) -> bool:
-    """Whether no other text has this one as its NFC."""
+    """Whether no other text has this text as its NFC."""
     return text.isascii() and AMBIGUOUS.isdisjoint(text)
 
 
 def fits(spec: FieldSpec, value: Value, present: FieldSpec | None = None) -> bool:
-    """Whether a stored value keeps the rules of ``spec``, to the letter, or becomes a value of it
-    without losing anything.
+    """Whether a stored value keeps the rules of ``spec`` exactly, or can be converted to a value of
+    it without loss.
 
     Args:
-        present: the field that it is a value of, where that has another type.
+        present: the field of the stored value, if that field has another type.
     """
     try:
         if present is not None:
@@ -236,18 +236,18 @@ def _value(column: GlobalDictionary, compared: FieldSpec, code: int) -> Value:
 
 
 def total(obstacles: Collection[Obstacle]) -> int:
-    """The largest number of records that one of these obstacles has."""
+    """The largest number of records of any of these obstacles."""
     return max((obstacle.records for obstacle in obstacles), default=0)
 
 
 async def find_doubles(
     context: QueryContext, parts: Sequence[Candidates], names: Sequence[str], most: int
 ) -> tuple[int, dict[str, Any]]:
-    """The number of these records that share their values of all ``names`` with another one, and a
-    condition that finds them, or of more than ``most`` different values some of them.
+    """The number of these records that share their values of all ``names`` with another record, and
+    a condition that finds them (with more than ``most`` distinct values, some of them).
 
     Args:
-        parts: candidates whose columns of ``names`` are here.
+        parts: candidates whose columns of ``names`` are loaded.
 
     Raises:
         ErsError: as :meth:`QueryContext.rows`.
@@ -274,8 +274,8 @@ def _find(parts: Sequence[Candidates], names: Sequence[str], most: int) -> tuple
 
 
 def _pair(first: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each row, equal where both are: below the number of rows, so that it and the
-    next ones fit 64 bits."""
+    """A number for each row, equal if both inputs are: below the number of rows, so that further
+    pairings fit 64 bits."""
     width = int(other.max(initial=0)) + 1
     paired: NDArray[np.int64] = np.unique(first, return_inverse=True)[1].astype(np.int64)
     return paired * width + other
@@ -293,16 +293,16 @@ def _condition(names: Sequence[str], records: Sequence[PlainRecord]) -> dict[str
     }
 
 
-#: Seconds for which a definition that others overtake is compared again.
+#: Seconds for which a definition is compared again while others keep storing.
 PATIENCE = 20.0
-#: Seconds before each further time, once it was overtaken ``ATTEMPTS`` times.
+#: Seconds before each further attempt, after the first ``ATTEMPTS``.
 PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionPlan:
-    """The cost of a new definition. ``seconds`` is how long it took to compare it with what is
-    stored, at ``version`` of the log.
+    """The cost of a new definition. ``seconds`` is how long it took to compare it with the stored
+    records, at ``version`` of the log.
     """
 
     new: SchemaDefinition
@@ -311,14 +311,14 @@ class DefinitionPlan:
     records: int = 0
     seconds: float = 0.0
     version: int = 0
-    #: the definition that it was made for to follow
+    #: the definition that it is planned to follow
     present: SchemaDefinition | None = None
-    #: names of its fields whose values may be lost
+    #: names of the fields of ``present`` whose values may be lost
     dropped: Collection[str] = ()
 
     @property
     def takes(self) -> str:
-        """The most that any of the changes takes."""
+        """The largest cost of any of the changes."""
         costs = {change.cost for change in self.changes}
         order = (Cost.RESEAL, Cost.PROOF, Cost.COMMIT)
         return next((cost.value for cost in order if cost in costs), "nothing")
@@ -329,7 +329,7 @@ class DefinitionPlan:
 
     @property
     def target(self) -> SchemaDefinition:
-        """The definition for which all records are sealed again."""
+        """The definition for which all records are resealed."""
         assert self.present is not None
         return with_ids_for_types(self.new, self.present)
 
@@ -344,8 +344,8 @@ class DefinitionChanger:
         self._runner = runner
 
     async def has_log(self, user: bytes, schema: bytes, auth: str) -> bool:
-        """Whether the schema has commits, as the API says or the user has seen; without one,
-        anybody may define it."""
+        """Whether the schema has commits, as the API says or the user has seen; until then, anybody
+        may define it."""
         shown = await self._api.schema(schema, auth)
         return shown.key_id is not None or await self._schemas.has_seen(user, schema)
 
@@ -358,18 +358,18 @@ class DefinitionChanger:
         dropped: Collection[str] = (),
         replaced: bytes | None = None,
     ) -> DefinitionPlan:
-        """Find out what the definition would take; nothing is changed.
+        """Find out the cost of a definition; nothing is changed.
 
         Args:
             text: the definition as its owner sent it.
-            renamed: names in it, and those that these fields have at present.
-            dropped: names of present fields whose values may be lost.
-            replaced: the definition that it was made of; None for whichever is present.
+            renamed: new names of fields, and their current names.
+            dropped: names of current fields whose values may be lost.
+            replaced: the definition that it is based on; None for the current definition.
 
         Raises:
-            InvalidDefinition: it is not one.
-            InvalidQuery: names that there are not are renamed, or may be lost.
-            PreconditionFailed: another definition than ``replaced`` is present.
+            InvalidDefinition: the text is not a valid definition.
+            InvalidQuery: ``renamed`` or ``dropped`` has unknown names.
+            PreconditionFailed: the current definition is not ``replaced``.
             ErsError: as :meth:`QueryRunner.ask`.
         """
         sent, before = await _parse(text), await _parse(replaced)
@@ -414,14 +414,14 @@ class DefinitionChanger:
         renamed: Mapping[str, str] | None = None,
         replaced: bytes | None = None,
     ) -> DefinitionPlan:
-        """Commit a definition, unless it only differs in spelling from the present one.
+        """Commit a definition, unless it differs from the current definition only in spelling.
 
         Args:
             text, renamed, replaced: as for :meth:`plan`.
 
         Raises:
             InvalidDefinition: the text is not a valid definition.
-            PreconditionFailed: the present definition is not ``replaced``.
+            PreconditionFailed: the current definition is not ``replaced``.
             Conflict: ``needs_reencryption``; stored records do not fit, or have to be re-encrypted.
             ErsError: as for :meth:`Committer.store`.
         """
@@ -434,7 +434,7 @@ class DefinitionChanger:
             try:
                 await self._commit(caller, schema, plan)
             except Conflict as error:
-                # Others store meanwhile, however often: it is compared with theirs, too.
+                # Others store meanwhile, maybe often: their records are compared, too.
                 often = attempt >= ATTEMPTS
                 if error.reason not in LOST_RACES or (often and runtime.monotonic() >= until):
                     raise
@@ -449,7 +449,7 @@ class DefinitionChanger:
         async with state.lock:
             await self._committer.prepare(caller, [state])
             present = state.ledger.definition
-            # Without one the verified log has no commit, and so no records that could break a rule.
+            # Without a definition, the log has no commit, and so no records that break a rule.
             if present is None or present.digest == plan.new.digest:
                 return
             exact = any(change.cost is Cost.PROOF for change in plan.changes)
@@ -505,8 +505,8 @@ def _require_as_planned(
 ) -> None:
     """
     Raises:
-        Conflict: ``log_conflict``; the definition, or records that it was compared with, are others
-            by now.
+        Conflict: ``log_conflict``; the definition, or records that it was compared with, have
+            changed.
     """
     follows = plan.new.follows(present) and list_changes(present, plan.new) == plan.changes
     if not follows or (exact and state.ledger.added_at > plan.version):
@@ -522,8 +522,8 @@ def _require_present(
 ) -> None:
     """
     Raises:
-        PreconditionFailed: neither the definition that is replaced nor the one that was sent, as of
-            a request that is repeated, is the present one.
+        PreconditionFailed: the current definition is neither ``replaced`` nor the definition of the
+            request, as in a repeated request.
     """
     possible = [] if replaced is None else [replaced, sent]
     if possible and all(
@@ -562,7 +562,7 @@ def _check_renames(
 def _check_drops(present: SchemaDefinition, dropped: Collection[str]) -> None:
     """
     Raises:
-        InvalidQuery: a name is of no field: another one was meant.
+        InvalidQuery: a name is of no field, so another field was meant.
     """
     wrong = [at for at, name in enumerate(dropped) if name not in present.fields]
     if wrong:

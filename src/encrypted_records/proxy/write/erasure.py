@@ -1,12 +1,12 @@
 """Erase deleted data from every file, and forget older keys of a dataset.
 
 To erase, the index is merged without the deleted records, and the API is asked to erase its files.
-What the API says is believed as little here as anywhere: it can keep what it likes. A receipt says
-what it said. What this proxy keeps itself is gone when it says so.
+The API's answers are trusted no more here than elsewhere: it can keep what it likes. A receipt
+states the API's answer. The proxy's caches are erased when the proxy says so.
 
 Older keys are forgotten once no data is sealed under them and the ciphertext from before a reseal
-is erased. Nothing of that is kept here. What is left to do follows from the roster, the logs and
-what the API says of its files, so that whatever was interrupted is done by asking for it once more.
+is erased. No state of this is kept here. The remaining work follows from the roster, the logs and
+the API's word on its files, so an interrupted request is completed by repeating it.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.update import ANY_VERSION, Updater, VersionsById
 
-#: Seconds for which a request waits until the bytes are gone: less than clients and front servers
+#: Seconds for which a request waits until the data is erased: less than clients and front servers
 #: usually wait for an answer.
 WAIT_SECONDS = 20.0
-#: Between the first two looks, and the most between two; each look is for itself a request.
+#: The first and the longest pause between two polls; each poll is a request of its own.
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.3, 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureCost:
-    """Rewriting that an erasure takes: ``segments`` of the index, which have ``rows``."""
+    """The rewriting that an erasure takes: ``segments`` of the index, which have ``rows``."""
 
     schema: bytes
     segments: int
@@ -65,7 +65,7 @@ class ErasureReceipt:
     """The erasure of one schema up to a version of its log, whose digest it names.
 
     ``merged`` rows of the index were written again. ``gone`` is whether the API says that nothing
-    is left; if not, ``left`` says what is, and who needs it.
+    is left; if not, ``left`` says what is left, and for which readers.
     """
 
     schema: bytes
@@ -87,7 +87,7 @@ class MatchingRecords:
 
 @dataclass(frozen=True, slots=True)
 class SubjectReceipt:
-    """The number of deleted records in each schema, and what became of their bytes."""
+    """The number of deleted records in each schema, and the erasure of their data."""
 
     deleted: Mapping[bytes, int]
     erased: Sequence[ErasureReceipt]
@@ -95,7 +95,7 @@ class SubjectReceipt:
 
 @dataclass(frozen=True, slots=True)
 class IndexLeft:
-    """Segments that have keys of rows that died, how many such rows, and since when, in
+    """Segments that have keys of dead rows, the number of such rows, and since when, in
     milliseconds since 1970."""
 
     segments: int
@@ -130,7 +130,7 @@ class Eraser:
         return await self._erasures.progress(schema, caller.auth)
 
     async def look(self, caller: Holder, schema: bytes) -> tuple[ErasureState, IndexLeft]:
-        """Remainder of what ended in a schema: at the API, and in its index."""
+        """The ended data of a schema that remains: at the API, and in its index."""
         state = await self._schemas.refresh(caller, schema)
         snapshot = state.ledger.snapshot()
         segments = snapshot.dying
@@ -157,7 +157,7 @@ class Eraser:
     async def delete(
         self, caller: Holder, record_ids: Sequence[bytes], *, versions: VersionsById = ANY_VERSION
     ) -> list[ErasureReceipt]:
-        """Delete all of these records, or none, and erase what they were sealed into.
+        """Delete all of these records, or none, and erase their data.
 
         Raises:
             Unavailable: they are deleted, and not erased yet.
@@ -170,7 +170,7 @@ class Eraser:
     async def _erase_deleted(
         self, caller: Holder, schemas: Collection[bytes]
     ) -> list[ErasureReceipt]:
-        """Erase after a deletion, as :meth:`erase` does: a refusal would say that nothing was
+        """Erase after a deletion, like :meth:`erase`. Other errors would say that nothing was
         deleted.
 
         Raises:
@@ -190,14 +190,14 @@ class Eraser:
         """Erase all ended data of these schemas, and wait for it.
 
         Raises:
-            ErsError: it failed; what was done before stays done, and it can be repeated.
+            ErsError: it failed; completed steps stay done, and it can be repeated.
         """
         asked: list[tuple[SchemaState, int, ErasureState]] = []
         for schema in sorted(schemas):
             state = await self._schemas.refresh(caller, schema)
             merged = await self._merger.purge(caller, state)
             asked.append((state, merged, await self._erasures.ask(schema, caller.auth)))
-            # A kept log has the headers of segments, sealed.
+            # A stored log has the headers of segments, sealed.
             await runtime.in_thread(self._ledgers.drop, caller.user, schema)
         await runtime.in_thread(self._empty_logs)
         until = runtime.monotonic() + self._wait_seconds
@@ -205,7 +205,7 @@ class Eraser:
         for state, merged, said in asked:
             head = state.ledger.head
             left = await self._wait(caller, state, said, head.version, until)
-            # Nothing here depends on it: it is what the receipt says that the API has said.
+            # Nothing here depends on it: the receipt only quotes the API.
             gone = left.done >= head.version
             receipts.append(ErasureReceipt(state.id, head.version, head.digest, merged, gone, left))
         return receipts
@@ -213,8 +213,8 @@ class Eraser:
     async def _wait(
         self, caller: Holder, state: SchemaState, said: ErasureState, version: int, until: float
     ) -> ErasureState:
-        """The state once all up to a version is gone, once a hold delays it, or at the moment
-        ``until``. Only the end is counted: each look in between asks for little.
+        """The state once all data up to a version is gone, once a hold delays it, or at the moment
+        ``until``. Only the end is counted: each poll in between is a small request.
         """
         looked: ErasureProgress | ErasureState = said
         pause = LOOK_SECONDS
@@ -248,7 +248,7 @@ class Eraser:
             try:
                 state = await self._schemas.refresh(caller, schema)
             except NotFound:
-                # Taken for empty only if nobody has signed it, or its name was freed.
+                # Taken as empty only if the schema is unsigned, or its name was freed.
                 await self._datasets.require_gone(caller, shown)
                 continue
             spec = state.definition.fields.get(field)
@@ -303,7 +303,7 @@ class Eraser:
 
 
 def _tell_deleted(error: ErsError, before: Iterable[MatchingRecords]) -> None:
-    """Have an error say what was deleted before it."""
+    """Add to an error what was deleted before it."""
     done = [f"{matching.count} of {matching.slug}" for matching in before if matching.count]
     if done:
         error.message = f"{error.message}; records deleted before that: {', '.join(done)}"
@@ -326,10 +326,10 @@ def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:
 
 
 def _of_kind(spec: FieldSpec, value: object) -> object:
-    """A value as the field has it: a command sends all values as text.
+    """A value in the type of its field: a command sends all values as text.
 
     Raises:
-        InvalidQuery: it is no number, of a numeric field.
+        InvalidQuery: the field is numeric, and the value is not a number.
     """
     if not isinstance(value, str):
         return value
@@ -343,7 +343,7 @@ def _of_kind(spec: FieldSpec, value: object) -> object:
 @dataclass(frozen=True, slots=True)
 class SealedUnder:
     """A schema and its number of records; ``present`` tells whether all data is encrypted under the
-    present key, and ``resealed`` is the version of its log at which the last of it was
+    current key, and ``resealed`` is the version of its log at which the last of it was
     re-encrypted.
     """
 
@@ -355,9 +355,9 @@ class SealedUnder:
 
 @dataclass(frozen=True, slots=True)
 class KeysInUse:
-    """Keys of a dataset: the oldest epoch that is not forgotten, the present one, and how its
-    schemas are sealed. ``absent`` are schemas that the roster has and the API does not show: as
-    long as there are any, no key is forgotten.
+    """Keys of a dataset: the oldest epoch that is not forgotten, the current epoch, and how its
+    schemas are sealed. ``absent`` are schemas that the roster has and the API does not show: while
+    there are any, no key is forgotten.
     """
 
     oldest: int
@@ -368,7 +368,7 @@ class KeysInUse:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The outcome: done, unless something is not erased yet."""
+    """The outcome: done, unless some data is not erased yet."""
 
     keys: KeysInUse
     waits_for: Sequence[ErasureReceipt] = ()
@@ -395,7 +395,7 @@ class OlderKeys:
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
-            NotFound: there is no such dataset, or the roster has no keys of it.
+            NotFound: the dataset does not exist, or the roster has no keys of it.
             ErsError: as :meth:`Schemas.verified`.
         """
         return await self._look(caller, await self._organization(caller, dataset), dataset)
@@ -416,10 +416,10 @@ class OlderKeys:
         found, absent = [], []
         for schema in sorted({*placed, *listed}):
             try:
-                # By the log itself: a checkpoint is somebody's word, and what is forgotten is lost.
+                # From the log itself: a checkpoint is only a claim, and forgotten keys are lost.
                 state = await self._schemas.verified(caller, schema)
             except NotFound:
-                # What has no signed name was deleted, or never had a commit.
+                # A schema without a signed name was deleted, or never had a commit.
                 if schema in placed and placed[schema].signed:
                     absent.append(placed[schema])
                 continue
@@ -435,12 +435,12 @@ class OlderKeys:
         return KeysInUse(oldest, epoch, found, absent)
 
     async def forget(self, caller: Holder, dataset: bytes) -> Forgotten:
-        """Remove all keys of a dataset except the present one from grants and proxies. If that is
+        """Remove all keys of a dataset except the current key from grants and proxies. If that is
         done already, nothing changes.
 
         Raises:
-            Conflict: ``epoch_in_use``: something is sealed under an older key, or is read;
-                ``nothing_to_forget``: there never was an older one; ``epoch_moved``.
+            Conflict: ``epoch_in_use``: data is sealed under an older key, or is read;
+                ``nothing_to_forget``: there never was an older key; ``epoch_moved``.
             SchemaUnsigned: the API hides a schema, which may need an older key.
             ErsError: as :meth:`look`, :meth:`Eraser.erase` and :meth:`Forgetting.forget`.
         """
@@ -477,7 +477,7 @@ class OlderKeys:
         return Forgotten(KeysInUse(keys.epoch, keys.epoch, keys.schemas, keys.absent))
 
     async def _erase(self, caller: Holder, keys: KeysInUse) -> list[ErasureReceipt]:
-        """Have what was sealed again go from the API's files; what has not gone."""
+        """Have old ciphertext of resealed data erased by the API; returns what is not erased."""
         wanted = []
         for schema in keys.schemas:
             if schema.resealed:
@@ -495,7 +495,7 @@ class OlderKeys:
 
 
 def _oldest_key(ledger: Ledger, epoch: int) -> int:
-    """The oldest epoch under which something of a log's data is sealed."""
+    """The oldest epoch under which any of a log's data is sealed."""
     snapshot = ledger.snapshot()
     if not ledger.version:
         return epoch

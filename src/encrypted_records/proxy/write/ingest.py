@@ -1,14 +1,13 @@
 """Ingest plain records: parse -> validate -> seal -> send -> settle.
 
 A direct ingest is atomic, even across several schemas: all its commits are sent to the API in one
-request, which stores them in one transaction. Nothing of it is sent before all of its records are
-valid.
+request, which stores them in one transaction. Nothing is sent before all of its records are valid.
 
 A commit is one durable transaction at the API, no matter how many records it adds. During a commit
 of a schema, further ingests of the same caller wait, and the next commit includes them, up to a
-number of requests and of bytes. Each keeps its own answer, its own idempotency key (docs/SPEC.md,
-section 2.2) and its own refusal: an invalid record, or a request that was stored before, affects
-only its sender.
+number of requests and of bytes. Each request keeps its answer, its idempotency key (docs/SPEC.md,
+section 2.2) and its refusal: an invalid record, or a request that was stored before, affects only
+its sender.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 HEADER = "Idempotency-Key"
-#: Since a key's time is the records', it may not be far from the present: in seconds.
+#: Seconds by which a key's time, which becomes the records' time, may differ from the present.
 OLDEST, NEWEST = 86_400, 300
 _HOW_TO_MAKE = "create a UUID of version 7 for each request; a repetition uses the same one"
 
@@ -101,7 +100,7 @@ class IdempotencyKey:
         """Check that the request was first sent after a moment, in milliseconds since 1970.
 
         Raises:
-            Conflict: ``repeat_too_old``; by the clock that made its key it may have been before.
+            Conflict: ``repeat_too_old``; by its key's time it may have been sent before.
         """
         if ids.milliseconds(self.key) <= moment + NEWEST * 1000:
             raise Conflict(
@@ -136,7 +135,7 @@ def _invalid(why: str, hint: str = _HOW_TO_MAKE) -> BadInput:
     )
 
 
-#: Up to so many fields are sealed and indexed sooner than a thread has begun.
+#: Sealing and indexing up to this many fields is faster than starting a thread.
 FEW_CELLS = 32
 
 
@@ -167,11 +166,12 @@ class DirectIngest:
             key: of a request that may be a repetition.
 
         Returns:
-            What was created, now or when the request came first, in the order of the input.
+            The created records, in the order of the input; for a repeated request, those that it
+            created the first time.
 
         Raises:
             BadInput: the body or a record is not valid; nothing was stored.
-            ErsError: as :meth:`Schemas.refresh`; also where the API refuses or is away.
+            ErsError: as :meth:`Schemas.refresh`; also if the API refuses or is unavailable.
         """
         raw = await by_size(len(body), few=True)(parse_records, body)
         wanted = await self._by_schema(caller, raw)
@@ -184,7 +184,7 @@ class DirectIngest:
             try:
                 created = await self._commits.store(Ingest(asked, caller, states))
             except InvalidRecords:
-                # The definition may have changed since: only the present one may refuse.
+                # The definition may have changed since: only the current definition may refuse.
                 if not await self._catch_up(caller, states):
                     raise
             except NotFound:
@@ -195,7 +195,7 @@ class DirectIngest:
                     hint="nothing was stored; ask an owner whether you are still a member",
                 ) from None
             except MergeFirst:
-                # However many other writers come first: only time ends this.
+                # Other writers may come first any number of times: only the deadline ends this.
                 await self._merger.make_room(caller, list(states.values()), until=until)
                 attempt -= 1
             except Conflict as error:
@@ -218,7 +218,7 @@ class DirectIngest:
     ) -> dict[bytes, SchemaState]:
         """
         Raises:
-            InvalidRecords: records name schemas that the caller does not reach.
+            InvalidRecords: records name schemas that the caller cannot read.
             ErsError: as :meth:`Schemas.load`.
         """
         states: dict[bytes, SchemaState] = {}
@@ -269,7 +269,7 @@ class DirectIngest:
         """Store ingests of one caller by one commit of each schema, whose locks are held.
 
         Raises:
-            ErsError: none of those that are not settled by then is stored, as far as is known.
+            ErsError: no unsettled ingest is stored, as far as is known.
         """
         caller, states = together[0].item.caller, together[0].item.states
         await self._committer.prepare(caller, list(states.values()), adds=True)
@@ -303,7 +303,7 @@ class DirectIngest:
         plain: _Plain,
         outcomes: _Outcomes,
     ) -> None:
-        """Take out the requests with keys that stored records have, or requests before them."""
+        """Refuse the requests with keys that stored records, or earlier requests, have."""
         definition = state.definition
 
         async def look_up(asking: Iterable[WaitingIngest]) -> dict[UniqueKey, Owner]:
@@ -314,7 +314,7 @@ class DirectIngest:
         try:
             taken = await look_up(plain)
         except DoesNotOpen:
-            # The altered row or page may be of one request's keys alone.
+            # The altered row or page may concern the keys of one request only.
             taken = {}
             for waiting in list(plain):
                 try:
@@ -335,7 +335,7 @@ class DirectIngest:
     async def _catch_up(self, caller: Holder, states: Mapping[bytes, SchemaState]) -> bool:
         """Bring all schemas to the API's newest version; whether a definition changed.
 
-        Their states may be others then: a keyring that was rotated makes the old ones useless.
+        Their states may be replaced: after a keyring is rotated, the old states are useless.
         """
         before = [state.definition.digest for state in states.values()]
         fresh = [await self._schemas.refresh(caller, schema) for schema in states]
@@ -343,7 +343,7 @@ class DirectIngest:
 
 
 def _count_cells(states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIngest]) -> int:
-    """The fields of all these records; absent ones are sealed as well."""
+    """The number of fields of all these records; absent fields are sealed as well."""
     return sum(
         len(records) * len(states[schema].definition.fields)
         for ingest in fresh
@@ -351,11 +351,11 @@ def _count_cells(states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIng
     )
 
 
-#: What one shared commit takes: bytes of bodies, and requests. A larger body goes alone.
+#: Maximum of one shared commit: bytes of bodies, and requests. A larger body goes alone.
 MOST_BYTES = 256 << 10
 MOST_REQUESTS = 128
 
-#: Who asks, under which credentials and from which device, for which states of schemas.
+#: The caller, with credentials and device, and the states of schemas.
 _Key = tuple[bytes, str, str | None, tuple[int, ...]]
 
 
@@ -391,11 +391,11 @@ class IngestRequest:
         }
 
     def _key_in(self, ledger: Ledger) -> SchemaKey:
-        """The key that the ids of this request are made with: the one by which the log knows it, if
-        it does; all may have been sealed again since it came first.
+        """The key that the ids of this request are made with: the key by which the log knows the
+        request, if it does. All data may have been resealed since the request first came.
 
         Raises:
-            Conflict: ``repeat_too_old``; it may have come before, under a key that is not here.
+            Conflict: ``repeat_too_old``; it may have come before, under a key that is missing here.
         """
         assert self.key is not None
         held = ledger.former
@@ -407,15 +407,15 @@ class IngestRequest:
         return ledger.tails
 
     def is_stored(self, states: Mapping[bytes, SchemaState]) -> bool:
-        """Whether the logs show that it was stored; without a key nothing can show it."""
+        """Whether the logs show that it was stored; without a key they cannot show it."""
         own = self.ids_in(states)
         return bool(own) and all(
             states[schema].ledger.has_request(identifier) for schema, identifier in own.items()
         )
 
     def assign_ids(self, states: Mapping[bytes, SchemaState]) -> dict[int, CreatedRecord]:
-        """The record of each row, if it fits; a repeated request gives its rows the same ids
-        again."""
+        """The record of each row, provided that it is valid; a repeated request gives its rows the
+        same ids again."""
         key = self.key
         uids = {schema: self._key_in(states[schema].ledger) for schema in self.wanted if key}
         return {
@@ -483,10 +483,10 @@ class SharedCommits:
         self._gathering: Gathering[_Key, Ingest, Created] = Gathering(self._commit)
 
     async def store(self, ingest: Ingest) -> Created:
-        """Store a request's records together with those of others who wait.
+        """Store a request's records together with those of waiting requests.
 
         Raises:
-            ErsError: as ``store`` has refused it.
+            ErsError: the error with which ``store`` refused it.
         """
         caller, states = ingest.caller, ingest.states
         # Another caller's commit is never shared: the API judges each by its credentials.
@@ -497,17 +497,17 @@ class SharedCommits:
     async def _commit(self, line: WaitingLine[Ingest, Created]) -> None:
         states = line.waiting[0].item.states
         async with AsyncExitStack() as held:
-            # In the order of ids: two over the same schemas cannot deadlock.
+            # In the order of ids: two commits over the same schemas cannot deadlock.
             for schema in sorted(states):
                 await held.enter_async_context(states[schema].lock)
             await self._store_apart(line.take(_fit))
 
     async def _store_apart(self, together: Sequence[WaitingIngest]) -> None:
-        """Store ingests by one commit, or, where the API refuses what a single request among them
-        may have brought, by smaller commits: that request alone gets the refusal.
+        """Store ingests by one commit. If the API refuses that for a reason that a single request
+        may have caused, store them by smaller commits, so that only that request is refused.
 
         Raises:
-            ErsError: as ``store`` raises it, of all that are not settled.
+            ErsError: the error of ``store``, for all requests that are not settled.
         """
         left = [ingest for ingest in together if not ingest.outcome.done()]
         if not left:
@@ -515,7 +515,7 @@ class SharedCommits:
         try:
             await self._store(left)
         except (BadInput, Conflict) as error:
-            # Both say that nothing was stored. Other conflicts are with the state, which all of
+            # Both say that nothing was stored. Other conflicts concern the state, which all of
             # these requests share.
             if isinstance(error, Conflict) and error.reason not in STORED_BEFORE:
                 raise
@@ -547,7 +547,7 @@ def _sort_out(
     """Settle the requests that the logs have.
 
     Returns:
-        The others, and those of them that repeat another one, each with that one.
+        The other requests, each once; and each repetition with the request that it repeats.
     """
     fresh: list[WaitingIngest] = []
     repeated: list[tuple[WaitingIngest, WaitingIngest]] = []
@@ -571,7 +571,7 @@ def _sort_out(
 def _validate(
     states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIngest]
 ) -> tuple[_Plain, _Outcomes]:
-    """The records that fit, and what becomes of each request."""
+    """The valid records, and the outcome of each request."""
     outcomes: _Outcomes = {}
     plain: _Plain = {}
     for ingest in fresh:
@@ -587,7 +587,7 @@ def _validate(
 def _draft(
     states: Mapping[bytes, SchemaState], plain: _Plain
 ) -> list[tuple[SchemaState, SealedCommit]]:
-    """Commits of all these records, none where there are none."""
+    """Commits of all these records; empty if there are none."""
     records: dict[bytes, list[PlainRecord]] = {schema: [] for schema in states}
     requests: dict[bytes, list[bytes]] = {schema: [] for schema in states}
     for ingesting, by_schema in plain.items():

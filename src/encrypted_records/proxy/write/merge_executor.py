@@ -1,7 +1,7 @@
 """Build the segment of a merge: here, or in a worker if it is large (:mod:`..workers.segments`).
 
-This process answers all users, so it holds only one piece of a large merge's pages at a time. What
-is too large for the body of one commit is staged before it, piece by piece.
+This process answers all users, so it holds only one piece of a large merge's pages at a time. Pages
+that are too large for the body of one commit are staged before it, piece by piece.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from encrypted_records.proxy.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 
-#: Pages that are sent at once; more are staged before their commit, in parts of so many.
+#: Pages that are sent at once; more are staged before their commit, in parts of this size.
 PAGES_AT_ONCE = 1024
-#: Bytes of minis that are merged here: their words may make them long.
+#: Maximum bytes of minis that are merged in this process: their words may make them long.
 MOST_HERE = 8 << 20
 
-#: Called whenever pages come or go during a merge; it raises what ends the merge.
+#: Called whenever pages come or go during a merge; it raises the error that ends the merge.
 Look = Callable[[], Awaitable[None]]
-#: From a group and an ordinal to rows of the group from there on.
+#: Returns rows of a group, from an ordinal on.
 FetchRows = Callable[[Group, int], Awaitable[messages.RowsReply]]
 
 
@@ -57,8 +57,8 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSegment:
-    """A merged segment. Its pages are here, or staged under ``staging``; ``built`` has it where it
-    was built in this process."""
+    """A merged segment. Its pages are here, or staged under ``staging``; ``built`` is the segment
+    if it was built in this process."""
 
     segment: Segment
     header: SegmentHeader
@@ -81,7 +81,7 @@ class MergeExecutor:
         """
         Args:
             folder: on a disk with room for the pages of a merge.
-            keep_free: bytes of that disk which stay free.
+            keep_free: bytes of that disk that stay free.
         """
         self._api = api
         self._fetcher = fetcher
@@ -106,7 +106,7 @@ class MergeExecutor:
         Every input page is verified against its segment's commit.
 
         Args:
-            large: whether the merge takes long, and runs in a worker process of its own.
+            large: whether the merge takes long, and runs in an additional worker process.
 
         Raises:
             Conflict: ``look`` reports that the merge is obsolete; the staged data is deleted.
@@ -139,10 +139,10 @@ class MergeExecutor:
         large: bool = False,
         look: Look = _nothing,
     ) -> PreparedSegment:
-        """A segment for the rows of ``lost`` that live, made of the rows themselves.
+        """A segment for the live rows of ``lost``, made of the rows themselves.
 
         Args:
-            fetch: gives rows of one of its groups.
+            fetch: returns rows of one of its groups.
 
         Raises:
             ErsError: as :meth:`build`, and as ``fetch``.
@@ -177,7 +177,7 @@ class MergeExecutor:
     async def _build_here(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
     ) -> PreparedSegment | None:
-        """None where they are longer than what is merged here."""
+        """None if they are larger than a merge in this process may be."""
         definition = snapshot.definition
         every = set(definition.fields)
         upstream = self._upstream(caller, state, snapshot)
@@ -253,14 +253,14 @@ class MergeExecutor:
     async def give_up(self, caller: Holder, staging: bytes | None) -> None:
         """Give up a merge: delete its staged data, if any."""
         if staging is not None:
-            with suppress(ErsError):  # else it goes after a week
+            with suppress(ErsError):  # otherwise the API removes it after a week
                 await self._api.drop_parts(staging, caller.auth)
 
     async def _page_digests(self, upstream: Upstream, inputs: Sequence[Segment]) -> list[bytes]:
         """The digests of each input's pages, compared with its commit.
 
         Raises:
-            Altered: they, or a header, are not those that the commit names.
+            Altered: they, or a header, do not match the commit.
         """
         uids = [source.uid for source in inputs]
         told = await self._api.page_digests(upstream.state.id, uids, upstream.caller.auth)

@@ -1,19 +1,20 @@
-"""Decide when to merge segments, and run the merges.
+"""Start merges of segments, and run them; :mod:`encrypted_records.index.segments.merge` is the
+merge policy.
 
 Every direct ingest adds a small segment, and a query reads all of them. When there are too many,
-the ingest that crosses the limit begins to merge them; those that come before the merge has ended
-return, until there are half as many again, and then each waits for it. All other merging runs in
-the background after a commit, with the credentials of the request that made it: it may fail or lose
-a race, and then a later commit tries again.
+the ingest that crosses the limit starts a merge. Ingests return without waiting for it until there
+are half as many segments again; then each waits for the merge. All other merges run in the
+background after a commit, with the credentials of the request that made it. Such a merge may fail
+or lose a race, and then a later commit tries again.
 
-Three lanes keep long merges from delaying short ones; each runs one merge at a time, and the number
-of rows of a merge determines its lane. No two merges of one proxy take the same segment: small
-merges of a schema run one after another, whichever request starts them, and a merge claims its
-segments before it begins.
+Three lanes keep long merges from delaying short merges; each runs one merge at a time, and the
+number of rows of a merge determines its lane. No two merges of one proxy take the same segment:
+small merges of a schema run one after another, whichever request starts them, and a merge claims
+its segments before it begins.
 
 A merge is built, and then stored as one commit that conserves every live row. Another proxy may
 merge some of the same segments meanwhile, and only one of the two is stored. A merge of minutes
-looks now and then whether that has happened, and stops if it has.
+checks from time to time whether that has happened, and stops if it has.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ from encrypted_records.proxy.write.merge_executor import FetchRows, MergeExecuto
 log = logging.getLogger(__name__)
 
 
-#: Seconds for which a merge rests at least, and at most, after it failed.
+#: The shortest and the longest pause of a merge after it failed, in seconds.
 LEAST_REST, MOST_REST = 2.0, 900.0
 
-#: A user's id and a schema's: others of a proxy would only race for what one of them merges.
+#: The ids of a user and of a schema.
 MergeKey = tuple[bytes, bytes]
 
 
@@ -80,8 +81,8 @@ class Tasks:
         self, background: Background, key: MergeKey, work: Callable[[], Awaitable[None]]
     ) -> None:
         async def run() -> None:
-            # Its end shows at once, and not a turn of the loop later: who comes in between would
-            # leave to it what it looks for no more.
+            # The end shows at once, not a turn of the event loop later: a caller in between would
+            # rely on this task, which looks for no more work.
             try:
                 await work()
             finally:
@@ -115,7 +116,7 @@ class Lane(Tasks):
     ) -> None:
         """
         Args:
-            yields: whether a merge that lost to another proxy's rests as one that failed.
+            yields: whether a merge that lost a race to another proxy pauses like a failed merge.
         """
         super().__init__()
         self.rows = rows
@@ -137,7 +138,7 @@ class Lane(Tasks):
             if isinstance(error, Conflict) and not self._yields:
                 raise
             now = self._clock()
-            # What has rested for long is as good as new, and nobody may ask for it again.
+            # After a long pause the entry has no effect, and it may never be looked up again.
             kept = {
                 lane: rest for lane, rest in self._rests.items() if now < rest.until + MOST_REST
             }
@@ -155,7 +156,7 @@ class Lane(Tasks):
 
 
 class Lanes:
-    """``ordinary`` merges, ``large`` ones of more than ``most`` rows, and ``huge`` ones of more
+    """``ordinary`` merges, ``large`` merges of more than ``most`` rows, and ``huge`` merges of more
     than ``most_large``."""
 
     def __init__(
@@ -166,7 +167,7 @@ class Lanes:
     ) -> None:
         """
         Args:
-            clock: seconds that never go back.
+            clock: seconds of a monotonic clock.
         """
         self.ordinary = Lane(range(most + 1), clock)
         self.large = Lane(range(most + 1, most_large + 1), clock)
@@ -174,7 +175,7 @@ class Lanes:
 
     @property
     def beside(self) -> tuple[Lane, Lane]:
-        """The lanes whose merges have a process of their own."""
+        """The lanes whose merges run in additional processes."""
         return self.large, self.huge
 
     @property
@@ -193,15 +194,15 @@ def log_errors() -> Iterator[None]:
         log.error("merging failed because of an internal error: %s", type(error).__name__)  # noqa: TRY400
 
 
-#: Seconds for which a writer waits at most until its schema has room for one more segment.
+#: Maximum seconds for which a writer waits until its schema has room for one more segment.
 ROOM_SECONDS = 30.0
-#: And between two looks, where merges fail or are lost to another proxy.
+#: Seconds between two checks, if merges fail or are lost to another proxy.
 _PAUSE_SECONDS = 0.2
 
-#: Somebody else merged one of the same segments, or made one of its groups.
+#: Another writer merged one of the same segments, or compacted one of its groups.
 _OVERTAKEN = frozenset({"segment_not_live", "group_not_live"})
 
-#: Races with other merges that a purge loses before it gives up.
+#: Lost races with other merges after which a purge gives up.
 MOST_LOST = 100
 
 
@@ -220,16 +221,16 @@ class MergeScheduler:
     ) -> None:
         """
         Args:
-            compactor: makes one group of many, behind merges; none where groups stay as they are.
-            most_dead: as :func:`worth_merging` has it.
-            room_seconds: for which a writer waits at most, as :meth:`give_up_at` says.
+            compactor: compacts groups after merges; None if groups stay as they are.
+            most_dead: as for :func:`worth_merging`.
+            room_seconds: maximum seconds for which a writer waits, see :meth:`give_up_at`.
         """
         self._merges = MergeCommits(executor, pager, committer)
         self._committer = committer
         self._background = background
         self._small = Tasks()
         self._lanes = lanes or Lanes()
-        #: uids of the segments that merges under way replace
+        #: uids of the segments that running merges replace
         self._taken: set[bytes] = set()
         self.tiers = tiers
         self._most_dead = most_dead
@@ -237,23 +238,23 @@ class MergeScheduler:
         self._compactor = compactor
 
     async def after_ingest(self, caller: Holder, state: SchemaState) -> None:
-        """Merge if it is time. The records are stored already, so failing is only logged."""
+        """Merge if it is time. The records are stored already, so a failure is only logged."""
         self._begin(caller, state)
         merge = self._small.running.get((caller.user, state.id))
         if merge is not None and self._has_fallen_behind(state):
             await self._background.wait([merge])
 
     def require_room(self, states: Sequence[SchemaState]) -> None:
-        """See whether the API would take one more segment of each.
+        """Check that the API would take one more segment of each schema.
 
         Raises:
-            MergeFirst: of one it would not, by what is known of it.
+            MergeFirst: a schema has no room, as far as this proxy knows.
         """
         if any(is_full(state) for state in states):
             raise too_many_segments()
 
     def give_up_at(self) -> float:
-        """Until when a writer who begins now waits for room, as :func:`time.monotonic` counts."""
+        """Until when a writer who begins now waits for room, by :func:`time.monotonic`."""
         return runtime.monotonic() + self._room_seconds
 
     async def make_room(
@@ -265,10 +266,10 @@ class MergeScheduler:
             until: when to give up, from :meth:`give_up_at`.
 
         Raises:
-            MergeFirst: it is not there by then, or nothing is left to merge.
+            MergeFirst: there is no room by then, or nothing is left to merge.
         """
         if not any(map(is_full, states)):
-            # The API has more segments than this proxy knows of; the next try reads the log first.
+            # The API has more segments than this proxy knows; the next try reads the log first.
             await runtime.sleep(_PAUSE_SECONDS)
         for state in states:
             while is_full(state):
@@ -330,7 +331,7 @@ class MergeScheduler:
         return 2 * small > 3 * tier.few
 
     def _small_ones(self, state: SchemaState) -> tuple[Segment, ...]:
-        """The segments that no search should have to read for long."""
+        """Segments that should be merged soon, because every search reads them."""
         tier = self.tiers[0]
         chosen = self._choose(state, (tier,), self._lanes.ordinary)
         # No ingest waits for a large segment with many dead rows.
@@ -339,11 +340,11 @@ class MergeScheduler:
     async def merge_next(
         self, caller: Holder, state: SchemaState, *, unless_resting: bool = False
     ) -> MergeOutcome | None:
-        """The next merge of a schema; None where nothing is worth it. Huge ones come last, and
-        large ones before them.
+        """Run the next merge of a schema; None if no merge is worthwhile. Ordinary merges come
+        before large merges, and those before huge merges.
 
         Args:
-            unless_resting: leave a large or a huge one alone that failed a short while ago.
+            unless_resting: skip a large or huge merge that failed a short while ago.
 
         Raises:
             ErsError: it failed, and changed nothing.
@@ -371,8 +372,8 @@ class MergeScheduler:
                 )
 
     async def compact_next(self, caller: Holder, state: SchemaState) -> int:
-        """Make one group of many small ones whose segment stays; how many they were, and 0 where
-        there are none.
+        """Compact many small groups whose segment stays into one; returns how many they were, or 0
+        if there are none.
 
         Raises:
             ErsError: it failed, and changed nothing.
@@ -392,10 +393,10 @@ class MergeScheduler:
         return self._compactor.find(state, taken) if self._compactor else None
 
     async def purge(self, caller: Holder, state: SchemaState) -> int:
-        """Merge until no segment has keys of rows that died; of how many rows these were.
+        """Merge until no segment has keys of dead rows; returns the number of these rows.
 
         Raises:
-            ErsError: it failed; what was merged before stays.
+            ErsError: it failed; completed merges stay.
         """
         rows = lost = 0
         while state.ledger.snapshot().dying:
@@ -407,7 +408,7 @@ class MergeScheduler:
                 lost += 1
                 if error.reason not in _OVERTAKEN or lost > MOST_LOST:
                     raise
-                # Another merge took one of the same segments, and left its dead rows out.
+                # Another merge took one of the same segments, and left out its dead rows.
                 async with state.lock:
                     await self._committer.prepare(caller, [state])
                 continue
@@ -434,11 +435,11 @@ class MergeScheduler:
     async def rebuild(
         self, caller: Holder, state: SchemaState, lost: bytes, fetch: FetchRows
     ) -> MergeOutcome | None:
-        """Make a segment again whose pages are lost, from its rows; None where it lives no more.
+        """Rebuild a segment whose pages are lost, from its rows; None if it is no longer live.
 
         Args:
-            lost: its uid.
-            fetch: gives rows of its groups.
+            lost: the uid of the segment.
+            fetch: returns rows of its groups.
 
         Raises:
             ErsError: it failed, and changed nothing.
@@ -456,12 +457,12 @@ class MergeScheduler:
             async with lane.lock:
                 if lost not in self._taken:
                     return await self._merge(caller, state, choose, fetch)
-            # A merge that has taken it fails when it asks for a page.
+            # A running merge of this segment fails when it requests a page.
             await runtime.sleep(_PAUSE_SECONDS)
         raise Conflict("the index is being merged", hint="try again")
 
     async def close(self) -> None:
-        """Leave merges that are under way; nothing of them is stored."""
+        """Cancel running merges; nothing of them is stored."""
         await self._background.stop(MERGES)
 
     @property
@@ -470,7 +471,7 @@ class MergeScheduler:
         return len(set().union(*(tasks.running for tasks in (self._small, *self._lanes.every))))
 
     def pending(self, state: SchemaState) -> bool:
-        """Whether there is something to merge, or groups to make one of."""
+        """Whether there are segments to merge, or groups to compact."""
         return bool(self._find(state, self.tiers, ())) or self._find_crowd(state, ()) is not None
 
     async def _merge_small(self, caller: Holder, state: SchemaState) -> None:
@@ -484,18 +485,18 @@ class MergeScheduler:
             while (
                 await self._merge_ordinary(caller, state)
                 or await self.compact_next(caller, state)
-                # Which may have waited for its turn, while others stored more.
+                # The merge may have waited for its turn, while others stored more.
                 or self._choose(state, self.tiers, self._lanes.ordinary)
             ):
-                # What it made may be worth a large one.
+                # Its result may make a large merge worthwhile.
                 self._begin_others(caller, state)
 
     async def _merge_beside(self, caller: Holder, state: SchemaState, lane: Lane) -> None:
         with log_errors():
             while await self._next_of(caller, state, lane):
-                # What a large one made may be worth a huge one.
+                # Its result may make a huge merge worthwhile.
                 self._begin_others(caller, state)
-        # Its groups may be many, and were left alone meanwhile.
+        # Its groups may be many, and were not compacted meanwhile.
         self._begin_others(caller, state)
 
     async def _merge(
@@ -507,14 +508,14 @@ class MergeScheduler:
     ) -> MergeOutcome | None:
         """Run a merge, as one commit that preserves every live row.
 
-        It is built without the lock, since that may take long, and committed if all its inputs
+        It is built without the lock, because that may take long, and committed if all its inputs
         are live then. Rows that die meanwhile are dead rows of the new segment.
 
         Raises:
             Conflict: another proxy merged some of the same segments first.
         """
         if state.uncertain:
-            # An earlier commit failed: the same cause may make this one fail.
+            # An earlier commit failed: the same cause may make this commit fail.
             async with state.lock:
                 await self._committer.prepare(caller, [state])
         inputs = choose(state)
@@ -548,13 +549,13 @@ def too_many_segments() -> MergeFirst:
     )
 
 
-#: Seconds between two looks at the log while a huge merge is built.
+#: Seconds between two reads of the log while a huge merge is built.
 LOOK_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class MergeOutcome:
-    """``inputs`` segments became one of ``rows`` rows."""
+    """``inputs`` segments became one segment of ``rows`` rows."""
 
     inputs: int
     rows: int
@@ -574,13 +575,13 @@ class MergeCommits:
         lanes: Lanes,
         fetch: FetchRows | None = None,
     ) -> MergeOutcome:
-        """Merge segments, and store what comes of it.
+        """Merge segments, and store the result.
 
-        It is built without the schema's lock, since that may take long, and committed if all its
+        It is built without the schema's lock, because that may take long, and committed if all its
         inputs are live then. Rows that die meanwhile are dead rows of the new segment.
 
         Args:
-            fetch: gives rows, where there is one input, whose pages are lost.
+            fetch: returns rows; given if there is one input, whose pages are lost.
 
         Raises:
             Conflict: another proxy merged some of the same segments first.
@@ -611,15 +612,15 @@ class MergeCommits:
         except NotFound as error:
             if error.reason != "segment_gone":
                 raise
-            # Believed only if the log itself says by now that another merge came first.
+            # Believed only if the log itself now says that another merge came first.
             await self._committer.catch_up(caller, state)
             _require_live(state, ledger, inputs)
             raise LogBroken("the API lacks a segment that its log contains") from None
         try:
             await self._publish(caller, state, ledger, seen, inputs, new)
         except (BadInput, NotFound) as error:
-            # Another proxy does the same merge and has replaced our parts. Where that is a lie, the
-            # segments stay as they are, and an erasure that waits for the merge fails by name.
+            # Another proxy does the same merge and has replaced our parts. If the API lies about
+            # it, the segments stay, and an erasure that waits for the merge fails by name.
             if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                 raise
             raise _overtaken() from None
@@ -635,9 +636,9 @@ class MergeCommits:
     ) -> None:
         """
         Raises:
-            Conflict: some of the inputs are not live any more.
+            Conflict: some of the inputs are no longer live.
         """
-        # The next page or part that is asked for says it if the API is away.
+        # If the API is unavailable, the next request for a page or part reports it.
         with suppress(Unavailable):
             await self._committer.catch_up(caller, state)
         _require_live(state, ledger, inputs)
@@ -651,7 +652,7 @@ class MergeCommits:
         inputs: Sequence[Segment],
         new: PreparedSegment,
     ) -> None:
-        """Have the new segment stand for its inputs, as the ledger had them before it was built."""
+        """Replace the inputs by the new segment, as the ledger had them before it was built."""
         async with state.lock:
             await self._committer.prepare(caller, [state])
             _require_live(state, ledger, inputs)

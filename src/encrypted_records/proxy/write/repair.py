@@ -30,7 +30,7 @@ from encrypted_records.proxy.write.update import MAX_DELETED, Updater
 
 @dataclass(frozen=True, slots=True)
 class SchemaLoss:
-    """Losses of a schema to be repaired: ``records`` of which nothing is left, and ``segments`` of
+    """Losses of a schema to be repaired: ``records`` without remaining data, and ``segments`` of
     the index, which have ``rows``.
     """
 
@@ -67,7 +67,7 @@ class Repairer:
         self._changer = changer
 
     async def look(self, caller: Holder, schema: bytes) -> SchemaLoss:
-        """Losses to be repaired, as the API says.
+        """Losses to be repaired, according to the API.
 
         Raises:
             ErsError: as :meth:`Schemas.refresh`.
@@ -76,8 +76,7 @@ class Repairer:
         return found.loss
 
     async def repair_next(self, caller: Holder, schema: bytes, confirmed: int) -> SchemaLoss:
-        """Delete some of the lost records, or build one segment again; what was to be repaired
-        before.
+        """Delete some of the lost records, or rebuild one segment; returns the losses from before.
 
         Args:
             confirmed: how many records may be deleted.
@@ -124,7 +123,7 @@ class Repairer:
 
 
 def _compare(snapshot: Snapshot, said: Damage) -> _Found:
-    """Losses among what lives by the log."""
+    """Losses among the live records and segments of the log."""
     rows: dict[bytes, BitMap] = {}
     for row in said.rows:
         uid = bytes.fromhex(row.group)

@@ -1,8 +1,8 @@
-"""Look up who holds the keys of new records (docs/SPEC.md, section 7.8).
+"""Look up the holders of the keys of new records (docs/SPEC.md, section 7.8).
 
-The lookup is of one version of the log, and the commit that follows says that it knows everything
-that was added up to there (``exact``): where it does not, the API refuses it, and so does every
-reader. So nothing here has to be the newest state.
+The lookup is of one version of the log, and the commit that follows states that it knows all
+records that were added up to there (``exact``): if it does not, the API refuses it, and so does
+every reader. So the lookup need not be of the newest state.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Upstream
 
-#: The code of a commit that came behind others which added records.
+#: The code of the refusal of a commit that came after others which added records.
 LOG_MOVED = "log_moved"
 _HINT = "nothing was stored; change the named values, or replace the record that has them"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRecord:
-    """A live record, its row, and the group of that."""
+    """A live record, its row, and the row's group."""
 
     record: PlainRecord
     row: RowRef
@@ -39,7 +39,7 @@ class LiveRecord:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a key: the id of a record, and of one of the same request its number in it."""
+    """The owner of a key: the id of a record, or for a record of the same request its number."""
 
     id: bytes
     row: int | None = None
@@ -77,11 +77,11 @@ class UniqueKeys:
         except NotFound as error:
             if error.reason != "segment_gone":
                 raise
-            # Nothing is stored on this word: the keys are looked up again at a newer version, or it
-            # is given up by this name.
+            # Nothing is stored because of this claim: the keys are looked up again at a newer
+            # version, or the request fails with this code.
             raise Conflict("the log has moved on", code=LOG_MOVED) from None
         except DoesNotOpen:
-            # A cached page may be the altered one.
+            # A cached page may be the altered page.
             self._fetcher.forget(context.snapshot.segments)
             raise
         groups = context.snapshot.groups
@@ -106,12 +106,12 @@ def claim(
     *,
     data: str = "/{}/data",
 ) -> tuple[dict[UniqueKey, Owner], list[Flaw]]:
-    """The keys that these records take, and which of them others have.
+    """The keys that these records take, and flaws for the keys that others have.
 
     Args:
         records: with their numbers in the request, from 1 on.
         taken: the keys that others have.
-        data: where a record's data stands, for its place from 0 on.
+        data: the JSON pointer of a record's data, for its index from 0 on.
     """
     own: dict[UniqueKey, Owner] = {}
     flaws: list[Flaw] = []

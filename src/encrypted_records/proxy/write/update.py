@@ -3,11 +3,11 @@
 A change seals a new row under the record's id, one version higher, and ends the old row in the same
 commit, so that a record is never there twice nor missing in between. A change that loses a race
 starts again from the new record; if the caller named a version, it fails instead. Repeating a
-request is safe: what is stored follows from what it says, not from how often it came.
+request is safe: the result depends on its content, not on how often it came.
 
 An upsert stores records, or replaces those that have the same unique values. Lookup, replacement
-and addition are one commit, which is exact as every commit of a schema with unique fields is
-(:mod:`.unique`): all or nothing, and a repetition finds what it stored.
+and addition are one commit, which is exact like every commit of a schema with unique fields
+(:mod:`.unique`): all or nothing, and a repetition finds the records that it stored.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ _RACE_LOST = LOST_RACES | {"row_not_live", "record_version"}
 
 T = TypeVar("T")
 
-#: From a record's data to what it is to become, unvalidated.
+#: From a record's data to its new data, unvalidated.
 Edit = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-#: From a question's context to the numbers of rows.
+#: From a query's context to the numbers of rows.
 Find = Callable[[QueryContext], Awaitable[Sequence[int]]]
-#: Which versions may be changed; None stands for any.
+#: The versions that may be changed; None allows any.
 Versions = frozenset[int] | None
-#: The same by record.
+#: The same, by record id.
 VersionsById = Mapping[bytes, Versions]
 ANY_VERSION: VersionsById = MappingProxyType({})
 
@@ -130,19 +130,19 @@ class Updater:
         keeps: bool,
         run: Run,
     ) -> ChangedRecord:
-        """The record as it has become.
+        """Change a record; returns the changed record.
 
         Args:
-            keeps: whether ``edit`` may keep values that are stored: then the stored record must be
-                the one that its commit names.
-            schema: the one it is to be of, where the caller says so.
-            run: where it is validated and sealed.
+            keeps: whether ``edit`` may keep stored values: then the stored record must match its
+                commit.
+            schema: the schema of the record, if the caller states it.
+            run: where the record is validated and sealed.
 
         Raises:
-            NotFound: there is no such record, or not for this caller.
-            PreconditionFailed: it has another version than those named.
+            NotFound: the record does not exist, or the caller may not read it.
+            PreconditionFailed: the record has a version that is not allowed.
             InvalidRecords: it would not fit its schema; nothing was changed.
-            Altered: the stored record is not as it was stored, and ``keeps``.
+            Altered: the stored record is not as it was stored, and ``keeps`` is true.
             ErsError: as :meth:`Committer.store`.
         """
 
@@ -176,14 +176,14 @@ class Updater:
     async def _store_change(
         self, caller: Holder, present: CurrentRecord, edit: Edit, run: Run
     ) -> PlainRecord | None:
-        """The record as it has become; None where it is not live any more. The lock is held."""
+        """The changed record; None if it is no longer live. The lock is held."""
         state = present.state
         await self._committer.prepare(caller, [state])
         snapshot = state.ledger.snapshot()
         if not snapshot.is_live(present.row.group, present.row.ordinal):
             return None
         if present.definition.digest != snapshot.definition.digest:
-            return None  # its fields may have other names by now
+            return None  # its fields may have other names now
         before = snapshot.groups[present.row.group].group
         self._merger.require_room([state])
         record = await run(_apply, present.record, edit, state.definition)
@@ -224,14 +224,14 @@ class Updater:
     async def delete_where(
         self, caller: Holder, schema: bytes, body: Mapping[str, Any], confirmed: int
     ) -> int:
-        """Delete all records that match, at once; how many they were.
+        """Delete all records that match, at once; returns how many they were.
 
         Args:
             body: with the members ``where`` and ``filters`` of a search.
             confirmed: how many the caller expects.
 
         Raises:
-            Conflict: ``confirm_count``; they are as many as the message says.
+            Conflict: ``confirm_count``; the number differs, and the message states it.
             TooLarge: more than ``MAX_DELETED``.
             ErsError: as :meth:`QueryRunner.ask` and :meth:`Committer.store`.
         """
@@ -263,7 +263,7 @@ class Updater:
         return sum(map(len, parts))
 
     async def delete_groups(self, caller: Holder, schema: bytes, groups: Sequence[bytes]) -> int:
-        """Delete all live records of these groups; how many they were.
+        """Delete all live records of these groups; returns how many they were.
 
         More than ``MAX_DELETED`` are deleted in several commits, one after the other.
 
@@ -298,14 +298,14 @@ class Updater:
     async def delete_found(
         self, caller: Holder, schema: bytes, find: Find, *, because: str = ""
     ) -> int:
-        """Delete the records that a question finds, until it finds none; how many they were.
+        """Delete the records that a query finds, until it finds none; returns how many they were.
 
         More than ``MAX_DELETED`` are deleted in several commits, one after the other.
 
         Args:
-            find: gives the numbers of rows; what it found under one definition is not deleted under
+            find: returns the numbers of rows; rows found under one definition are not deleted under
                 another.
-            because: why, for the API's audit log.
+            because: the reason, for the API's audit log.
 
         Raises:
             ErsError: as :meth:`QueryRunner.ask` and :meth:`Committer.store`; what was deleted
@@ -338,8 +338,8 @@ class Updater:
         under: bytes | None = None,
         because: str = "",
     ) -> bool | None:
-        """End these rows, each schema's in one commit; None where one is not live any more, or the
-        definition is not the one ``under`` which they were found."""
+        """End these rows, those of each schema in one commit; None if a row is no longer live, or
+        the definition is not ``under``, with which they were found."""
         async with AsyncExitStack() as held:
             # In the order of ids, so that two requests over the same schemas cannot deadlock.
             for state, _ in rows:
@@ -355,17 +355,18 @@ class Updater:
                 drafts.append((state, state.ledger.draft(state.definition, killed=refs)))
             await self._committer.store(caller, drafts, because=because)
         for state, _ in rows:
-            # Where many rows are dead, what the index says of them goes with a merge.
+            # If many rows are dead, a merge removes their index keys.
             await self._merger.after_ingest(caller, state)
         return True
 
     async def _repeat(
         self, attempt: Callable[[], Awaitable[T | None]], *, until: float | None = None
     ) -> T:
-        """The outcome of an attempt that lost no race.
+        """Repeat an attempt until it loses no race; returns its outcome.
 
         Args:
-            until: how long others may keep changing what it depends on, see :func:`keeps_moving`.
+            until: how long others may keep changing the data it depends on, see
+                :func:`keeps_moving`.
         """
         until = self._merger.give_up_at() if until is None else until
         number = 0
@@ -450,8 +451,8 @@ def _apply(record: PlainRecord, edit: Edit, definition: SchemaDefinition) -> Pla
 
 @dataclass(frozen=True, slots=True)
 class UpsertOutcome:
-    """A record as it is stored by now, and whether there was one in its place; ``rounded`` are the
-    fields whose values have fewer decimals than were sent."""
+    """A stored record, and whether it replaced another; ``rounded`` are the fields whose values
+    have fewer decimals than were sent."""
 
     id: bytes
     schema: bytes
@@ -480,12 +481,12 @@ class Upserter:
         """Store all of these records, or none, in the order of the input.
 
         Args:
-            body: as of a direct ingest, with records of one schema.
-            by: the fields of a set that is unique, in any order.
+            body: as for a direct ingest, with records of one schema.
+            by: the fields of a unique set, in any order.
 
         Raises:
-            BadInput: the records are not valid, or ``by`` is no set of the schema.
-            Conflict: ``not_unique``; others have values of another set.
+            BadInput: the records are not valid, or ``by`` is not a unique set of the schema.
+            Conflict: ``not_unique``; other records have values of another set.
             ErsError: as :meth:`Committer.store`.
         """
         run = by_size(len(body))
@@ -504,7 +505,7 @@ class Upserter:
                 await self._merger.make_room(caller, [state], until=until)
                 attempt -= 1
             except BadInput:
-                # The definition may have changed since: only the present one may refuse.
+                # The definition may have changed since: only the current definition may refuse.
                 fresh = await self._schemas.refresh(caller, schema)
                 if fresh.definition.digest == before:
                     raise
@@ -601,7 +602,7 @@ def _validate(
     """The records as accepted, each under a new id.
 
     Raises:
-        InvalidRecords: some do not fit, or lack a field that they are found by.
+        InvalidRecords: some do not fit, or lack a field of ``by``.
     """
     plain: list[PlainRecord] = []
     flaws: list[Flaw] = []
@@ -629,7 +630,7 @@ def _put_in_place(
     by: tuple[str, ...],
     stored: dict[UniqueKey, LiveRecord],
 ) -> tuple[list[PlainRecord], list[LiveRecord]]:
-    """The records as they are to be stored, and those that they replace."""
+    """The records to be stored, and those that they replace."""
     records: list[PlainRecord] = []
     replaced: dict[bytes, LiveRecord] = {}
     for record in fresh:
