@@ -1,9 +1,9 @@
-"""Differences between what the API shows of a schema and what this proxy has seen or verified.
+"""Differences between the API's view of a schema and what this proxy has seen or verified.
 
-A log that lacks what was seen is refused: an API that hides commits looks just like one that was
-restored from a backup. Only people can decide which it is; so they see what would be lost, and name
-the head that they accept. In the same way a user signs a schema as the API shows it, after having
-checked the difference.
+A log that lacks commits that were seen is refused: an API that hides commits looks just like an API
+that was restored from a backup. Only people can decide which it is; so they see what would be lost,
+and name the head that they accept. In the same way a user signs a schema as the API shows it, after
+having checked the difference.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from encrypted_records.proxy.sharing.service import Sharing
 log = logging.getLogger(__name__)
 
 
-#: ``whole``: it has everything that was seen. ``broken``: it cannot be followed to its end.
+#: ``whole``: it has everything that was seen. ``broken``: it cannot be read to its end.
 State = Literal["whole", "broken"] | LogDifference
 
 
 @dataclass(frozen=True, slots=True)
 class LogComparison:
-    """``common`` is the newest version of which it is known that both have it. ``accepted`` is how
-    the caller took this log instead of another, and ``others`` how other users of this proxy did,
-    the newest first."""
+    """``common`` is the newest version that both are known to have. ``accepted`` is how the caller
+    accepted this log instead of another, and ``others`` how other users of this proxy did, the
+    newest first."""
 
     sound: SoundPart
     state: State
@@ -49,7 +49,7 @@ class Standings:
         self._schemas = schemas
 
     async def of(self, caller: Holder, schema: bytes) -> LogComparison:
-        """The present standing of the log.
+        """The current standing of the log.
 
         Raises:
             ErsError: as :meth:`Schemas.sound_part`.
@@ -59,7 +59,7 @@ class Standings:
         passed: list[LogHead] = []
         if seen is not None:
             passed = await self._schemas.list_passed(caller, schema, ledger.version)
-        # Where the log holds again what was given up for it, nothing is missing any more.
+        # If the log again has what was given up for it, nothing is missing any more.
         accepted = await self._schemas.acceptances(schema)
         accepted = [acceptance for acceptance in accepted if not ledger.knows(acceptance.seen)]
         own = next((acceptance for acceptance in accepted if acceptance.user == caller.user), None)
@@ -76,17 +76,17 @@ class Standings:
     async def accept(
         self, caller: Holder, schema: bytes, head: LogHead, *, forked: bool = False
     ) -> LogComparison:
-        """Accept the log that the API has as the schema's own, for the caller alone; returns the
-        standing before. The caller has given a proof.
+        """Accept the API's log as that of the schema, for the caller alone; returns the previous
+        standing. The caller has given a proof.
 
         Args:
-            head: its head, as the accepting user has seen it.
-            forked: whether it may have other commits than what was seen.
+            head: the head of the log, as the accepting user has seen it.
+            forked: whether the log may have other commits than those that were seen.
 
         Raises:
             Conflict: ``nothing_to_accept``, ``log_moved`` or ``log_forked``; nothing has changed.
-            Closed: it is broken, which cannot be accepted.
-            ErsError: as :meth:`of`; also where the disk does not take it.
+            Closed: the log is broken, which cannot be accepted.
+            ErsError: as :meth:`of`; also if the disk cannot store it.
         """
         standing = await self.of(caller, schema)
         sound, ledger = standing.sound, standing.sound.ledger
@@ -150,7 +150,7 @@ def _other_way(standing: LogComparison) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """The state of a schema that was signed, None where nothing was, and the one that the API
+    """The signed state of a schema, None if nothing was signed, and the state that the API
     shows.
     """
 
@@ -202,14 +202,14 @@ class SchemaSigning:
     async def sign(
         self, caller: Holder, schema: bytes, seen: Sequence[str] | None = None
     ) -> StateDifference:
-        """Sign it as the API shows it; what that changed.
+        """Sign a schema as the API shows it; returns the change.
 
         Args:
             seen: slug, name and definition (the digest in hex) as the caller has agreed to them.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_writer``, ``not_admitted``.
-            Conflict: the API shows it otherwise by now.
+            Conflict: the API shows it differently now.
             ErsError: as :meth:`compare`.
         """
         difference = await self.compare(caller, schema)

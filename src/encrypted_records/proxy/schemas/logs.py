@@ -4,9 +4,9 @@ A log is read from its copy on disk, from a checkpoint, or from its beginning. A
 a claim of its signer (docs/SPEC.md, section 7.9): if a checkpoint, or the log after it, is invalid,
 the log is read from its beginning before it is reported as broken.
 
-The writer of a checkpoint goes on from a state that this proxy has itself verified from the
-beginning, and compares the newest checkpoint that there is with it: so a lie lasts until the next
-one is written, and is named with its signer.
+The writer of a checkpoint continues a state that this proxy has itself verified from the beginning,
+and compares the newest checkpoint with it: so a lie lasts until the next checkpoint is written, and
+is reported with its signer.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class LogReader:
     async def read(
         self, caller: Holder, schema: bytes, writer: bytes, *, whole: bool = False
     ) -> SchemaState:
-        """The schema's state, by its log.
+        """Read the schema's state from its log.
 
         Args:
-            writer: names what is drafted.
+            writer: names the commits that are drafted.
             whole: whether it has to be verified from its beginning, here and now.
 
         Raises:
@@ -108,7 +108,7 @@ class LogReader:
         """The log after a version.
 
         Raises:
-            LogBroken: it does not reach that far.
+            LogBroken: the log does not reach that far.
         """
         try:
             return await self._api.manifest(schema, since, caller.auth)
@@ -118,11 +118,11 @@ class LogReader:
     async def lacking(
         self, caller: Holder, schema: bytes, ledger: Ledger | None = None
     ) -> LogBroken:
-        """The error of a log that lacks commits which this user has seen. It tells of other users
+        """The error of a log that lacks commits which this user has seen. It mentions other users
         of this proxy who have accepted the log.
 
         Args:
-            ledger: the log, where it was read.
+            ledger: the log, if it was read.
         """
         lacks = None
         if ledger is not None:
@@ -132,7 +132,7 @@ class LogReader:
         return lacking(others, is_fork=lacks == "forked")
 
     async def go_on(self, caller: Holder, state: SchemaState) -> None:
-        """Ask once more for what comes after the log of ``state``, and take it in.
+        """Request the commits after the log of ``state`` again, and add them.
 
         Raises:
             ErsError: as :meth:`Schemas.refresh`.
@@ -140,7 +140,7 @@ class LogReader:
         await self.take_shown(caller, state, await self._fetch_rest(caller, state))
 
     async def _fetch_rest(self, caller: Holder, state: SchemaState) -> list[ManifestDelta]:
-        """Deltas that were stored since the log was asked for, which the ledger has by then."""
+        """Deltas that were stored since the log was requested; the ledger has them afterwards."""
         deltas = await self.fetch(caller, state.id, state.ledger.version)
         await self._source.follow(caller, state, deltas)
         extend(state.ledger, deltas)
@@ -149,10 +149,10 @@ class LogReader:
     async def take_shown(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
-        """Read the definition again that the API shows, where it changed before the first commit.
+        """Read the definition again that the API shows, if it changed before the first commit.
 
         Raises:
-            LogBroken: the API states another definition than its log holds.
+            LogBroken: the API states another definition than its log contains.
         """
         stated = deltas[-1].definition
         if state.ledger.definition is None:
@@ -179,7 +179,7 @@ class LogReader:
     async def _finish(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> SchemaState:
-        # A long log takes a while to verify, and nobody else sees this ledger yet.
+        # A long log takes a while to verify, and no other task sees this ledger yet.
         await runtime.in_thread(extend, state.ledger, deltas)
         deltas = await self._reach_ends(caller, state) or deltas
         await self.take_shown(caller, state, deltas)
@@ -189,11 +189,11 @@ class LogReader:
     async def _reach_ends(
         self, caller: Holder, state: SchemaState
     ) -> Sequence[ManifestDelta] | None:
-        """See that the log goes as far as epochs of its keys say that it did; what came of it
-        where it had to be asked for again.
+        """Check that the log reaches as far as the epochs of its keys state; returns the deltas if
+        it had to be requested again.
 
         Raises:
-            LogBroken: it ends before that, though the API was asked after they had been read.
+            LogBroken: it ends before that, though it was requested after the epochs were read.
         """
         ledger = state.ledger
         by = ledger.membership
@@ -204,12 +204,12 @@ class LogReader:
         reached = all(end.version <= ledger.version for end in ends)
         if reached and not ledger.ends_forgotten(known):
             return None
-        # They may have begun after the log was asked for.
+        # The epochs may have begun after the log was requested.
         deltas = await self._fetch_rest(caller, state)
         state.ledger.check_ends(known)
         return deltas
 
-    # --- from what was kept ---------------------------------------------------------------------
+    # --- from disk ------------------------------------------------------------------------------
 
     async def _from_kept(
         self, caller: Holder, schema: bytes, shown: ShownSchema, writer: bytes
@@ -223,7 +223,7 @@ class LogReader:
             await self._source.follow(caller, state, deltas)
             return await self._finish(caller, state, deltas)
         except (KeyMissing, LogBroken) as error:
-            # Only the whole log shows whether the API or the kept log is wrong.
+            # Only the whole log shows whether the API or the stored log is wrong.
             log.info("a log is being read from its beginning: %s", error.message)
             await runtime.in_thread(self._ledgers.drop, caller.user, schema)
             return None
@@ -231,7 +231,7 @@ class LogReader:
     async def _open_kept(
         self, caller: Holder, organization: bytes, schema: bytes, writer: bytes
     ) -> Ledger | None:
-        """The schema's log as far as it was kept on disk, where it can be used."""
+        """The schema's log as far as it was stored on disk, if it can be used."""
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         sealed = await runtime.in_thread(self._ledgers.find, caller.user, schema)
         if seen is None or sealed is None:
@@ -248,8 +248,8 @@ class LogReader:
     async def _from_checkpoint(
         self, caller: Holder, schema: bytes, shown: ShownSchema, writer: bytes
     ) -> tuple[SchemaState | None, list[ManifestDelta] | None]:
-        """The state by a checkpoint and what comes after it; or else the whole log, if the API has
-        no checkpoint and handed that out."""
+        """The state from a checkpoint and the deltas after it; or the whole log, if the API has no
+        checkpoint and returned that instead."""
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         known = 0 if seen is None else seen.version
         try:
@@ -293,7 +293,7 @@ class LogReader:
         passed = [entry for entry in passed if entry.version <= ledger.version]
         if seen is not None and seen.version < ledger.version:
             await runtime.in_thread(taking.prove_passage, ledger, seen, passed)
-            # What ended in between is not followed: whatever was kept of the schema goes.
+            # Rows that ended in between are not known, so all rows of the schema are dropped.
             replaced = [
                 uid for entry in passed for uid in wire.decode_commit_body(entry.commit).replaced
             ]
@@ -310,15 +310,15 @@ def extend(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> None:
         ledger.extend(delta)
 
 
-#: Requests that are older when a checkpoint is written are not named in it; in milliseconds.
+#: A checkpoint omits requests that are older than this when it is written; in milliseconds.
 REQUESTS_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """The number of commits after which a checkpoint is written: the ``part``-th part of the log,
-    but no fewer than ``least`` and no more than ``most``. So neither the written data nor the
-    number of commits that a new proxy has to verify grows with the log.
+    """The number of commits after which a checkpoint is written: one ``part``-th of the log, but no
+    fewer than ``least`` and no more than ``most``. So neither the written data nor the number of
+    commits that a new proxy has to verify grows with the log.
     """
 
     least: int = 500
@@ -330,7 +330,7 @@ class CheckpointPolicy:
 
 
 CHECKPOINTS = CheckpointPolicy()
-#: Of a proxy that changes nothing.
+#: For a proxy that changes nothing.
 NEVER = CheckpointPolicy(least=1 << 62, most=1 << 62)
 
 
@@ -351,7 +351,7 @@ class CheckpointWriter:
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
 
     def note(self, caller: Holder, state: SchemaState) -> None:
-        """Write a checkpoint if it is time, and the caller may."""
+        """Write a checkpoint if it is time, and if the caller may."""
         if (
             state.id in self._tasks
             or not self._is_due(state)
@@ -379,7 +379,7 @@ class CheckpointWriter:
 
     async def _write_or_log(self, caller: Holder, state: SchemaState) -> None:
         try:
-            # The log may have gone on as far again meanwhile.
+            # The log may have grown by as many commits meanwhile.
             while self._is_due(state):
                 state.tried = _stands(state)
                 await self._write(caller, state)
@@ -402,7 +402,7 @@ class CheckpointWriter:
         compared = "" if begun is None else begun.digest.hex()
         if listed and listed[0].digest not in (compared, state.own_checkpoint.hex()):
             await self._compare_newest(caller, state)
-        # No other task of this process runs between these two.
+        # No other task of this process runs between these two reads.
         ledger, present = state.ledger, state.ledger.state()
         since = max(0, _now() - REQUESTS_MS)
         made = await runtime.in_thread(taking.make, ledger, present, since)
@@ -419,14 +419,14 @@ class CheckpointWriter:
         result from then on. A false checkpoint is a named error.
 
         Raises:
-            LogBroken: the API shows another log from its beginning than behind the checkpoint.
+            LogBroken: the log from its beginning differs from the log after the checkpoint.
             ErsError: the log cannot be read.
         """
         if state.ledger.begun is None:
             return
         whole = await self._reader.read(caller, state.id, state.ledger.writer, whole=True)
         async with state.lock:
-            # Others may have done the same meanwhile.
+            # Another task may have done the same meanwhile.
             if state.ledger.begun is None:
                 return
             await self._catch_up(caller, state)
@@ -442,11 +442,11 @@ class CheckpointWriter:
             state.ledger = whole.ledger
 
     async def begin_whole(self, caller: Holder, state: SchemaState) -> None:
-        """Take the log from its beginning instead of a checkpoint that it does not continue; the
-        state's lock is held.
+        """Read the log from its beginning if it does not continue its checkpoint; the state's lock
+        is held.
 
         Raises:
-            ErsError: the log is broken itself, or cannot be read.
+            ErsError: the log itself is broken, or cannot be read.
         """
         claimed = state.ledger
         whole = await self._reader.read(caller, state.id, claimed.writer, whole=True)
@@ -454,11 +454,11 @@ class CheckpointWriter:
         await self._judge(caller, whole.ledger, claimed)
 
     async def _compare_newest(self, caller: Holder, state: SchemaState) -> None:
-        """Compare the API's newest checkpoint, brought to where the log stands, with the log."""
+        """Compare the API's newest checkpoint, updated to the log's version, with the log."""
         found, deltas = await self._api.read(state.id, 0, caller.auth)
         if found is None:
-            # Hidden from us, it may still be shown to others: each of them has it verified behind
-            # what they do with it, and the one that is written now takes its place.
+            # Hidden from us, it may still be shown to others: each of them verifies it in the
+            # background, and the checkpoint that is written now replaces it.
             return
         try:
             if taking.read(found).version > state.ledger.version:
@@ -485,13 +485,13 @@ class CheckpointWriter:
         await self._require_equal(claimed, own, present, begun)
 
     async def _judge(self, caller: Holder, whole: Ledger, claimed: Ledger) -> None:
-        """Name who signed a checkpoint behind which a commit did not fit, if that was a lie.
+        """Report the signer of a checkpoint that a later commit did not fit, if it was a lie.
 
         It need not be: a commit may store a request that is older than those that a checkpoint
-        names, and the API may have altered one on its way.
+        names, and the API may have altered a commit on its way.
 
         Args:
-            claimed: as far as commits did fit.
+            claimed: the log after the checkpoint, up to the last commit that did fit.
         """
         begun = claimed.begun
         assert begun is not None, "only what began with a checkpoint is judged"
@@ -523,8 +523,8 @@ class CheckpointWriter:
 
 
 def _is_other(whole: Ledger, claimed: Ledger, begun: Begun) -> bool:
-    """Whether a log from its beginning is another than one behind a checkpoint, though both are the
-    same where the checkpoint was made: then it is the API that lies."""
+    """Whether a log from its beginning differs from the log after a checkpoint, though they agree
+    where the checkpoint was made: then the API lies."""
     if whole.version < claimed.version:
         return True
     here, there = whole.digest_at(begun.version), claimed.digest_at(begun.version)
@@ -536,7 +536,7 @@ def _now() -> int:
 
 
 def _stands(state: SchemaState) -> tuple[int, int]:
-    """Version of the log, and the newest key version that is here; 0 where it is not."""
+    """The log's version, and the newest key version that is available; 0 if it is not."""
     with suppress(ErsError):
         return state.ledger.version, state.ledger.key.version
     return state.ledger.version, 0

@@ -1,7 +1,7 @@
 """The state of one schema as this proxy has verified it, and the sources of its keys.
 
-Where a dataset's organization has a roster, keys were granted, and the log is checked against the
-roster. An organization without a roster has one keyring's keys and no signatures.
+If a dataset's organization has a roster, keys are granted, and the log is checked against the
+roster. An organization without a roster uses the keys of one keyring and no signatures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from encrypted_records.proxy.sharing.service import Sharing
 
 @dataclass(frozen=True, slots=True)
 class ShownSchema:
-    """``definition`` counts until the log has a commit, or the roster the schema."""
+    """``definition`` counts until the log has a commit, or the roster has the schema."""
 
     organization: bytes
     dataset: bytes
@@ -58,8 +58,8 @@ class ShownSchema:
 async def read_shown(api: Api, caller: Holder, schema: bytes) -> ShownSchema:
     """
     Raises:
-        NotFound: the API knows no such schema, or not for this caller.
-        ApiFailed: it is none of this version.
+        NotFound: the schema does not exist, or the caller may not read it.
+        ApiFailed: the answer does not fit this version.
     """
     resource = await api.schema(schema, caller.auth)
     try:
@@ -80,29 +80,29 @@ class SchemaState:
     """A schema as opened by one user's keyring. Change it only while holding ``lock``."""
 
     id: bytes
-    #: whose definition counts until the log has a commit, or the roster the schema
+    #: its definition counts until the log has a commit, or the roster has the schema
     shown: ShownSchema
     ledger: Ledger
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: an earlier commit may or may not have been stored, or the log could not be followed; ask
-    #: before drafting another
+    #: an earlier commit may or may not have been stored, or the log could not be followed; read
+    #: the log before drafting another commit
     uncertain: bool = False
     #: the API knows a newer roster than this proxy, or newer keys
     roster_moved: bool = False
-    #: the entry of the roster by which this user was found to be free to store
+    #: the roster entry at which this user was found to be allowed to store
     ready_at: int = 0
-    #: how many commits of the log are kept on disk
+    #: number of commits of the log that are stored on disk
     kept: int = 0
-    #: version and key version of the newest checkpoint that is known, and of the last attempt at
-    #: one: where the log stood
+    #: version and key version of the newest known checkpoint, and of the log at the last attempt to
+    #: write a checkpoint
     checkpointed: tuple[int, int] = (0, 0)
     tried: tuple[int, int] = (0, 0)
-    #: the digest of the newest that this process has written of it
+    #: the digest of the newest checkpoint that this process has written
     own_checkpoint: bytes = b""
 
     @property
     def definition(self) -> SchemaDefinition:
-        """The definition by the log; before its first commit nothing can prove it."""
+        """The definition by the log; before the first commit nothing can prove it."""
         return self.ledger.definition or self.shown.definition
 
 
@@ -118,31 +118,31 @@ class SoundPart:
     ledger: Ledger
     broken: ErsError | None
     seen: LogHead | None
-    #: id of the newest commit of the ledger, which holds a time
+    #: id of the newest commit of the ledger, which contains a time
     newest: bytes | None
 
     @property
     def fault(self) -> ErsError | None:
-        """The fault of the log; None where it has none."""
+        """The fault of the log; None if it has none."""
         lacks = self.seen is not None and not self.ledger.knows(self.seen)
         return self.broken or (lacking() if lacks else None)
 
 
 class EndedRows(Protocol):
-    """A store of sealed rows, from which deleted and replaced ones are removed."""
+    """A cache of sealed rows, from which deleted and replaced rows are removed."""
 
     def forget(self, schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> None:
-        """Keep nothing of these rows any more."""
+        """Drop these rows from the caches."""
 
     def forget_between(self, schema: bytes, numbers: range) -> None:
-        """Discard all remembered rows with these numbers, because they are in other groups now."""
+        """Drop all cached rows with these numbers, because they are in other groups now."""
 
     def forget_segments(self, uids: Collection[bytes]) -> None:
-        """Keep no page of these segments any more."""
+        """Drop all pages of these segments."""
 
 
 def not_shown() -> LogBroken:
-    """The error of a log that is older than what was seen, and not shown to be a part of that."""
+    """The error of a log that is older than what was seen, but not shown to be a part of it."""
     return LogBroken(
         "the log is not shown to be an earlier state of what this proxy has seen",
         hint="use another copy: this one has other commits, or too many are missing",
@@ -153,7 +153,7 @@ def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> 
     """The error of a log that lacks commits which a user of this proxy has seen.
 
     Args:
-        accepted: of other users of this proxy, who took a log instead of what they had seen.
+        accepted: acceptances by other users of this proxy, who accepted a log that lacks commits.
         is_fork: whether it has other commits in their place.
     """
     message = "the API's log lacks commits that this proxy has seen"
@@ -169,13 +169,13 @@ def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> 
 
 
 def may_write(caller: Holder, ledger: Ledger) -> bool:
-    """Whether the caller may write the schema of a log, by the roster that this proxy believes;
-    true where the organization has none."""
+    """Whether the caller may write the schema of a log, by the roster that this proxy trusts; true
+    if the organization has none."""
     by = ledger.membership
     return by is None or by.roster.may_write(caller.user, ledger.keys.schema)
 
 
-#: Seconds for which a roster that was read is taken as it is, unless something names a newer one.
+#: Seconds for which a roster counts as current, unless something names a newer entry.
 FRESH = 10.0
 
 
@@ -187,10 +187,10 @@ class KeySource:
     async def keys(
         self, caller: Holder, organization: bytes, schema: bytes, key_id: bytes | None
     ) -> tuple[LogKeys, LogMembership | None]:
-        """The keys of a schema, and by whom its commits count.
+        """The keys of a schema, and the membership by which its commits count.
 
         Args:
-            key_id: of its records, as the API says; None where it has none.
+            key_id: of its records, according to the API; None if it has no records.
 
         Raises:
             KeyMissing: there are records, and the caller has no keyring here.
@@ -200,7 +200,7 @@ class KeySource:
         if key_id is not None:
             existing = await runtime.in_thread(self._keyrings.existing, caller)
             if existing is None:
-                # No keyring is made: it would block the one that the user will restore.
+                # No keyring is made: it would block the keyring that the user will restore.
                 name = f" with key {key_id.hex()}" if key_id else ""
                 raise KeyMissing(f"this schema is encrypted{name}; you have no keyring here")
         view = await self._sharing.reader.read(caller, organization, within=FRESH)
@@ -210,7 +210,7 @@ class KeySource:
         try:
             opened = await self._open(view, schema)
         except NotAllowed:
-            # What was shared since the roster was read opens at once.
+            # Schemas that were shared since the roster was read open at once.
             view = await self._sharing.reader.read(caller, organization) or view
             opened = await self._open(view, schema)
         keys = SharedKeys(organization, schema, view.roster, opened)
@@ -222,24 +222,24 @@ class KeySource:
         """Whether the caller has this key of a schema, in a keyring or granted.
 
         Raises:
-            Unavailable: the API cannot be asked.
+            Unavailable: the API does not answer.
         """
         try:
             keys, _ = await self.keys(caller, organization, schema, key_id)
             keys.find(version, key_id)
         except (Closed, NotAllowed, NotFound):
-            return False  # it is shown, and nothing is opened or sealed by it
+            return False  # the schema is shown, but no data is opened or sealed
         return True
 
     async def renew(self, caller: Holder, ledger: Ledger, *, within: float = FRESH) -> bool:
-        """Update the roster that judges a log to its head, with its present keys.
+        """Update the roster that judges a log to its head, with its current keys.
 
         Returns:
-            False where the organization has got its first entry since, so that nothing of the
-            ledger holds any more.
+            False if the organization has got its first entry since, so that nothing of the ledger
+            counts any more.
 
         Raises:
-            LogBroken: the log is not the one that an epoch ended which began since.
+            LogBroken: the log does not agree with its end as stated by an epoch that began since.
             ErsError: as :meth:`keys`.
         """
         keys, membership = ledger.keys, ledger.membership
@@ -251,7 +251,7 @@ class KeySource:
         stands = keys.roster is roster and keys.number == number
         if opened is None or not stands or not _holds(roster, opened):
             opened = await self._open(view, keys.schema)
-        # Both at once: others read the roster on while the grant is fetched.
+        # Both at once: other tasks read the roster on while the grant is fetched.
         membership.renew(roster, number, view.identity)
         keys.renew(roster, number, opened)
         ledger.check_ends()
@@ -261,7 +261,7 @@ class KeySource:
         """Read the roster again before the log is read, unless that was a moment ago.
 
         Returns:
-            The number of the entry to which it was read; 0 where there is none.
+            The number of the newest roster entry that was read; 0 if there is none.
 
         Raises:
             ErsError: as :meth:`renew`.
@@ -276,8 +276,8 @@ class KeySource:
         return 0 if by is None else by.number
 
     async def begin_again(self, caller: Holder, state: SchemaState) -> None:
-        """Replace a ledger by an empty one under the keys that hold by now: where an organization
-        has got a roster, nothing of an earlier ledger counts.
+        """Replace a ledger by an empty ledger under the current keys: after an organization has got
+        a roster, nothing of an earlier ledger counts.
 
         Raises:
             ErsError: as :meth:`keys`.
@@ -288,16 +288,16 @@ class KeySource:
     async def follow(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
-        """Read the roster that the newest of these commits names, where it is not known yet."""
+        """Read the roster entry that the newest of these commits names, if it is not known yet."""
         by, named = state.ledger.membership, _newest_roster(deltas)
         if by is None and named and not state.ledger.version:
-            # Founded since this proxy looked, by the first who stored.
+            # The roster was founded since this proxy looked, by the first user who stored.
             await self.begin_again(caller, state)
         elif by is not None and named > by.number:
             await self.renew(caller, state.ledger, within=0)
 
     async def _open(self, view: View, schema: bytes) -> OpenedGrant | None:
-        """The grant of a schema's dataset; None where the roster does not place the schema."""
+        """The grant of a schema's dataset; None if the roster does not place the schema."""
         placed = view.roster.schema(schema)
         if placed is None:
             return None
@@ -312,7 +312,7 @@ def _holds(roster: Roster, opened: OpenedGrant) -> bool:
 
 
 def _newest_roster(deltas: Sequence[ManifestDelta]) -> int:
-    """The entry of the roster that the newest of these commits names; 0 where there is none."""
+    """The roster entry that the newest of these commits names; 0 if there is none."""
     commits = [entry.commit for delta in deltas for entry in delta.entries[-1:]]
     try:
         return wire.decode_commit_body(commits[-1]).roster if commits else 0
@@ -321,8 +321,8 @@ def _newest_roster(deltas: Sequence[ManifestDelta]) -> int:
 
 
 class SharedKeys:
-    """Keys by epoch. ``roster`` grows in place, with each reading; which epoch is the newest says
-    its entry ``number``, so that all of one commit is of one epoch. ``opened`` is None where the
+    """Keys by epoch. ``roster`` grows in place with each reading; its entry ``number`` determines
+    the newest epoch, so that all parts of a commit use the same epoch. ``opened`` is None if the
     roster does not place the schema."""
 
     def __init__(
@@ -343,7 +343,7 @@ class SharedKeys:
         return f"<SharedKeys of {self.opened!r}>"
 
     def renew(self, roster: Roster, number: int, opened: OpenedGrant | None) -> None:
-        """Go by another entry of the roster, and by the grant that was opened since."""
+        """Use another entry of the roster, and the grant that was opened since."""
         self.roster, self.number, self.opened = roster, number, opened
         if opened is not None:
             first = roster.first(opened.dataset)
@@ -384,10 +384,10 @@ class SharedKeys:
         return key
 
     def find(self, version: int, key_id: bytes) -> SchemaKey:
-        """The key of an epoch, which must be the one that ``key_id`` names.
+        """The key of an epoch, which must match ``key_id``.
 
         Raises:
-            KeyMissing: it was not granted, or is another; the message names it.
+            KeyMissing: it was not granted, or has another id; the message names it.
         """
         key = self.of(version)
         if key.id != key_id:

@@ -1,12 +1,12 @@
 """The state of each schema in use: its definition, key, and verified log.
 
-There is one state per user, since keyrings belong to users. Every query asks the API with the
-caller's own credentials: what the API refuses is not answered from memory.
+There is one state per user, because keyrings belong to users. Every query asks the API with the
+caller's credentials: an answer that the API refuses is not given from memory.
 
 :class:`Readiness` checks whether readers will accept a change, by its author and by the schema's
-signature. Nothing is encrypted for an unsigned schema, or for one that the API shows differently
-from its signed state. An owner signs a schema that was made at the API by storing into it
-(docs/SPEC.md, section 15.10).
+signature. Nothing is encrypted for an unsigned schema, or for a schema that the API shows
+differently from its signed state. An owner signs a schema that was made at the API by storing into
+it (docs/SPEC.md, section 15.10).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Readiness:
         try:
             await self._require(caller, state, agreed)
         except BadInput:
-            # The API refuses entries about what was deleted while they were on their way.
+            # The API refuses entries about schemas that were deleted in the meantime.
             await read_shown(self._api, caller, state.id)
             raise
 
@@ -119,20 +119,20 @@ class Readiness:
         try:
             require_writer(by.roster, caller.user, state.id)
         except NotAllowed:
-            # Who was made a writer since the roster was read is one at once.
+            # A user who was made a writer since the roster was read may store at once.
             await self._source.renew(caller, state.ledger, within=0)
             require_writer(by.roster, caller.user, state.id)
         try:
             require_signed(by.roster, _shown(by, state))
         except SchemaUnsigned:
-            # What it was called a moment ago may not be what it is called now.
+            # The schema may have been renamed a moment ago.
             state.shown = await read_shown(self._api, caller, state.id)
             require_signed(by.roster, _shown(by, state))
-        _ = state.ledger.key  # raises where it was not granted
+        _ = state.ledger.key  # raises if it was not granted
         state.ready_at = by.number
 
     async def _found(self, caller: Holder, state: SchemaState, agreed: Placement | None) -> bool:
-        """Found the organization; False where it has records already, and so has no roster."""
+        """Found the organization; False if it has records already, and so no roster."""
         if not self._sharing.reader.has_read(caller.user, state.shown.organization):
             name, shown, dataset = await asyncio.gather(
                 self._api.email(caller.auth),
@@ -147,8 +147,8 @@ class Readiness:
                 caller, shown.organization, name, dataset, placement
             )
             if not founded:
-                # An API that says so without reason has the records sealed under the user's own
-                # keys, which nobody else has, and keeps the organization from being shared.
+                # If the API lies here, the records are sealed under the user's keyring alone, and
+                # the organization cannot be shared.
                 return False
         await self._source.begin_again(caller, state)
         return True
@@ -176,8 +176,8 @@ class Readiness:
 
 
 def _is_placed(by: LogMembership, state: SchemaState) -> bool:
-    """Whether a member with the right to do so has placed the schema in the roster. Until the
-    schema has records, a placement whose name was freed does not count.
+    """Whether an authorized member has placed the schema in the roster. Until the schema has
+    records, a placement whose name was freed does not count.
     """
     placed = by.roster.schema(state.id)
     return placed is not None and bool(placed.slug or state.ledger.version)
@@ -194,7 +194,7 @@ def _agreed(shown: Placement, agreed: Placement | None) -> Placement:
     """The placement to be signed.
 
     Raises:
-        Conflict: the API shows another schema than was agreed to.
+        Conflict: the API shows another placement than the user agreed to.
     """
     if agreed is not None and shown != agreed:
         raise shown_otherwise()
@@ -241,37 +241,37 @@ class Schemas:
             *(CheckpointApi(api.transport), self._reader, self.catch_up),
             *(background, checkpointing),
         )
-        #: Of each user: two that store into one schema count their commits apart.
+        #: by user: two users who store into one schema number their commits separately
         self._writers: dict[bytes, bytes] = {}
         self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
         #: increased whenever a keyring changed
         self._epoch = 0
-        #: held while a schema is read; ids of schemas that are not there leave nothing behind
+        #: held while a schema is read; ids of missing schemas leave nothing behind
         self._loading: WeakValueDictionary[tuple[bytes, bytes], asyncio.Lock]
         self._loading = WeakValueDictionary()
-        #: of logs that are read for the first time
+        #: single flight of logs that are read for the first time
         self._first: Fetches[tuple[bytes, bytes]] = Fetches()
-        #: who asks while a log is read waits for the next reading, with all others who do
+        #: callers that come while a log is read share the next reading
         self._refreshing: Gathering[_Asked, _Asked, SchemaState] = Gathering(self._serve)
 
     async def load(self, caller: Holder, schema: bytes) -> SchemaState:
         """The schema's last state, read from the API only if there is none in memory, or for an
         API token.
 
-        For writers only: the API checks their commits against the present state.
+        For writers only: the API checks their commits against the current state.
 
         Raises:
-            Closed: ``keyring_locked``, for this device; as :meth:`get_cached` and :meth:`refresh`
-                do.
+            Closed: ``keyring_locked``, for this device.
+            ErsError: as :meth:`get_cached` and :meth:`refresh`.
         """
         state = await self.cached(caller, schema)
-        # Of an API token only the API knows whether it reaches what its user does.
+        # Only the API knows whether an API token may read what its user may.
         if state is None or caller.token is not None:
             return await self.refresh(caller, schema)
         return state
 
     def get_cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
-        """The schema's last state; None if there is none in memory. Asks nothing of the API.
+        """The schema's last state; None if there is none in memory. Makes no request to the API.
 
         A query that uses it must have the API confirm it (:mod:`..search.context`).
         """
@@ -282,7 +282,7 @@ class Schemas:
         return self._states.get(key)
 
     async def cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
-        """The cached state, waited for where the log is being read for this user; see
+        """The cached state; waits if the log is being read for this user. See
         :meth:`get_cached`.
         """
         if first := self._first.of([(caller.user, schema)]):
@@ -316,15 +316,15 @@ class Schemas:
         """The schema's state, brought to the API's newest version and verified.
 
         Raises:
-            NotFound: the API knows no such schema, or not for this caller.
+            NotFound: the schema does not exist, or the caller may not read it.
             KeyMissing: its records are sealed with a key that this user's keyring lacks.
-            LogBroken: the log is not authentic, or lacks what this proxy has seen.
+            LogBroken: the log is not authentic, or lacks commits that this proxy has seen.
         """
         self._keyrings.check_unlocked(caller)
         return await self._refreshing.ask((caller, schema), (caller, schema))
 
     async def _serve(self, line: WaitingLine[_Asked, SchemaState]) -> None:
-        # An error is right for all: the same caller asked for the log of the same schema.
+        # An error holds for all: the same caller requested the log of the same schema.
         if together := line.take():
             state = await self._refresh(*together[0].item)
             for waiting in together:
@@ -352,7 +352,7 @@ class Schemas:
 
     async def read_before(self, caller: Holder, schema: bytes, epoch: int) -> VerifiedHead:
         """The verified head; see :meth:`LogHeads.read_before`."""
-        # Who signs this has verified it.
+        # The signer of this head has verified it.
         head = (await self.verified(caller, schema)).ledger.head_before(epoch)
         return VerifiedHead(head.version, head.digest)
 
@@ -363,12 +363,12 @@ class Schemas:
         return None if seen is None else VerifiedHead(seen.version, seen.digest)
 
     async def has_seen(self, user: bytes, schema: bytes) -> bool:
-        """Whether this proxy has seen a commit of the schema for a user; asks nothing."""
+        """Whether this proxy has seen a commit of the schema for a user; makes no request."""
         seen = await runtime.in_thread(self._heads.get, user, schema)
         return seen is not None and seen.version > 0
 
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
-        """The state by a log that shows whether it has stored the request of this id; see
+        """The state from a log that shows whether it has stored the request with this id; see
         :meth:`refresh`.
         """
         state = await self.refresh(caller, schema)
@@ -377,14 +377,14 @@ class Schemas:
         return state
 
     async def verified(self, caller: Holder, schema: bytes) -> SchemaState:
-        """The state by a log that is verified from its beginning; see :meth:`refresh`."""
+        """The state from a log that is verified from its beginning; see :meth:`refresh`."""
         state = await self.refresh(caller, schema)
         await self._checkpoints.verify(caller, state)
         return state
 
     async def read_again(self, caller: Holder, schema: bytes) -> SchemaState:
-        """The state after reading the log again: headers of segments that came beside it may have
-        been wrong. See :meth:`refresh`.
+        """The state after reading the log again, because headers of segments that came with it may
+        have been wrong. See :meth:`refresh`.
 
         Raises:
             ErsError: as :meth:`refresh`.
@@ -397,13 +397,12 @@ class Schemas:
         """The part of the schema's log that can be trusted: read again, and not remembered.
 
         Raises:
-            NotFound: the API knows no such schema, or not for this caller.
+            NotFound: the schema does not exist, or the caller may not read it.
             KeyMissing: there are records, and the caller has no keyring here.
-            Unavailable: the API cannot be reached. That it fails at the log alone is part of the
-                answer.
+            Unavailable: the API cannot be reached. If only the log fails, the result says so.
         """
         shown = await read_shown(self._api, caller, schema)
-        # Before the API is asked: what this proxy sees from then on is no fault of its answer.
+        # Before the request: commits that this proxy sees later are no fault of the answer.
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         broken: ErsError | None = None
         deltas: list[ManifestDelta] = []
@@ -424,7 +423,7 @@ class Schemas:
     async def _follow_as_far(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> ErsError | None:
-        """Take the log in as far as it is authentic; the error that ended it."""
+        """Add the log as far as it is authentic; returns the error that ended it."""
         try:
             await self.source.follow(caller, state, deltas)
             await runtime.in_thread(extend, state.ledger, deltas)
@@ -446,15 +445,15 @@ class Schemas:
         return await runtime.in_thread(self._heads.acceptances, schema)
 
     async def accept(self, caller: Holder, ledger: Ledger, seen: LogHead) -> None:
-        """Take another log of a schema instead of that which the caller has seen, for the caller
-        alone."""
+        """Accept another log of a schema instead of the log that the caller has seen, for the
+        caller alone."""
         schema, passed = ledger.keys.schema, ledger.heads(ledger.version - KEPT)
         writer = may_write(caller, ledger)
         now = runtime.wall_ns() // 1_000_000
         accepted = AcceptedHead(caller.user, ledger.head, seen, writer, now)
         await runtime.in_thread(self._heads.accept, schema, accepted, passed)
-        # A state that is held, or being loaded, follows the other log; and the caller's commits in
-        # that log have numbers that this process must not use again for others.
+        # A state in use, or being loaded, follows the other log; and the caller's commits in that
+        # log have numbers that this process must not use again for others.
         self._epoch += 1
         self._writers.pop(caller.user, None)
         self.forget(caller, [schema])
@@ -465,25 +464,25 @@ class Schemas:
             self._states.popitem(last=False)
 
     def forget(self, caller: Holder, schemas: Iterable[bytes]) -> None:
-        """Read these schemas from the API again when they are needed next."""
+        """Drop these schemas from memory; they are read from the API when they are next needed."""
         for schema in schemas:
             self._states.pop((caller.user, schema), None)
 
     def forget_user(self, user: bytes) -> None:
-        """Drop everything of this user, whose keyring changed; also what is being loaded."""
+        """Drop everything of this user, whose keyring changed; also logs that are being loaded."""
         self._epoch += 1
-        # What is under way goes on with its own state, beside the next one.
+        # Running work continues with its state, which is no longer shared.
         self._writers.pop(user, None)
         for key in [key for key in self._states if key[0] == user]:
             del self._states[key]
 
     def _writer_of(self, caller: Holder) -> bytes:
-        """Names the commits of this process and user (docs/SPEC.md, section 7.2)."""
+        """The name of the commits of this process and user (docs/SPEC.md, section 7.2)."""
         return self._writers.setdefault(caller.user, runtime.random_bytes(16))
 
     async def catch_up(self, caller: Holder, state: SchemaState) -> None:
         """Update ``state``, whose lock the caller holds, to the API's newest version."""
-        # It stays so unless all succeeds: nothing is added to a log that was found broken.
+        # Stays true unless all succeeds: nothing is added to a log that was found broken.
         state.uncertain = True
         try:
             await self._catch_up(caller, state)
@@ -502,22 +501,22 @@ class Schemas:
     async def ready(
         self, caller: Holder, state: SchemaState, agreed: Placement | None = None
     ) -> None:
-        """Make sure that a change of ``state``, whose lock is held, will count for its readers;
-        arguments and errors are those of :meth:`Readiness.require`."""
+        """Require that readers will accept a change of ``state``, whose lock is held; arguments and
+        errors are those of :meth:`Readiness.require`."""
         await self._readiness.require(caller, state, agreed)
 
     async def _take(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:
         await self.source.follow(caller, state, deltas)
-        # Not in a thread: questions take snapshots of this ledger meanwhile.
+        # Not in a thread: queries take snapshots of this ledger meanwhile.
         extend(state.ledger, deltas)
         await self._reader.take_shown(caller, state, deltas)
         await self._see(caller, state)
         self._note(caller, state)
 
     def _note(self, caller: Holder, state: SchemaState) -> None:
-        """Keep the log, and write a checkpoint of it, if it is time."""
+        """Store the log, and write a checkpoint of it, if it is time."""
         state.kept = self._keeper.note(caller.user, state.ledger, state.kept)
         self._checkpoints.note(caller, state)
 
@@ -525,12 +524,12 @@ class Schemas:
         """Check the log against what was seen before, and remember it.
 
         Args:
-            new: the ledger was just read from the beginning, or from what was kept of it.
+            new: the ledger was just read from the beginning, or from its stored copy.
         """
         seen = await runtime.in_thread(self._heads.get, caller.user, state.id)
         if seen is not None and state.ledger.version < seen.version:
-            # Another state of the schema, of another user say, may have gone on since the API was
-            # asked. From now on an honest one answers with what was seen.
+            # Another state of the schema, such as another user's, may have moved on since the
+            # request. From now on an honest API answers with all that was seen.
             await self._reader.go_on(caller, state)
         ledger = state.ledger
         if seen is not None and not ledger.knows(seen):
@@ -547,14 +546,14 @@ class Schemas:
     async def settle(
         self, caller: Holder, state: SchemaState, upload: CommitUpload, receipt: Receipt
     ) -> None:
-        """Enter a commit of ours, which the API says it holds, into the ledger; the lock is held.
+        """Add a commit of ours, which the API says it has, to the ledger; the lock is held.
 
         Raises:
-            LogBroken: the log does not hold it, or breaks before it.
-            ErsError: as :meth:`refresh`; also where the new head cannot be remembered.
+            LogBroken: the log does not contain it, or breaks before it.
+            ErsError: as :meth:`refresh`; also if the new head cannot be stored.
         """
         ledger, body = state.ledger, wire.decode_commit_body(upload.commit)
-        # What was staged left its headers with the API.
+        # Staged segments left their headers with the API.
         staged = len(upload.headers) < len(body.segments)
         if staged or receipt.version != ledger.version + 1:
             await self.catch_up(caller, state)
@@ -573,9 +572,9 @@ class Schemas:
         self._note(caller, state)
 
     async def _forget_ended(self, state: SchemaState, *, since: int) -> None:
-        """Keep nothing of rows that died after a version, or whose groups ended, nor of segments
-        that were replaced: before the log that says so counts as seen, so that what an interruption
-        leaves is found the next time."""
+        """Drop rows that died after a version, or whose groups ended, and segments that were
+        replaced. This happens before the new log counts as seen, so that after an interruption the
+        rest is found the next time."""
         ended = state.ledger.take_ended(since)
         if ended.segments:
             await runtime.in_thread(self._rows.forget_segments, ended.segments)
@@ -586,7 +585,7 @@ class Schemas:
             await runtime.in_thread(self._rows.forget, state.id, snapshot, ended.rows)
 
     async def close(self) -> None:
-        """Keep the newest commits of long logs, so that the next process starts there."""
+        """Store the newest commits of long logs, so that the next process starts there."""
         for (user, _), state in reversed(self._states.items()):
             state.kept = self._keeper.note(user, state.ledger, state.kept, at_the_end=True)
         await self._keeper.finish()

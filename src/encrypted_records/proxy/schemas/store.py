@@ -1,17 +1,16 @@
-"""What this proxy keeps of schemas' logs across restarts: the newest heads, and verified logs.
+"""State of schemas' logs that survives restarts: the newest heads, and verified logs.
 
 The newest version that each user's proxy has seen of each log is remembered: an API that answers
 with less has lost or withheld data, and remembering makes that an error and not a shorter answer.
-The versions before it are kept as well, as far as they are not too many: they distinguish a log
-that is only older from one with other commits. Each user of a proxy has a memory of their own: a
-user who accepts an older log changes no other user's memory. Who accepted which log is kept, too,
-for all of them to see.
+Earlier versions are stored as well, up to a number: they distinguish a log that is only older from
+a log with other commits. Each user of a proxy has a separate memory: a user who accepts an older
+log changes no other user's memory. Acceptances of logs are stored, too, for all users to see.
 
-A kept log lets a starting proxy request only what is new. It is sealed under a key of its schema
+A stored log lets a starting proxy request only what is new. It is sealed under a key of its schema
 (docs/SPEC.md, section 14): only a holder of the keyring can have made it, or can read it. It is
 trusted no more than the log that it was taken from: the API's later commits must continue it and
 contain the newest version that this proxy has seen; if anything is wrong with it, the whole log is
-read again. So the file may be lost, and a damaged one is replaced. Logs are saved in the
+read again. So the file may be lost, and a damaged file is replaced. Logs are saved in the
 background, one at a time.
 """
 
@@ -42,14 +41,14 @@ log = logging.getLogger(__name__)
 
 
 #: ``older``: a log is a beginning of what was seen. ``forked``: it has other commits. ``unclear``:
-#: what is kept does not show which.
+#: the stored versions do not show which.
 LogDifference = Literal["older", "forked", "unclear"]
 
-#: Versions before the head that are kept, of each schema; some 60 bytes each.
+#: Versions before the head that are stored for each schema; some 60 bytes each.
 KEPT = 10_000
 
-# `head` and `passed` are of proxies that remembered logs for all their users together. They count
-# for each user who has no memory of a schema of their own yet, and nothing is added to them.
+# `head` and `passed` are from proxies that remembered logs for all their users together. They count
+# for each user without a separate memory of a schema yet, and nothing is added to them.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS user_head (
     user BLOB NOT NULL,
@@ -101,7 +100,7 @@ CREATE TABLE IF NOT EXISTS clock_doubt (
     ran REAL NOT NULL
 )
 """
-# A slower thread must not put an older head over a newer one.
+# A slower thread must not replace a newer head by an older head.
 _REMEMBER = """
 INSERT INTO user_head (user, schema, version, digest) VALUES (?, ?, ?, ?)
 ON CONFLICT (user, schema) DO UPDATE SET version = excluded.version, digest = excluded.digest
@@ -110,7 +109,7 @@ WHERE excluded.version > user_head.version
 _INSERT_PASSED = "INSERT OR REPLACE INTO user_passed VALUES (?, ?, ?, ?)"
 _GET = "SELECT version, digest FROM user_head WHERE user = ? AND schema = ?"
 _GET_OLD = "SELECT version, digest FROM head WHERE schema = ?"
-# The first time that a user's own memory is written, it begins with what all users had together.
+# The first time that a user's memory is written, it begins with the common memory.
 _BEGIN = """
 INSERT OR IGNORE INTO user_passed
 SELECT ?1, schema, version, digest FROM passed WHERE schema = ?2
@@ -135,7 +134,7 @@ _NOTE_DOUBT = "INSERT INTO clock_doubt (seconds, noticed, ran) VALUES (?, ?, ?)"
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A step ahead of this machine's clock that nothing else bears out.
+    """A step ahead of this machine's clock that nothing else confirms.
 
     ``seconds`` is how far it went; None at the first start of a proxy, which knows no time before.
     ``noticed`` is what the clock showed then, in seconds since 1970, and ``ran`` for how many
@@ -151,7 +150,7 @@ class Doubt:
 class ClockMark:
     """The last known time of this machine's clock.
 
-    ``wall`` is that time, in seconds since 1970, or a later one that it should show; ``real`` is
+    ``wall`` is that time, in seconds since 1970, or a later time that it should show; ``real`` is
     the reading of a monotonic clock, which restarts with each ``boot`` of the machine. ``behind``
     counts the seconds for which the proxy has run with a clock that is behind ``wall``. The oldest
     doubt comes first.
@@ -166,8 +165,8 @@ class ClockMark:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedHead:
-    """A user took a log with ``head`` instead of that with ``seen``. ``writer`` says whether the
-    user might write the schema then; ``time`` is in milliseconds since 1970."""
+    """A user accepted a log with ``head`` instead of the log with ``seen``. ``writer`` says whether
+    the user could write the schema then; ``time`` is in milliseconds since 1970."""
 
     user: bytes
     head: LogHead
@@ -182,9 +181,9 @@ class Heads:
     def __init__(self, path: Path, kept: int = KEPT, whole: Heads | None = None) -> None:
         """
         Args:
-            kept: versions before the head that are kept, of each schema.
-            whole: another memory, which stays as it is: what is remembered here must be a beginning
-                of what that one has.
+            kept: number of versions before the head that are stored for each schema.
+            whole: another memory, which is not changed: every log that is remembered here must be a
+                beginning of a log there.
 
         Raises:
             Startup: the file is damaged, or cannot be opened.
@@ -194,7 +193,7 @@ class Heads:
         self._database = Database(
             path,
             _TABLES,
-            # What cannot be remembered must not be trusted.
+            # A log whose head cannot be remembered must not be trusted.
             code="proxy_store_failed",
             message="this proxy's memory of schemas' logs cannot be read or written",
             loss="the proxy then no longer notices if the API's data is older than what it has"
@@ -213,10 +212,10 @@ class Heads:
         """Durable when it returns.
 
         Args:
-            passed: heads since the one that was remembered last.
+            passed: heads since the last remembered head.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not take it.
+            OutOfSpace, Unavailable: the disk cannot store it.
         """
         with self._database.writing() as database:
             database.execute(_BEGIN, (user, schema))
@@ -224,7 +223,7 @@ class Heads:
             _pass(database, user, schema, [*passed, head], self._kept)
 
     def list_passed(self, user: bytes, schema: bytes, up_to: int) -> list[LogHead]:
-        """The heads up to a version that are kept for a user, the newest first. Raises as
+        """The heads up to a version that are stored for a user, the newest first. Raises as
         :meth:`remember`."""
         with self._database.asking() as database:
             if database.execute(_GET, (user, schema)).fetchone() is not None:
@@ -247,19 +246,19 @@ class Heads:
             return [row[0] for row in database.execute(_USERS, (schema,))]
 
     def is_beginning(self, user: bytes, schema: bytes, log: Order) -> bool:
-        """Whether the other memory, if there is one, shows that a log is a beginning of what it
-        has, or goes on from that. Raises as :meth:`remember`."""
+        """Whether the other memory, if there is one, shows that a log is a beginning of the log
+        there, or continues it. Raises as :meth:`remember`."""
         lacks = None if self._whole is None else self._whole.lacks(user, schema, log)
         return lacks in (None, "older")
 
     def accept(self, schema: bytes, accepted: AcceptedHead, passed: Sequence[LogHead]) -> None:
-        """Forget what the accepting user has seen of this schema, and take another log for it.
+        """Forget what the accepting user has seen of this schema, and remember another log instead.
 
         Args:
             passed: heads of that log.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not take it, and nothing has changed.
+            OutOfSpace, Unavailable: the disk cannot store it, and nothing has changed.
         """
         with self._database.writing() as database:
             user, head, seen = accepted.user, accepted.head, accepted.seen
@@ -343,7 +342,7 @@ def _pass(
     )
 
 
-#: Of all logs of all users together, and so of each; some 140 bytes for a commit.
+#: Maximum bytes of all logs of all users together; some 140 bytes for a commit.
 BUDGET_BYTES = 256 << 20
 
 _HEAD = struct.Struct(">BI")
@@ -372,7 +371,7 @@ class LedgerStore(CacheDatabase):
         self._budget = budget
 
     def find(self, user: bytes, schema: bytes) -> bytes | None:
-        """The sealed bytes that are kept of the user's log of a schema."""
+        """The sealed copy of the user's log of a schema."""
         return self._guard(lambda: self._get(user, schema), None)
 
     def open(
@@ -384,10 +383,10 @@ class LedgerStore(CacheDatabase):
         seen: LogHead,
         membership: LogMembership | None = None,
     ) -> Ledger | None:
-        """The ledger that :meth:`find` gave; None where it is of no use.
+        """The ledger from the result of :meth:`find`; None if it cannot be used.
 
         Args:
-            writer: the ledger's, of what is drafted from it.
+            writer: names the commits that are drafted from the ledger.
             seen: the newest version that this proxy remembers. A kept log beyond it is not used:
                 an operator who removes the proxy's memory of a log removes the kept log, too.
         """
@@ -410,18 +409,18 @@ class LedgerStore(CacheDatabase):
         return None if row is None else bytes(row[0])
 
     def put(self, user: bytes, keys: LogKeys, state: LedgerState) -> None:
-        """Keep a log, instead of what was kept of it before."""
+        """Store a log, replacing its earlier copy."""
         try:
             sealed = seal(user, keys, state.encode())
         except ErsError as error:
-            # Somebody who was not granted the newest key reads on.
+            # A user without a grant of the newest key continues to read.
             log.info("a log was not kept: %s", error.message)
             return
         if len(sealed) <= self._budget:
             self._guard(lambda: self._put(user, keys.schema, state.snapshot.version, sealed), None)
 
     def drop(self, user: bytes, schema: bytes) -> None:
-        """Forget what is kept of a log."""
+        """Delete the copy of a log."""
         self._guard(
             lambda: self._database.execute(
                 "DELETE FROM ledger WHERE user = ? AND schema = ?", (user, schema)
@@ -437,7 +436,7 @@ class LedgerStore(CacheDatabase):
                 " VALUES (?, ?, ?, ?, ?)",
                 (user, schema, version, runtime.wall_ns(), sealed),
             )
-            # The logs for which the newer ones leave no space.
+            # The least recently used logs, which exceed the budget.
             self._database.execute(
                 "DELETE FROM ledger WHERE rowid IN (SELECT rowid FROM (SELECT rowid,"
                 " sum(length(data)) OVER (ORDER BY used DESC, rowid DESC) AS total FROM ledger)"
@@ -447,7 +446,7 @@ class LedgerStore(CacheDatabase):
 
 
 def seal(user: bytes, keys: LogKeys, plain: bytes) -> bytes:
-    """The bytes that are kept of a user's log of a schema, as docs/SPEC.md says in section 14."""
+    """Seal the copy of a user's log of a schema, see docs/SPEC.md, section 14."""
     key = keys.newest
     head, nonce = _HEAD.pack(_FORMAT, key.version), runtime.random_bytes(NONCE_BYTES)
     return head + nonce + key.ledger.encrypt(nonce, plain, _context(head, user, keys))
@@ -472,14 +471,14 @@ def _context(head: bytes, user: bytes, keys: LogKeys) -> bytes:
     return head + user + keys.organization + keys.schema
 
 
-#: Seconds that may be spent on all logs where a proxy ends in order.
+#: Maximum seconds for storing all logs when a proxy is shut down.
 SECONDS_AT_THE_END = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class KeepingPolicy:
-    """The number of new commits after which a log is stored on disk: the ``part``-th part of the
-    stored log, but no fewer than ``least_commits``. So the cost does not grow with the log, and few
+    """The number of new commits after which a log is stored on disk: one ``part``-th of the stored
+    log, but no fewer than ``least_commits``. So the cost does not grow with the log, and few
     commits are left to verify at a start. At an orderly end of the proxy, ``least_at_the_end`` are
     sufficient.
     """
@@ -502,13 +501,13 @@ class LedgerKeeper:
         self._one_at_a_time = asyncio.Lock()
 
     def note(self, user: bytes, ledger: Ledger, kept: int, *, at_the_end: bool = False) -> int:
-        """Keep the user's log of a schema if it is time.
+        """Store the user's log of a schema if it is time.
 
         Args:
-            kept: how many commits of it were kept last.
+            kept: how many commits of it are stored on disk.
 
         Returns:
-            The same, as it is after this.
+            The number of stored commits after this.
         """
         policy = self._policy
         least = max(policy.least_commits, kept // policy.part)
@@ -526,5 +525,5 @@ class LedgerKeeper:
             await runtime.in_thread(self._store.put, user, ledger.keys, state)
 
     async def finish(self) -> None:
-        """Wait for what is under way, at most ``SECONDS_AT_THE_END`` seconds."""
+        """Wait for running saves, at most ``SECONDS_AT_THE_END`` seconds."""
         await self._background.finish(LEDGERS, within=SECONDS_AT_THE_END)
