@@ -1,7 +1,7 @@
-"""A worker process: parses, checks, seals and merges for the proxy, on a core of its own.
+"""A worker process: parses, checks, seals and merges for the proxy, on another core.
 
-It reads tasks from its stdin and writes results to its stdout (:mod:`.messages`); its log goes to
-its stderr, and nothing that a library prints. When the proxy ends, stdin closes and the worker
+It reads tasks from its stdin and writes results to its stdout (:mod:`.messages`). Its log goes to
+its stderr, but nothing that a library prints. When the proxy ends, stdin closes and the worker
 ends, too. A worker knows only what a task contains: it has no environment, opens no connection, and
 reads no file but the sealed upload of the task.
 """
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _run(task: messages.ToWorker) -> None:
-    """Do a task and write its result, or why there is none."""
+    """Do a task and write its result, or the error."""
     try:
         # Within the try: a result that cannot be encoded fails its task, and not the process.
         with limited() if _is_limited(task) else nullcontext():
@@ -83,8 +83,8 @@ def _run(task: messages.ToWorker) -> None:
         raise
     except MemoryError:
         if isinstance(task, messages.SampleTask):
-            os.abort()  # which names what took too much
-        # The proxy tries again in a new process, and later.
+            os.abort()  # the proxy then reports which task took too much
+        # The proxy tries again later, in a new process.
         log.error("a worker process has no memory left")  # noqa: TRY400 - its text quotes nothing
         raise SystemExit(1) from None
     except Exception as error:
@@ -98,7 +98,7 @@ def _run(task: messages.ToWorker) -> None:
 
 
 def _is_limited(task: messages.ToWorker) -> bool:
-    """Whether a task reads what may unfold to more than there is memory for."""
+    """Whether a task reads a file that may unfold to more than fits into memory."""
     if isinstance(task, messages.CheckTask | messages.KeysTask | messages.SealTask):
         return task.source.reading is not None and read_recipe(task.source.reading).is_read_whole
     return isinstance(task, messages.SampleTask)
@@ -163,7 +163,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
     checker = Checker(
         schemas,
         text=source.kind is Format.CSV,
-        # What it becomes is what has to fit into a part.
+        # The converted text, which may be longer, has to fit into a part.
         limits=replace(STANDARD, text_bytes=STANDARD.text_bytes // GROWTH)
         if source.charset or source.reading
         else STANDARD,
@@ -206,8 +206,8 @@ def list_keys(task: messages.KeysTask) -> messages.ChunkKeys:
 
 
 def seal(task: messages.SealTask) -> messages.SealedChunk:
-    """Encrypt the good rows of a chunk, as one part for each schema, in new groups; records that
-    replace none have new ids.
+    """Encrypt the good rows of a chunk, as one part for each schema, in new groups. Records that
+    replace no other have new ids.
     """
     keys = {schema.schema: schema for schema in task.schemas}
     fates = {fate.schema: fate for fate in task.fates}

@@ -1,9 +1,9 @@
 """The messages between the proxy and its workers, over the pipes between them.
 
-A message is its length as four big-endian bytes and then MessagePack of one of the structs below.
-Some messages contain keys, as bytes: only the two ends of a pipe can read it.
+A message is its length as four big-endian bytes, followed by one of the structs below as
+MessagePack. Some messages contain keys, as bytes: only the two ends of a pipe can read it.
 
-Among them are those about rows that are stored, which a worker opens.
+Some messages are about stored rows, which a worker opens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH_BYTES = 4
 # --- tasks: from the proxy --------------------------------------------------------------------
 
 
-#: In place of the id of a field that is to be gone.
+#: In place of the id of a field that is dropped.
 LOST = 0
 
 
@@ -30,8 +30,8 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class SourceRows(Message, frozen=True):
-    """Rows of a group from ordinal ``first`` to below ``end``; ``dead`` are those of them that are
-    no more, as a roaring bitmap."""
+    """Rows of a group from ordinal ``first`` to below ``end``; ``dead`` are the dead rows among
+    them, as a roaring bitmap."""
 
     group: Group
     first: int
@@ -40,13 +40,13 @@ class SourceRows(Message, frozen=True):
 
 
 class ResealTask(Message, frozen=True):
-    """Open rows and seal them again as groups of their own, as parts of the staging ``staging``.
+    """Open rows and seal them again in groups of their own, as parts of the staging ``staging``.
 
-    ``definition``: the one to seal for, as canonical text; ``earlier``: all that the log holds, in
-    its order. ``keys``: the schema's, by version: those of the sources, of ``version``, which
-    seals, and of ``tails``. ``rows`` and ``digests`` are answers of the API: the live rows of the
-    sources in their order, and what proves them. ``number`` names the part. ``indexed``: whether to
-    make a segment of them, too.
+    ``definition``: the definition to seal for, as canonical text; ``earlier``: all definitions of
+    the log, in its order. ``keys``: the schema's keys by version: those of the sources, of
+    ``version``, which seals, and of ``tails``. ``rows`` and ``digests`` are answers of the API: the
+    live rows of the sources in their order, and their proofs. ``number`` names the part.
+    ``indexed``: whether to make a segment of them, too.
     """
 
     schema: bytes
@@ -58,8 +58,8 @@ class ResealTask(Message, frozen=True):
     sources: list[SourceRows]
     rows: list[bytes]
     digests: list[bytes]
-    #: of a new definition, the id of each field that the present one has, and the one that it has
-    #: there; of fields whose values may be lost, :data:`LOST` and that
+    #: for a new definition, the id of each field that is also in the current definition, with its
+    #: id there; for fields whose values may be lost, :data:`LOST` with that id
     origins: list[tuple[int, int]]
     staging: bytes
     number: int
@@ -67,10 +67,10 @@ class ResealTask(Message, frozen=True):
 
 
 class RebuildTask(Message, frozen=True):
-    """Make the segment ``lost`` again, from the rows of its groups.
+    """Rebuild the segment ``lost`` from the rows of its groups.
 
-    ``definition`` to ``version``, ``most`` to ``keep_free``: as of :class:`MergeTask`; ``keys`` has
-    those of the groups and of ``tails`` as well. ``groups`` are those that it has by now.
+    ``definition`` to ``version``, ``most`` to ``keep_free``: as in :class:`MergeTask`; ``keys`` has
+    those of the groups and of ``tails``, too. ``groups`` are the segment's current groups.
     """
 
     schema: bytes
@@ -96,7 +96,7 @@ class RowsRequest(Message, frozen=True):
 
 
 class RowsReply(Message, frozen=True):
-    """Rows of the group up to below ordinal ``end``; the rest is as of :class:`ResealTask`."""
+    """Rows of the group up to below ordinal ``end``; the rest is as in :class:`ResealTask`."""
 
     end: int
     sources: list[SourceRows]
@@ -105,11 +105,11 @@ class RowsReply(Message, frozen=True):
 
 
 class UploadSource(Message, frozen=True):
-    """An upload in the spool, and what its request says about it.
+    """An upload in the spool, and the properties that its request states.
 
-    ``keys``: of each file that holds a part of it, as (upload, keyring version, key). ``named``:
-    the schema of records that name no schema. ``charset``: of CSV; None is UTF-8. ``reading``: how
-    the file is read, as the JSON of a recipe.
+    ``keys``: for each file that has a part of it, (upload, keyring version, key). ``named``: the
+    schema of records that name no schema. ``charset``: of CSV; None is UTF-8. ``reading``: how the
+    file is read, as the JSON of a recipe.
     """
 
     folder: str
@@ -124,7 +124,7 @@ class UploadSource(Message, frozen=True):
 
 
 class CheckTask(Message, frozen=True):
-    """Check all of an upload."""
+    """Check a whole upload."""
 
     source: UploadSource
 
@@ -152,7 +152,7 @@ class ChunkAt(Message, frozen=True):
 
 
 class KeysTask(Message, frozen=True):
-    """Compute the index keys of a chunk's good rows: of each schema the fields of these ids."""
+    """Compute the index keys of a chunk's good rows: for each schema, the fields with these ids."""
 
     source: UploadSource
     chunk: ChunkAt
@@ -161,9 +161,9 @@ class KeysTask(Message, frozen=True):
 
 
 class Fate(Message, frozen=True):
-    """Fates of some of a chunk's good rows in one schema: those of these numbers are left out, and
-    others are the next versions of records, as (row, record id, version). ``before`` is a group
-    with the least classes that these had.
+    """The outcomes of some of a chunk's good rows in one schema: rows with these numbers are left
+    out, and others are the next versions of records, as (row, record id, version). ``before`` is a
+    group with the lowest length classes that these records had.
     """
 
     schema: bytes
@@ -174,7 +174,7 @@ class Fate(Message, frozen=True):
 
 class SealTask(Message, frozen=True):
     """Seal the good rows of one chunk, as parts of the staging ``staging``. ``indexed``: whether to
-    make a segment of them, too; ``sorted``: whether to give back their runs instead."""
+    make a segment of them, too; ``sorted``: whether to return their sorted runs instead."""
 
     source: UploadSource
     chunk: ChunkAt
@@ -186,8 +186,8 @@ class SealTask(Message, frozen=True):
 
 
 class SealedRows(Message, frozen=True):
-    """The group of a chunk's good rows in one schema; ``chunk`` is its number. ``runs``: as of
-    :class:`SealedPart`, where they are at hand."""
+    """The group of a chunk's good rows in one schema; ``chunk`` is its number. ``runs``: as in
+    :class:`SealedPart`, if they are still in memory."""
 
     schema: bytes
     chunk: int
@@ -198,9 +198,9 @@ class SealedRows(Message, frozen=True):
 class PackTask(Message, frozen=True):
     """Make one segment per schema of chunks whose rows are sealed, as parts of ``staging``.
 
-    ``chunks`` follow one another, and ``fates`` are those of each; their groups the worker requests
-    one chunk after another. The parts are numbered from ``sequence`` on, in each schema, and the
-    first of these numbers names the segment. ``most``, ``folder`` and ``keep_free``: as of
+    ``chunks`` are consecutive, and ``fates`` are those of each chunk. The worker requests their
+    groups, one chunk after another. The parts are numbered from ``sequence`` on, in each schema,
+    and the first of these numbers names the segment. ``most``, ``folder`` and ``keep_free``: as in
     :class:`MergeTask`.
     """
 
@@ -218,13 +218,13 @@ class PackTask(Message, frozen=True):
 class MergeTask(Message, frozen=True):
     """Make one segment of the live rows of ``inputs``.
 
-    ``definition``: the present one, as canonical text; ``earlier``: all that the log holds, in its
-    order. ``keys``: the schema's, by keyring version: those of the inputs and that of ``version``,
-    which seals. ``headers``: of each input, its header; ``digests``: those of its pages, which the
-    caller has compared with its commit. ``groups``: those that each input has by now. ``dead``: for
-    each input, the local ordinals to leave out, as a roaring bitmap. ``most``: the largest number
-    of pages in one message. ``folder``: where the worker may have files without a name, of which
-    ``keep_free`` bytes stay free.
+    ``definition``: the current definition, as canonical text; ``earlier``: all definitions of the
+    log, in its order. ``keys``: the schema's keys by keyring version: those of the inputs and that
+    of ``version``, which seals. ``headers``: the header of each input; ``digests``: the digests of
+    its pages, which the caller has compared with its commit. ``groups``: the current groups of each
+    input. ``dead``: for each input, the local ordinals to leave out, as a roaring bitmap. ``most``:
+    the largest number of pages in one message. ``folder``: where the worker may have anonymous
+    files, while ``keep_free`` bytes of the disk stay free.
     """
 
     schema: bytes
@@ -252,20 +252,20 @@ class InferTask(Message, frozen=True):
 
 
 class DetectTask(Message, frozen=True):
-    """Find out how a file is read, from its first bytes, and as the JSON ``said`` has it."""
+    """Find out how a file is read, from its first bytes and the options ``said``, as JSON."""
 
     sample: bytes
     whole: bool
     said: bytes
     tight: bool
-    #: of the schema that is to take it, as canonical text, and the reading that is kept for it
+    #: of the schema that the file is for, as canonical text, and the recipe stored for that schema
     definition: bytes | None = None
     kept: bytes | None = None
 
 
 class PreviewTask(Message, frozen=True):
     """Show the first rows of a sample, and check them against a definition. ``reading``: the recipe
-    that it is read by, if there is one; ``whole``: whether it is all of the file."""
+    by which it is read, if there is one; ``whole``: whether the sample is the whole file."""
 
     definition: bytes
     sample: bytes
@@ -277,7 +277,7 @@ class PreviewTask(Message, frozen=True):
 
 class EstimateTask(Message, frozen=True):
     """Compute the cost of a number of records of a definition. ``string_bytes``: typical lengths of
-    strings, by field; ``sample``: rows of this kind, if there are any."""
+    strings, by field; ``sample``: sample rows, if there are any."""
 
     definition: bytes
     records: int
@@ -296,7 +296,7 @@ class DefinitionRequest(Message, frozen=True):
 
 
 class DefinitionReply(Message, frozen=True):
-    """The definition's canonical text; None if the user can reach no such schema."""
+    """The definition's canonical text; None if the user cannot read such a schema."""
 
     text: bytes | None
 
@@ -350,9 +350,9 @@ class PackedPages(Message, frozen=True):
 
 
 class CheckReport(Message, frozen=True):
-    """The worker has checked all of the upload. ``bad_rows`` is a number; ``errors`` are the first
-    ones, ``examples`` the cells of the first bad rows, and ``rounded`` counts, by field, the values
-    of good rows that are stored with fewer decimals than they were sent with."""
+    """The worker has checked the whole upload. ``bad_rows`` is a number; ``errors`` are the first
+    errors, ``examples`` the cells of the first bad rows, and ``rounded`` counts, by field, the
+    values of good rows that are stored with fewer decimals than they were sent with."""
 
     rows: int
     bad_rows: int
@@ -360,7 +360,7 @@ class CheckReport(Message, frozen=True):
     examples: list[tuple[int, dict[str, str]]]
     chunks: list[ChunkAt]
     rounded: dict[str, int] = {}
-    #: what became of the cells of an upload with a reading, as JSON
+    #: the outcome for the cells of an upload with a recipe, as JSON
     reading: bytes | None = None
 
 
@@ -374,9 +374,9 @@ class SealedPart(Message, frozen=True):
     body: memoryview
     groups: list[Group]
     segments: list[Segment]
-    #: ordinals of its one group that have no row, where it stands for others
+    #: ordinals without a row in its only group, if that group replaces others
     holes: list[tuple[int, int]] = []
-    #: the sorted columns of its one group, as ``index.segments.sorted_runs`` has them
+    #: the sorted columns of its only group, as ``index.segments.sorted_runs`` has them
     runs: list[tuple[int, list[bytes]]] = []
 
 
@@ -387,14 +387,14 @@ class SealedChunk(Message, frozen=True):
 
 
 class PackedChunks(Message, frozen=True):
-    """The worker has sent all pages of the packed segments: of each schema one."""
+    """The worker has sent all pages of the packed segments; the segment of each schema."""
 
     segments: list[tuple[bytes, Segment]]
 
 
 class FieldKeys(Message, frozen=True):
-    """The index keys of one field of a chunk: ``present`` has a byte for each row, 0 where it lacks
-    the field, and ``keys`` those of the others as a numpy array of type ``dtype``."""
+    """The index keys of one field of a chunk: ``present`` has a byte for each row, 0 if it lacks
+    the field, and ``keys`` the keys of the other rows as a numpy array of type ``dtype``."""
 
     field: int
     present: bytes
@@ -411,7 +411,7 @@ class SchemaRows(Message, frozen=True):
 
 
 class ChunkKeys(Message, frozen=True):
-    """Keys that a :class:`KeysTask` asked for, of the schemas that the chunk has rows of."""
+    """The result of a :class:`KeysTask`, for the schemas of the chunk's rows."""
 
     schemas: list[SchemaRows]
 
@@ -430,7 +430,7 @@ class JsonResult(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """An error of ours. ``kind`` is the code of its class, ``code`` its own."""
+    """An error of this package. ``kind`` is the code of its class, ``code`` that of the error."""
 
     kind: str
     code: str

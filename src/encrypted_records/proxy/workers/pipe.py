@@ -1,6 +1,6 @@
 """A worker's end of the pipes to the proxy: its stdin and stdout, with :mod:`.messages` in them.
 
-Limits on what a worker may take while it reads a file that may unfold.
+Also limits the resources of a worker while it reads a file that may unfold.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _results: IO[bytes] = sys.stdout.buffer
 
 
 def separate() -> IO[str]:
-    """A file for the log, which is the stderr that the process was started with. Anything else
-    that is printed from now on goes nowhere: a library may quote a record as it fails."""
+    """A file for the log: the stderr that the process was started with. Any other output from now
+    on is discarded, because a library may quote a record as it fails."""
     global _results  # noqa: PLW0603 - there is one such pipe in a process
     _results = os.fdopen(os.dup(1), "wb")
     for_log = os.fdopen(os.dup(2), "w", buffering=1)
@@ -71,7 +71,7 @@ def ask(
     return reply
 
 
-#: Bytes that reading a file may take, beside what the process has already.
+#: Bytes that reading a file may take, in addition to the process's current memory.
 MOST_BYTES = 2 << 30
 #: Seconds of computing after which the process ends.
 MOST_SECONDS = 600
@@ -79,8 +79,8 @@ MOST_SECONDS = 600
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Within, more memory than :data:`MOST_BYTES` is a MemoryError, or ends the process. Systems
-    without such limits, as macOS, go on without. A library that finds no end ends the process."""
+    """Limit the block: more memory than :data:`MOST_BYTES` is a MemoryError, or ends the process,
+    and so does a library that never returns. Systems without memory limits, as macOS, have none."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = _present() + MOST_BYTES
     if soft != resource.RLIM_INFINITY:
@@ -97,7 +97,7 @@ def limited() -> Iterator[None]:
 
 
 def _present() -> int:
-    """Bytes of addresses that this process has."""
+    """The size of this process's address space in bytes."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
     return MOST_BYTES

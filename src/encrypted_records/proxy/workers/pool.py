@@ -1,6 +1,6 @@
 """The worker processes: started when there is work, with one task at a time each.
 
-Sealing keeps a core busy, and the event loop must keep serving requests. So processes of our own
+Sealing keeps a core busy, and the event loop must keep serving requests. So separate processes
 (:mod:`.main`) do the work, over pipes: a task contains the keys that it needs, as bytes, and only
 that worker gets them; nothing is pickled. A worker inherits no environment, and so no passphrase.
 It ends when its pipe closes, and so whenever this process ends.
@@ -27,9 +27,9 @@ from encrypted_records.proxy.workers.pipe import MOST_BYTES
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a worker may look at a sample.
+#: Maximum seconds for which a worker inspects a sample.
 SAMPLE_SECONDS = 30
-#: Seconds that a process may take to end that has closed its pipe.
+#: Seconds for a process to end after it has closed its pipe.
 _ENDING_SECONDS = 5
 
 #: Bytes of a message that a reader buffers.
@@ -51,8 +51,8 @@ Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
 
 
 class WorkerPool:
-    """A pool of up to ``count`` processes, and additional ones for long tasks. Tasks are served in
-    the order of their arrival.
+    """A pool of up to ``count`` processes, and additional processes for long tasks. Tasks are
+    served in the order of their arrival.
     """
 
     def __init__(self, background: Background | None = None, count: int | None = None) -> None:
@@ -79,7 +79,7 @@ class WorkerPool:
     async def _add_idle(self) -> None:
         if self._closed:
             return
-        # A task that needs a process will start one, and say what is wrong.
+        # If this fails, a task that needs a process will start it, and report the error.
         with suppress(Unavailable):
             self.idle.append(await self.start())
 
@@ -89,12 +89,12 @@ class WorkerPool:
         """A worker's result.
 
         Args:
-            beside: in a process more than ``count``, since it takes long. The caller has
-                one large merge and one huge one at a time, and half as many packs as workers.
+            beside: run in an additional process, because the task takes long. The caller runs at
+                most one large and one huge merge at a time, and half as many packs as workers.
 
         Raises:
-            ErsError: the worker's own, such as DoesNotOpen or BadInput.
-            TooLarge: looking at a sample took too long, or too much memory.
+            ErsError: the error of the task, such as DoesNotOpen or BadInput.
+            TooLarge: inspecting a sample took too long, or too much memory.
             Unavailable: ``worker_lost``; it ended or did not start, and a second try may succeed.
         """
         async with nullcontext() if beside else self._free:
@@ -108,11 +108,11 @@ class WorkerPool:
                     answer = await _run(process, task, place.watch(listener))
             except TimeoutError:
                 await _end(process)
-                if not limit.expired():  # the listener's own
+                if not limit.expired():  # the listener's TimeoutError
                     raise
                 raise _too_much(f"{SAMPLE_SECONDS} seconds") from None
             except (asyncio.IncompleteReadError, ConnectionError):
-                # A library without memory aborts the process that it is in.
+                # Without memory, a library aborts its process.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _ENDING_SECONDS)
                 await _end(process)
@@ -122,11 +122,11 @@ class WorkerPool:
                     f"a worker process ended before its work was done{place}", code="worker_lost"
                 ) from None
             except BaseException:
-                _kill(process)  # it is in the middle of a task and cannot take another one
+                _kill(process)  # it is in the middle of a task and cannot take another
                 raise
             finally:
                 self._working -= 1
-            # Among workers beside the others, no more than ``count`` wait for the next task.
+            # Of additional workers, no more than ``count`` wait for the next task.
             if isinstance(task, _LARGE) and (
                 len(self.idle) + self._working >= self.count or _held(process) > _MOST_HELD
             ):
@@ -138,7 +138,7 @@ class WorkerPool:
         return answer
 
     async def works(self) -> bool:
-        """Whether a new process starts, and does a task that takes next to nothing."""
+        """Whether a new process starts and does a trivial task."""
         try:
             process = await self.start()
             try:
@@ -202,7 +202,7 @@ class _Place:
         self._counted = 0
 
     def watch(self, listener: Listener | None) -> Listener | None:
-        """The listener, which is told what this notes as well."""
+        """A listener that notes progress here and then calls ``listener``."""
         if listener is None:
             return None
 
@@ -225,7 +225,7 @@ class _Place:
 
 
 def _held(process: asyncio.subprocess.Process) -> float:
-    """Bytes of memory that a process has now; endless where the system does not tell."""
+    """Bytes of memory that a process uses now; infinite if the system does not tell."""
     try:
         _, resident, *_ = Path(f"/proc/{process.pid}/statm").read_text("ascii").split()
     except OSError:
@@ -283,7 +283,7 @@ async def _receive(process: asyncio.subprocess.Process) -> bytes | bytearray:
     size = int.from_bytes(head, "big")
     if size <= PIPE_BYTES:
         return await process.stdout.readexactly(size)
-    # The reader would have all of it in memory twice.
+    # The reader would have the whole message in memory twice.
     data = bytearray(size)
     at = 0
     while at < size:

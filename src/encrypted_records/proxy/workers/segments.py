@@ -1,8 +1,8 @@
-"""The worker's tasks that make segments: merge, pack chunks, seal rows again, rebuild an index.
+"""The worker's tasks that make segments: merge, pack chunks, reseal rows, rebuild an index.
 
 Memory does not grow with the segments: sealed pages of one input column, sorted columns and the
-content of new pages are in files without a name, and a few MiB of rows are in memory at a time.
-Sealed pages are received and sent in groups. They are requested in the order of their numbers, all
+content of new pages are in anonymous files, and a few MiB of rows are in memory at a time. Sealed
+pages are received and sent in groups. They are requested in the order of their numbers, all pages
 of a column together: requests in key order would reveal that order to the API.
 """
 
@@ -62,16 +62,16 @@ _MERGE = "a merge"
 
 
 class SpooledContents:
-    """Contents of a new segment's pages, until its uid is known, and before that what they are made
-    of: one after the other, each sealed.
+    """The contents of a new segment's pages until its uid is known, one after the other, each
+    sealed; before that, the data that they are made of.
 
-    As ``index.segments.contents`` has them.
+    Implements the interface of ``index.segments.contents``.
     """
 
     def __init__(self, folder: Path, keep_free: int, work: str = _MERGE) -> None:
         self._file = NamelessFile(folder, keep_free, work)
         self._key = ScratchKey()
-        #: where each begins, and the last one ends
+        #: the start of each content, and the end of the last
         self._starts = array("Q", [0])
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class FetchedPages:
         self._places: dict[tuple[bytes, int], int] = {}
 
     def replace(self, pages: Iterable[Page]) -> None:
-        """Keep these instead of those of the column before."""
+        """Store these pages; those of the previous column are dropped."""
         self._places.clear()
         self._file.empty()
         for page in pages:
@@ -109,7 +109,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
 
     Raises:
         DoesNotOpen: a page of an input does not open.
-        Altered: a page is not the one that was stored.
+        Altered: a page is not the page that was stored.
         OutOfSpace, Unavailable: the disk has no room for the merge, or fails.
     """
     definition = parse_canonical(task.definition)
@@ -179,7 +179,7 @@ def _mini_pages(task: messages.MergeTask, digests: Mapping[bytes, bytes]) -> Ite
 def _fetch(refs: Sequence[PageRef], most: int, digests: Mapping[bytes, bytes]) -> Iterator[Page]:
     """
     Raises:
-        Altered: a page is not the one that was stored: what it says must not be sealed again.
+        Altered: a page is not the page that was stored, and must not be sealed again.
     """
     for begin in range(0, len(refs), most):
         some = list(refs[begin : begin + most])
@@ -221,7 +221,7 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
 
 
 class _Packer:
-    """The segment of one schema in the making."""
+    """The segment of one schema under construction."""
 
     def __init__(
         self, task: messages.PackTask, keys: messages.SchemaKeyBytes, contents: SpooledContents
@@ -245,7 +245,7 @@ class _Packer:
         """Add a group by its records.
 
         Raises:
-            DoesNotOpen: ``spool_damaged``; they are not as many as the group has.
+            DoesNotOpen: ``spool_damaged``; the number of records is not that of the group.
         """
         if records.count != group.count:
             raise damaged("it has other rows than were encrypted")
@@ -253,7 +253,7 @@ class _Packer:
         self.add(group, cut_columns(self._definition, columns))
 
     def send(self) -> Segment:
-        """The segment, whose pages have gone to the proxy."""
+        """The segment; its pages have been sent to the proxy."""
         task, sealed = self._task, self._merger.seal()
         pages = iter(lambda: tuple(islice(sealed.pages, task.most)), ())
         for number, some in enumerate(pages, task.sequence):
@@ -274,9 +274,9 @@ def reseal(task: messages.ResealTask) -> messages.SealedChunk:
     """The live rows of the task's sources as one group with its segment.
 
     Raises:
-        Altered: a row is not the one that was stored.
-        DoesNotOpen: a row was altered or belongs elsewhere, or the API gave others than those that
-            it was asked for.
+        Altered: a row is not the row that was stored.
+        DoesNotOpen: a row was altered or belongs elsewhere, or the API returned other rows than
+            requested.
         Conflict: ``not_convertible``; values do not fit the new definition.
     """
     scope = {"organization": task.organization, "schema": task.schema}
@@ -303,8 +303,8 @@ def reseal(task: messages.ResealTask) -> messages.SealedChunk:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """The live rows of a source, each with its ordinal, and the ordinals of the others; ``made`` is
-    the definition under which they were sealed, ``values`` are by field's id."""
+    """The live rows of a source, each with its ordinal, and the ordinals of dead rows; ``made`` is
+    the definition under which they were sealed, ``values`` are by the field's id."""
 
     source: messages.SourceRows
     rows: list[tuple[int, SealedRow]]
@@ -320,11 +320,11 @@ def open_sources(
     rows: Sequence[bytes],
     digests: Sequence[bytes],
 ) -> Iterator[OpenedSource]:
-    """Compare rows with what was signed, and open them.
+    """Compare rows with their signed digests, and open them.
 
     Args:
-        keys: of the schema, by version; ``every`` definition of its log, by digest.
-        sources, rows, digests: as of :class:`messages.ResealTask`.
+        keys: the schema's keys by version; ``every`` definition of its log, by digest.
+        sources, rows, digests: as in :class:`messages.ResealTask`.
 
     Raises:
         Altered, DoesNotOpen: as :func:`reseal`.
@@ -360,7 +360,7 @@ def not_convertible(records: int) -> Conflict:
 def _take(
     source: messages.SourceRows, stored: Iterator[StoredRow]
 ) -> tuple[list[tuple[int, SealedRow]], list[int]]:
-    """The source's live rows, each with its ordinal, and the ordinals of the others."""
+    """The source's live rows, each with its ordinal, and the ordinals of dead rows."""
     dead = BitMap.deserialize(source.dead)
     rows: list[tuple[int, SealedRow]] = []
     gone: list[int] = []
@@ -383,20 +383,20 @@ def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests
 
 
 class ValueConversion:
-    """Values of the present definition, changed into those of the new one."""
+    """Values of the current definition, converted to values of the new definition."""
 
     def __init__(
         self, present: SchemaDefinition, new: SchemaDefinition, origins: Sequence[tuple[int, int]]
     ) -> None:
         """
         Args:
-            origins: as of :class:`messages.ResealTask`; where ``new`` is another.
+            origins: as in :class:`messages.ResealTask`; used if ``new`` is another definition.
         """
         self._present = present
         self._new = new
         self._origins = {new: old for new, old in origins if new != messages.LOST}
         self._moved = {old for _, old in origins}
-        #: of how many records something does not fit
+        #: number of records that do not fit
         self.refused = 0
         self._same = present.digest == new.digest
 
@@ -411,7 +411,7 @@ class ValueConversion:
 
         Args:
             made: the definition under which they were sealed.
-            opened: by field's id.
+            opened: values by the field's id.
         """
         wrong: set[int] = set()
         if not self._same:
@@ -431,7 +431,7 @@ class ValueConversion:
         self.refused += len(wrong)
 
     def _before(self, spec: FieldSpec) -> FieldSpec | None:
-        """The present field that a new one was; one of another type has an id of its own."""
+        """The current field that becomes ``spec``; a field of another type has another id."""
         number = spec.id if self._same else self._origins.get(spec.id)
         return None if number is None else self._present.by_id.get(number)
 
@@ -476,7 +476,7 @@ def _seal(
     if task.indexed:
         sealed = seal_columns(
             key,
-            key,  # from this commit on, tails are of the key that seals
+            key,  # from this commit on, tails use the sealing key
             definition,
             identities,
             values,
@@ -500,7 +500,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
     returns.
 
     Raises:
-        Altered: a row is not the one that was stored.
+        Altered: a row is not the row that was stored.
         DoesNotOpen: a row was altered or belongs elsewhere, or the API returned other rows than
             requested.
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
@@ -534,8 +534,8 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
 
 
 def _stating(group: Group, definition: SchemaDefinition) -> Group:
-    """The group, with the classes of the definition's fields in their order; of a field that it
-    lacks, as if it were sealed now."""
+    """The group, with the length classes of the definition's fields in their order; a field that
+    the group lacks has the class with which it would be sealed now."""
     had = dict(zip(group.fields, group.classes, strict=True))
     specs = definition.fields.values()
     classes = [had[spec.id] if spec.id in had else least_class(spec) for spec in specs]

@@ -1,7 +1,7 @@
-"""What a worker reads of an upload: its rows, their index keys, and what a sample of it tells.
+"""Reading an upload in a worker: its rows, their index keys, and results from a sample of it.
 
 A task names an upload in the spool, or one chunk of it. From a sample, a worker proposes a
-definition, says what fits a definition, and estimates what it costs, as JSON.
+definition, reports which rows fit a definition, and estimates its cost, as JSON.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class UploadReader:
     def blocks(
         self, start: RecordStart | None = None, tally: CellCounts | None = None
     ) -> Iterator[Sequence[RecordBlock | CellBlock]]:
-        """All blocks from ``start`` on, or from the first record; ``tally`` counts what becomes of
-        the cells of an upload with a reading."""
+        """All blocks from ``start`` on, or from the first record; ``tally`` counts the outcomes for
+        the cells of an upload with a recipe."""
         begin = start or self._first
         parser = parser_for(
             self.layout,
@@ -106,7 +106,7 @@ class UploadReader:
         yield parser.finish()
 
     def as_read(self, definition: SchemaDefinition) -> SchemaDefinition:
-        """A definition that the rows of this upload have to fit."""
+        """The definition that the rows of this upload have to fit."""
         rounds = self.reading is not None and self.reading.round
         return definition.as_rounding() if rounds else definition
 
@@ -121,7 +121,7 @@ def gather_chunk(
     definitions = {
         schema.schema: reader.as_read(parse_canonical(schema.definition)) for schema in schemas
     }
-    # As in the check: a reference that it took and this one does not would lose its record.
+    # As in the check: a reference that only the check accepted would lose its record.
     lookup = SchemaLookup(definitions.__getitem__, named=source.named, own_hosts=source.own_hosts)
     return gather(lookup, _blocks_of(reader, chunk), text=source.kind is Format.CSV)
 
@@ -140,9 +140,9 @@ def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[Record
 def keys_by_row(
     schema: messages.SchemaKeyBytes, fields: Sequence[int], records: RecordColumns
 ) -> messages.SchemaRows:
-    """The keys of the fields of these ids, under the records' own definition.
+    """The index keys of the fields with these ids, under the records' definition.
 
-    Equal values have equal keys, and so do stored ones, whose keys the index has.
+    Equal values have equal keys, also those of stored rows, which the index contains.
     """
     tails = SchemaKey(
         schema.tails,
@@ -175,8 +175,8 @@ def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
 def reading_of(task: DetectTask) -> bytes:
     """
     Raises:
-        InvalidRecords, TooLarge: as :func:`detect_as`; also where the schema that is to take the
-            file has other fields.
+        InvalidRecords, TooLarge: as :func:`detect_as`; also if the schema that the file is for has
+            other fields.
     """
     said = read_said(task.said) if task.said else NOTHING
     schema = None if task.definition is None else parse_canonical(task.definition)
@@ -300,7 +300,7 @@ def _sample(cost: Estimate, sampled: Sample) -> dict[str, Any]:
 
 
 def _cost(added: float, cost: Estimate, sampled: Sample) -> dict[str, float]:
-    """Bytes a record, and per cent of what a record would take without any padding."""
+    """Bytes per record, and as a percentage of a record's size without any padding."""
     padding = sum(field.padding for field in sampled.fields.values())
     bare = cost.row_bytes + cost.index_bytes - padding
     return {"bytes": round(added, 1), "percent": round(100 * added / bare, 1)}
