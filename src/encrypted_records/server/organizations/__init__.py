@@ -1,1 +1,1 @@
-"""Organizations and memberships: whatever a user reaches, it reaches through one."""
+"""Organizations and memberships, through which a user reaches all other resources."""

@@ -1,7 +1,7 @@
-"""Record who did what, for the owners of the organization.
+"""The audit log, for the owners of the organization.
 
-Anyone who acts is named by the caller, since credentials are looked at only in views. An entry is
-written in the transaction of what it tells of, so that there is neither one without the other.
+The caller passes the user, because credentials are read only in views. An entry is written in the
+transaction of the action, so that neither exists without the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from encrypted_records.server.http.middleware import source
 from encrypted_records.server.organizations.models import AuditEntry
 
 KEPT = timedelta(days=365)
-#: Of what happens all the time, one entry stands for this many seconds of the same.
+#: For frequent actions, one entry stands for the same action during this many seconds.
 _ONCE_IN = 60
 
 
@@ -68,7 +68,7 @@ class Action(StrEnum):
 
 
 def note(user: User, action: Action, organization_id: str, subject: str) -> None:
-    """Write an entry; ``subject`` is the path of what was acted on."""
+    """Write an entry; ``subject`` is the path of the resource that the action concerns."""
     insert(
         AuditEntry(
             organization_id=organization_id,
@@ -82,7 +82,7 @@ def note(user: User, action: Action, organization_id: str, subject: str) -> None
 
 
 def note_for_all(user: User, action: Action) -> None:
-    """Note an action of a user on its account, for each organization it belongs to."""
+    """Note an action of a user on the account, for each organization of the user."""
     for organization_id in user.memberships.values_list("organization_id", flat=True):
         note(user, action, organization_id, user.url)
 
@@ -94,7 +94,7 @@ def note_once(user: User, action: Action, organization_id: str, subject: str) ->
         try:
             note(user, action, organization_id, subject)
         except BaseException:
-            cache.delete(name)  # there is no entry that stands for what comes next
+            cache.delete(name)  # no entry was written, so the next action must be noted
             raise
 
 

@@ -1,13 +1,13 @@
-"""Members of an organization: invite, join, change roles, leave, and ask for access.
+"""Members of an organization: invite, join, change roles, leave, and request access.
 
-Every change locks the organization first, so that two of them cannot between them take away its
-last owner. Operators' help for an organization whose last owner was lost is here, too.
+Every change locks the organization first, so that two concurrent changes cannot remove its last
+owner. Operators' help for an organization that lost its last owner is here, too.
 
-Members ask for datasets that are listed, and owners give or decline. A request is signed by the
-member's own key, so the API cannot make one. It refuses what does not stand in the roster
-(docs/SPEC.md, section 15.11), and keeps one for each member and dataset. A request gives nobody
-anything: an owner who agrees signs a standing, as without a request. Any entry by which it no
-longer stands deletes it.
+Members request access to listed datasets, and owners grant or decline it. A request is signed with
+the member's key, so the API cannot forge it. The API refuses requests that do not match the roster
+(docs/SPEC.md, section 15.11), and keeps one per member and dataset. A request gives no access: an
+owner who agrees signs a standing, as without a request. Any entry that invalidates a request
+deletes it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 
 def invite(by: User, organization: Organization, email: str, role: str) -> Invitation:
-    """Invite an address, whether it has an account or not; an earlier invitation goes.
+    """Invite an address, whether it has an account or not; this replaces an earlier invitation.
 
     Raises:
         Conflict: ``already_member``, ``through_a_proxy``.
@@ -80,14 +80,14 @@ def invite(by: User, organization: Organization, email: str, role: str) -> Invit
 
 
 def write_to(invitations: Iterable[Invitation]) -> None:
-    """Send the messages of invitations that are stored."""
+    """Send the messages of stored invitations."""
     for invitation in invitations:
         mail.later(_send_invitation, invitation)
 
 
 def _send_invitation(invitation: Invitation) -> None:
     url = settings.PUBLIC_URL
-    # An address of this machine is of no use to somebody else.
+    # The address of this machine is of no use to another person.
     server = "ADDRESS" if urlsplit(url).hostname in _THIS_MACHINE else url
     context = {"invitation": invitation, "public_url": url, "server": server}
     subject = "An invitation to an organization"
@@ -164,13 +164,14 @@ def lock(organization: Organization) -> Organization:
     """Reload and lock the organization; it cannot be changed by other transactions until this one
     ends.
     """
-    # What merely names it, as a commit's audit entry does, need not wait.
+    # no_key: transactions that only refer to the organization, such as audit entries, need not
+    # wait.
     return Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
 
 
 def require_existing(user_id: str) -> None:
-    """Lock an account, which is not deleted then before this transaction ends. Organizations are
-    locked before.
+    """Lock an account, so that it is not deleted before this transaction ends. Organizations must
+    be locked first.
 
     Raises:
         NotAuthenticated: ``bad_credentials``; it was deleted.
@@ -180,18 +181,16 @@ def require_existing(user_id: str) -> None:
 
 
 def lock_existing(user_id: str) -> bool:
-    """Lock an account as :func:`require_existing`; whether it exists."""
+    """Lock an account like :func:`require_existing`; returns whether it exists."""
     accounts = User.objects.select_for_update(no_key=True)
     return accounts.filter(pk=user_id, deleted=None).first() is not None
 
 
 def _through_a_proxy_alone(organization: Organization, command: str) -> None:
-    """
-    Args:
-        command: has a proxy do the same.
+    """Args:     command: the command that makes the same change through a proxy.
 
     Raises:
-        Conflict: ``through_a_proxy``; who belongs is in the roster, which members sign.
+        Conflict: ``through_a_proxy``; the members are in the roster, which members sign.
     """
     if organization.has_roster:
         raise Conflict(
@@ -248,9 +247,9 @@ def make_owner(email: str, slug: str) -> None:
         audit.note(user, Action.MEMBER_CHANGED, locked.pk, user.url)
 
 
-#: Requests of a member, including those that were declined.
+#: The most requests of a member, including declined requests.
 MAX_REQUESTS = 20
-#: For so long a member does not ask again for what was declined.
+#: How long a member cannot repeat a declined request.
 DECLINED_FOR = timedelta(days=7)
 
 _FAULTS = {
@@ -264,7 +263,9 @@ _FAULTS = {
 def requests_of(
     organization: Organization, user: User, *, is_owner: bool
 ) -> Iterator[AccessRequest]:
-    """All that wait, for owners; for others their own, with those that were declined."""
+    """For owners, all waiting requests; for other members, their requests, with declined
+    requests.
+    """
     asked = _of_organization(organization).filter(
         created__gt=timezone.now() - timedelta(seconds=REQUEST_SECONDS)
     )
@@ -277,12 +278,12 @@ def requests_of(
 
 
 def ask_access(user: User, organization: Organization, request: AccessRequest) -> bool:
-    """Store a request of the user, in place of an earlier one for the same dataset; whether it is
-    new.
+    """Store a request of the user, in place of an earlier request for the same dataset; returns
+    whether it is new.
 
     Raises:
-        Malformed, Unsupported: it is not of its form.
-        BadInput: ``invalid_entry``; it is another user's, or does not stand.
+        Malformed, Unsupported: its format is wrong.
+        BadInput: ``invalid_entry``; it is another user's, or not valid by the roster.
         NotAllowed: ``not_listed``.
         Conflict: ``roster_moved``, ``already_shared``, ``request_declined``.
         TooLarge: the member has too many.
@@ -320,10 +321,8 @@ def ask_access(user: User, organization: Organization, request: AccessRequest) -
 def _require_standing(
     organization: Organization, request: AccessRequest, body: AccessRequestBody
 ) -> None:
-    """
-    Raises:
-        Conflict: ``roster_moved``; it names another entry than the newest.
-        ErsError: as :func:`ask`.
+    """Raises:     Conflict: ``roster_moved``; the request does not name the newest entry.
+    ErsError: as :func:`ask_access`.
     """
     head = (organization.roster_number, bytes(organization.roster_digest))
     if (body.number, body.digest) != head:
@@ -350,10 +349,8 @@ def _refusal(fault: RequestFault) -> ErsError:
 
 
 def _require_room(membership: Membership, earlier: StoredRequest | None) -> None:
-    """
-    Raises:
-        Conflict: ``request_declined``; an owner has declined it not long ago.
-        TooLarge: the member has too many.
+    """Raises:     Conflict: ``request_declined``; an owner declined it recently.     TooLarge: the
+    member has too many.
     """
     if earlier is not None:
         if earlier.declined is not None and timezone.now() < earlier.declined + DECLINED_FOR:
@@ -371,10 +368,10 @@ def _require_room(membership: Membership, earlier: StoredRequest | None) -> None
 
 
 def end_request(by: User, organization: Organization, dataset_id: str, user_id: str) -> None:
-    """End a waiting request: who asked withdraws it, and an owner declines it.
+    """End a waiting request: its member withdraws it, or an owner declines it.
 
     Raises:
-        NotFound: ``no_request``; nothing waits. An owner may decline again what was declined.
+        NotFound: ``no_request``; there is no waiting request. An owner may decline a request twice.
     """
     with transaction.atomic():
         lock(organization)
@@ -397,7 +394,7 @@ def end_request(by: User, organization: Organization, dataset_id: str, user_id: 
 
 
 def end_requests_of_member(change: RosterChange, before: Member | None, member: bytes) -> None:
-    """Delete the requests that a member's new standing ends."""
+    """Delete the requests that a member's new standing invalidates."""
     after = change.state.member(member)
     assert after is not None, "an entry has just said it"
     own = _of_organization(change.organization).filter(membership__user=ids.to_text(member))
@@ -414,12 +411,12 @@ def end_requests_of_member(change: RosterChange, before: Member | None, member: 
 
 
 def end_requests_for_dataset(change: RosterChange, dataset: bytes) -> None:
-    """Delete all requests for a dataset, which is listed again, or no longer."""
+    """Delete all requests for a dataset when it is listed or unlisted."""
     _of_organization(change.organization).filter(dataset=ids.to_text(dataset)).delete()
 
 
 def drop_old_requests() -> None:
-    """Delete the requests that are too old to stand."""
+    """Delete expired requests."""
     old = timezone.now() - timedelta(seconds=REQUEST_SECONDS)
     StoredRequest.objects.filter(created__lt=old).delete()
 

@@ -4,15 +4,15 @@ A user becomes a member by accepting an invitation, which is sent to an address.
 directly would reveal whether the address has an account, and no user should become a member without
 consent.
 
-A roster is kept as entries that were signed, and what follows from them. The entries and the grants
-are kept byte for byte, for proxies, which believe nothing else, and entries are judged by what
-those before them add up to (:mod:`.roster_change`). The plain tables are for statements that ask
-who belongs, under which keys, and what is shared with whom. Only :mod:`.roster` and what it calls
-write them, in the transaction that adds the entry. They name members, datasets and schemas by their
-ids, without a foreign key: the roster goes on naming what was deleted.
+A roster is stored as signed entries and as tables derived from them. Entries and grants are stored
+byte for byte, because proxies trust nothing else; new entries are judged by the state after the
+previous entries (:mod:`.roster_change`). The derived tables serve queries: who is a member, with
+which keys, and what is shared with whom. Only :mod:`.roster` and the modules it calls write them,
+in the transaction that adds the entry. They refer to members, datasets and schemas by id, without a
+foreign key: the roster still names resources that were deleted.
 
-Requests for access are not entries, and have foreign keys: they are deleted with the membership of
-who asked, and with the dataset.
+Requests for access are not entries, and have foreign keys: they are deleted with the member's
+membership, and with the dataset.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Organization(models.Model):
     created = models.DateTimeField(auto_now_add=True)
     modified = models.DateTimeField(auto_now=True)
 
-    #: the newest entry of its roster, 0 while it has none; only :mod:`.roster` changes these
+    #: number of the roster's newest entry, 0 without a roster; only :mod:`.roster` changes these
+    #: columns
     roster_number = models.BigIntegerField(default=0)
     roster_digest = models.BinaryField(max_length=32, default=NO_DIGEST)
 
@@ -63,7 +64,7 @@ class Organization(models.Model):
 
 
 def create_organization(name: str, owner_id: str) -> Organization:
-    """Make an organization that the user owns.
+    """Create an organization that the user owns.
 
     Its slug ends in random digits: a counter would reveal that another organization has the name.
     """
@@ -88,7 +89,7 @@ class Membership(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
     )
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
-    #: whether all datasets are reached: by every member where there is no roster, else by owners
+    #: whether the member reaches all datasets: every member without a roster, otherwise owners
     all_data = models.BooleanField(default=False)
     created = models.DateTimeField(auto_now_add=True)
 
@@ -118,7 +119,7 @@ class Invitation(models.Model):
 
 
 class AuditEntry(models.Model):
-    """An action in an organization; never a value, a name, a filter or a secret."""
+    """An action in an organization; without any value, name, filter or secret."""
 
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -128,7 +129,7 @@ class AuditEntry(models.Model):
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
     action = models.CharField(max_length=40)
-    #: the path of what it was done to; it may be gone
+    #: the path of the resource, which may be deleted
     subject = models.CharField(max_length=200)
     source = models.CharField(max_length=50)
     request_id = models.CharField(max_length=64)
@@ -146,7 +147,7 @@ class AuditEntry(models.Model):
 
 
 class Entry(models.Model):
-    """An entry of an organization's roster, as signed by its actor."""
+    """An entry of an organization's roster, as its actor signed it."""
 
     pk = models.CompositePrimaryKey("organization_id", "number")
     organization = models.ForeignKey(
@@ -156,7 +157,7 @@ class Entry(models.Model):
     digest = models.BinaryField(max_length=32)
     body = models.BinaryField()
     signature = models.BinaryField(max_length=64)
-    #: of the names that it states, as a MessagePack array
+    #: openings of the names in the entry, as a MessagePack array
     openings = models.BinaryField()
 
     class Meta:
@@ -164,13 +165,13 @@ class Entry(models.Model):
 
 
 class Standing(models.Model):
-    """The keys of a member, and whether the member owns; of those who are out, what was last."""
+    """A member's keys, and whether the member is an owner; for a removed member, the last state."""
 
     organization = models.ForeignKey(
         "Organization", on_delete=models.CASCADE, related_name="standings", db_index=False
     )
     member = ShortIdField()
-    #: whether the member is in
+    #: whether the member is in the roster
     present = models.BooleanField(default=True)
     is_owner = models.BooleanField()
     keys = models.BinaryField()
@@ -181,7 +182,7 @@ class Standing(models.Model):
 
 
 class Shared(models.Model):
-    """A right of a member who is not an owner to read, and perhaps write, a dataset or one of its
+    """The right of a member who is not an owner to read, and perhaps write, a dataset or one of its
     schemas.
     """
 
@@ -190,7 +191,7 @@ class Shared(models.Model):
     )
     member = ShortIdField()
     dataset = ShortIdField()
-    #: none for the whole dataset
+    #: null for the whole dataset
     schema = OptionalIdField()
     writes = models.BooleanField()
 
@@ -210,9 +211,9 @@ class DatasetKey(models.Model):
         "Organization", on_delete=models.CASCADE, related_name="dataset_keys"
     )
     epoch = models.IntegerField()
-    #: the oldest epoch that is not forgotten
+    #: the oldest epoch that was not forgotten
     first = models.IntegerField(default=1)
-    #: whether name and slug are the roster's to change
+    #: whether only the roster can change name and slug
     placed = models.BooleanField()
 
     class Meta:
@@ -235,20 +236,21 @@ class Place(models.Model):
 
 
 class Seat(models.Model):
-    """An invitation as the roster has it, and what was answered. It stays when it is over, so that
-    its id is never used twice."""
+    """An invitation in the roster, with its answer. The row stays when the invitation is over, so
+    that its id is never reused.
+    """
 
     id = ShortIdField(primary_key=True)
     organization = models.ForeignKey("Organization", on_delete=models.CASCADE, related_name="seats")
-    #: of the entry
+    #: digest of the entry
     digest = models.BinaryField(max_length=32)
-    #: whom it is for, where that was a member before
+    #: the invited user, if a member before
     member = OptionalIdField()
     expires = models.BigIntegerField()
     answer_key = models.BinaryField(max_length=32)
-    #: nobody answers it or is admitted by it any more
+    #: the invitation can no longer be answered or used to admit a member
     over = models.BooleanField(default=False)
-    #: the frame's payload, while it waits
+    #: the payload of the answer's frame, while it waits
     answer = models.BinaryField(null=True)
 
     class Meta:
@@ -256,7 +258,7 @@ class Seat(models.Model):
 
 
 class StoredGrant(models.Model):
-    """The newest grant of a dataset to a member. It holds every epoch that is not forgotten."""
+    """The newest grant of a dataset to a member. It has every epoch that was not forgotten."""
 
     organization = models.ForeignKey(
         "Organization", on_delete=models.CASCADE, related_name="grants"
@@ -264,7 +266,7 @@ class StoredGrant(models.Model):
     dataset = ShortIdField()
     member = ShortIdField()
     epoch = models.IntegerField()
-    #: the newest entry of the roster that its actor had read
+    #: the newest entry of the roster that the grant's actor had read
     number = models.BigIntegerField()
     body = models.BinaryField()
     signature = models.BinaryField(max_length=64)
@@ -278,7 +280,7 @@ class StoredGrant(models.Model):
 
 
 class StoredRequest(models.Model):
-    """A request of a member for access to a dataset, as it was signed."""
+    """A member's signed request for access to a dataset."""
 
     membership = models.ForeignKey(
         "Membership", on_delete=models.CASCADE, related_name="requests", db_index=False
@@ -298,10 +300,10 @@ class StoredRequest(models.Model):
 
 
 class Service(models.Model):
-    """A program that has a standing of its own, and a token instead of a password.
+    """A program with a standing of its own, and a token instead of a password.
 
-    It is a user, too, so that whatever is stored or noted names it as it names people. Until the
-    roster has its standing it reaches nothing, and once that ends, its token goes.
+    It is a user, too, so that stored data and audit entries name it like a person. Before the
+    roster has its standing it reaches nothing; when its standing ends, its token is deleted.
     """
 
     user = models.OneToOneField(

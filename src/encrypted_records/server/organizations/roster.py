@@ -4,8 +4,8 @@ The roster is a chain of entries that its members sign. The API stores their byt
 verifies what it can, so that entries cannot be added without a member's key. The tables of
 :mod:`.models`, which are derived from the entries, change in the same transaction.
 
-A request locks its organization, so of two requests that continue the same head only one succeeds.
-Schemas whose names or heads it states are locked after that, in the order of their ids, like
+A request locks its organization, so that of two requests that continue the same head only one
+succeeds. Then it locks the schemas whose names or heads it states, in the order of their ids, like
 commits lock them.
 """
 
@@ -55,7 +55,8 @@ from encrypted_records.server.organizations.roster_change import (
 )
 from encrypted_records.server.records.models import CommitLog
 
-#: In one request. Entries are applied one by one, and nobody else writes to SQLite meanwhile.
+#: The most entries per request. They are applied one by one, which blocks all other writes to
+#: SQLite.
 MAX_NEW_ENTRIES = 100
 MAX_GRANTS = 10_000
 _LOCKED_AT_ONCE = 500
@@ -97,14 +98,14 @@ def append(
     entries: Sequence[RosterEntry],
     grants: Sequence[Grant],
 ) -> bool:
-    """Add entries and grants, all or none; whether anything was new.
+    """Add entries and grants, all or none; returns whether anything was new.
 
     Raises:
-        Malformed, Unsupported: something is not of its form.
+        Malformed, Unsupported: the format of an entry or a grant is wrong.
         BadInput: ``invalid_entry``, ``grants_incomplete``.
-        TooLarge: more than a request, or an organization, has room for.
+        TooLarge: more than the limit per request, or per organization.
         NotAllowed: ``owners_only``, ``not_writer``.
-        Conflict: ``roster_moved``, ``log_moved``, and what single entries meet.
+        Conflict: ``roster_moved``, ``log_moved``, and conflicts of single entries.
     """
     if len(entries) > MAX_NEW_ENTRIES or len(grants) > MAX_GRANTS:
         raise TooLarge(f"a request has at most {MAX_NEW_ENTRIES} entries and {MAX_GRANTS} grants")
@@ -136,10 +137,7 @@ def append(
 
 
 def _require_chain(organization: Organization, read: Sequence[tuple[EntryBody, bytes]]) -> None:
-    """
-    Raises:
-        BadInput: ``invalid_entry``; they do not follow each other.
-    """
+    """Raises:     BadInput: ``invalid_entry``; the entries do not follow each other."""
     own = ids.from_text(organization.pk)
     before: tuple[int, bytes] | None = None
     for body, digest in read:
@@ -150,11 +148,11 @@ def _require_chain(organization: Organization, read: Sequence[tuple[EntryBody, b
 
 
 def _following(organization: Organization, read: Sequence[_Read]) -> Sequence[_Read]:
-    """The entries that are new, once those that the roster has are taken off.
+    """The entries that are new, without those that the roster already has.
 
     Raises:
         Conflict: ``roster_moved``.
-        TooLarge: the roster is as long as it may be.
+        TooLarge: the roster has its maximal length.
     """
     head = organization.roster_number
     old = [entry for entry in read if entry.body.number <= head]
@@ -179,7 +177,7 @@ def _following(organization: Organization, read: Sequence[_Read]) -> Sequence[_R
 
 
 def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str, Schema]:
-    """Lock the organization's schemas of which entries state names or heads."""
+    """Lock the organization's schemas whose names or heads the entries state."""
     named: set[str] = set()
     for entry in new:
         content = entry.body.content
@@ -202,7 +200,7 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
 
 
 def _apply(change: RosterChange, read: _Read, *, is_owner: bool) -> None:
-    """Check one entry against what was before it, keep it, and do what it says."""
+    """Check an entry against the state before it, store it, and apply it."""
     body, content = read.body, read.body.content
     require(body.whole, "a name does not match its entry")
     actor = ids.to_text(body.actor)
@@ -211,7 +209,7 @@ def _apply(change: RosterChange, read: _Read, *, is_owner: bool) -> None:
     verified = roster_judging.verify(change.state, read.entry, body, signatures.is_by)
     reason = roster_judging.judge(change.state, body, verified)
     if reason is EntryFault.ENDS and isinstance(content, form.DatasetName):
-        # Where a log has moved on, that is why, and it is named.
+        # If a log has moved on, this raises a more precise error, which names the log.
         roster_data.require_ends(change, content)
     if reason is not None:
         raise refusal(reason)
@@ -220,7 +218,7 @@ def _apply(change: RosterChange, read: _Read, *, is_owner: bool) -> None:
 
 
 def _project(change: RosterChange, read: _Read) -> None:
-    """Check what the API alone knows of an entry that counts, and do what it says."""
+    """Apply a valid entry to the tables, with the checks that only the API can make."""
     body, content = read.body, read.body.content
     before = (
         change.state.member(content.member) if isinstance(content, form.MemberStanding) else None
@@ -251,7 +249,7 @@ def _project(change: RosterChange, read: _Read) -> None:
 
 
 def _list(change: RosterChange, content: form.Listing) -> None:
-    """Let members ask for access to a dataset, or no longer.
+    """Let members request access to a dataset, or stop this.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -274,14 +272,13 @@ def _keep(organization: Organization, read: _Read) -> None:
     organization.save(update_fields=["roster_number", "roster_digest"])
 
 
-# An entry by which older keys of a dataset are forgotten: nothing may be left that they open.
-#
-# That is what the entry promises, so it is looked at here, under the locks of all schemas of the
-# dataset, and not taken from who signs it. Obstacles are named.
+# An entry that forgets older keys of a dataset: no stored data may still need them.
+# The API checks this under the locks of all schemas of the dataset, instead of trusting the signer.
+# Obstacles are named.
 
 
 def _forget(change: RosterChange, content: form.Forget) -> None:
-    """Keep no grant of epochs before the one that the entry names.
+    """Forget a dataset's epochs before the entry's; this request must replace all grants.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -289,22 +286,21 @@ def _forget(change: RosterChange, content: form.Forget) -> None:
     """
     name = ids.to_text(content.dataset)
     dataset = change.require_dataset(name)
-    # Staging waits for this, or the other way round.
+    # Serializes with staging (removing.require_not_forgotten).
     DatasetKey.objects.select_for_update().get(dataset=name)
     _require_nothing(_schemas_of(change, name), content.first)
     DatasetKey.objects.filter(dataset=name).update(first=content.first)
-    # All that hold one get another with this request; of those who hold nothing any more, none is
-    # left.
+    # Every current holder gets a new grant with this request; grants of former holders are gone.
     StoredGrant.objects.filter(organization=change.organization, dataset=name).delete()
     change.begun.add(name)
     change.note(Action.DATASET_FORGOT, dataset.url)
 
 
 def _schemas_of(change: RosterChange, dataset: str) -> list[Schema]:
-    """All schemas of the dataset, which are locked; what merges have left there goes before.
+    """All schemas of the dataset, which are locked; first drops what outdated merges staged there.
 
     Raises:
-        Conflict: ``roster_moved``; one was made meanwhile.
+        Conflict: ``roster_moved``; a schema was created meanwhile.
     """
     own = list(Schema.objects.filter(dataset=dataset).values_list("pk", flat=True))
     if not change.schemas.keys() >= set(own):

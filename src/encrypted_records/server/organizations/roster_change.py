@@ -1,15 +1,15 @@
-"""What the entries of a roster add up to, and one request that changes it.
+"""The state of a roster after its entries, and a request that changes it.
 
-An entry is judged by what the entries before it add up to, as its readers judge it
-(:mod:`encrypted_records.rules`). Its signatures were verified before it was stored, and are taken
-as right here. A process keeps the sums that it has made, and goes on from there with the entries
-that others have stored since.
+An entry is judged by the state after the entries before it, with the same code as in its readers
+(:mod:`encrypted_records.rules`). Its signatures were verified before it was stored, and are not
+verified again here. A process caches these states, and continues from them with the entries that
+other processes have stored since.
 
-A sum is named by number and digest of its newest entry, and this digest covers all entries before
-it. So the sum of a transaction that was rolled back, of a database that was restored, or of another
-organization is never taken for what is stored.
+A state is identified by number and digest of its newest entry; the digest covers all entries before
+it. So a state from a transaction that was rolled back, from a restored database, or from another
+organization is never used for the stored roster.
 
-A change is kept as far as it was applied, under the lock of its organization.
+A change is the state of one request so far, under the lock of its organization.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from encrypted_records.server.organizations.models import (
     Seat,
 )
 
-#: Bytes of the sums that are kept, with the bodies of the entries that they add up.
+#: Bytes of the cached states, with the bodies of their entries.
 _MOST_BYTES = 32 << 20
-#: Bytes of a sum, however few entries it has.
+#: Bytes of a state without entries.
 _SUM_BYTES = 8 << 10
 _AT_ONCE = 100
 _ENTRY = "an entry of a roster"
@@ -67,34 +67,30 @@ class SizedState:
 
 
 class RosterStates:
-    """The sums that a process keeps, one for each organization, those used last."""
+    """The states that a process caches: one per organization, the most recently used."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        """
-        Args:
-            most_bytes: of all sums; the sum that was used last is kept anyhow.
-        """
+        """Args:     most_bytes: of all states; the last used state is always kept."""
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, SizedState] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self, organization: Organization) -> None:
-        """Add up beforehand what :meth:`of` needs under the organization's lock.
+        """Compute in advance the state that :meth:`of` needs under the organization's lock.
 
         Raises:
-            DatabaseDamaged: a stored entry is not of its form.
+            DatabaseDamaged: a stored entry is malformed.
         """
         kept = self._find(organization.pk)
-        # Where more is known than the caller has read, others go on from that.
+        # A cached state may be newer than the caller's row; keep it for other requests.
         if kept is None or kept.state.number < organization.roster_number:
             self._keep(organization.pk, self._add_up(organization))
 
     def of(self, organization: Organization) -> SizedState:
-        """The sum of all entries of an organization, which is locked.
+        """The state after all entries of an organization, which is locked.
 
         Raises:
-            DatabaseDamaged: the stored entries do not lead to the stored head, or are not of
-                their form.
+            DatabaseDamaged: the stored entries do not lead to the stored head, or are malformed.
         """
         found = self._add_up(organization)
         if not found.is_of(organization):
@@ -103,7 +99,7 @@ class RosterStates:
         return found
 
     def keep_when_stored(self, organization: Organization, newest: SizedState) -> None:
-        """Go on from this sum once the transaction is committed in which its entries are stored."""
+        """Cache this state once the transaction that stores its entries is committed."""
         transaction.on_commit(lambda: self._keep(organization.pk, newest))
 
     def _find(self, organization: str) -> SizedState | None:
@@ -119,7 +115,9 @@ class RosterStates:
                 size -= self._kept.popitem(last=False)[1].size
 
     def _add_up(self, organization: Organization) -> SizedState:
-        """The sum of what is stored up to the organization's head; less where that is not there."""
+        """The state after the stored entries up to the organization's head, as far as they are
+        stored.
+        """
         kept = self._find(organization.pk)
         if kept is not None and kept.is_of(organization):
             return kept
@@ -131,10 +129,10 @@ class RosterStates:
 
 
 def _go_on(organization: Organization, since: SizedState) -> SizedState | None:
-    """The sum with the entries that follow; None where these do not follow it.
+    """The state after the entries that follow ``since``; None if they do not continue it.
 
     Raises:
-        DatabaseDamaged: a stored entry is not of its form.
+        DatabaseDamaged: a stored entry is malformed.
     """
     state, size = since.state.copy(), since.size
     own = ids.from_text(organization.pk)
@@ -158,12 +156,12 @@ def _follows(state: RosterState, organization: bytes, body: EntryBody) -> bool:
 
 
 def stored_entries(organization: Organization, after: int, last: int) -> Iterator[RosterEntry]:
-    """The entries behind number ``after`` up to ``last``, as far as they are there.
+    """The stored entries after number ``after``, up to ``last``.
 
     Raises:
-        DatabaseDamaged: the openings beside an entry are not of their form.
+        DatabaseDamaged: the openings of an entry are malformed.
     """
-    # They may be long, so a few are read at a time.
+    # Entries may be long, so only a few are read at a time.
     for number in range(after, last, _AT_ONCE):
         rows = Entry.objects.filter(
             organization=organization,
@@ -179,15 +177,15 @@ def stored_entries(organization: Organization, after: int, last: int) -> Iterato
             return
 
 
-#: The sums of this process.
+#: The states that this process caches.
 STATES = RosterStates()
 
 
-#: The last second that a date can have here.
+#: The last second that a datetime can represent.
 _LAST_SECOND = 253_402_300_799
 
-#: How entries are refused that no reader would let count: class, code and hint. All others, too,
-#: are ``invalid_entry``.
+#: Class, code and hint of the error for entries that no reader would accept. All other faults are
+#: ``invalid_entry``.
 _REFUSALS: dict[EntryFault, tuple[type[ErsError], str, str | None]] = {
     EntryFault.OWNERS_ONLY: (NotAllowed, "owners_only", None),
     EntryFault.NOT_WRITER: (NotAllowed, "not_writer", None),
@@ -202,21 +200,21 @@ _REFUSALS: dict[EntryFault, tuple[type[ErsError], str, str | None]] = {
 
 
 def refusal(reason: EntryFault) -> ErsError:
-    """The error for an entry that would not count."""
+    """The error for an entry that readers would reject."""
     kind, code, hint = _REFUSALS.get(reason, (BadInput, "invalid_entry", None))
     return kind(reason.sentence, code=code, hint=hint)
 
 
 def invalid(detail: str) -> BadInput:
-    """An entry, a grant or an answer that no reader would let count."""
+    """The error for an entry, a grant or an answer that readers would reject."""
     return BadInput(detail, code="invalid_entry")
 
 
 def moved(what: str = "sign the change") -> Conflict:
-    """Something was signed behind another entry than the newest.
+    """The error for a signature based on an entry that is not the newest.
 
     Args:
-        what: is to be done again.
+        what: the action to repeat.
     """
     return Conflict(
         "the roster has changed",
@@ -235,10 +233,7 @@ def require(holds: bool, detail: str) -> None:
 
 
 def moment(seconds: int) -> datetime:
-    """
-    Raises:
-        BadInput: ``invalid_entry``; no date is so late.
-    """
+    """Raises:     BadInput: ``invalid_entry``; the time is too late for a datetime."""
     require(seconds <= _LAST_SECOND, "a time is later than any date")
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -255,29 +250,29 @@ def plain(name: str, longest: int) -> str:
 
 @dataclass
 class RosterChange:
-    """The things that entries of one request act on, and what they have brought about so far."""
+    """The resources that entries of one request act on, and the effects so far."""
 
     caller: User
     organization: Organization
-    #: locked, by id: those whose heads or names the request states
+    #: by id, locked: those whose heads or names the request states
     schemas: dict[str, Schema]
-    #: the roster without the request, and with what was applied of it
+    #: the state without the request, and the state with the entries applied so far
     before: RosterState
     state: RosterState
-    #: (dataset, member) that must come with a grant
+    #: (dataset, member) pairs for which the request must have a grant
     concerned: set[tuple[str, str]] = field(default_factory=set)
-    #: datasets of which an epoch begins
+    #: datasets that begin an epoch
     begun: set[str] = field(default_factory=set)
-    #: to be written to once all is stored
+    #: invitations to send once everything is stored
     invited: list[Invitation] = field(default_factory=list)
 
     def note(self, action: Action, subject: str) -> None:
         audit.note(self.caller, action, self.organization.pk, subject)
 
     def give_access(self, member: str, *, is_owner: bool) -> None:
-        """Make the account of a member one that belongs to the organization."""
+        """Make the account of a member a member of the organization."""
         role = Membership.Role.OWNER if is_owner else Membership.Role.MEMBER
-        # An account that is deleted belongs nowhere, whatever is signed of it.
+        # A deleted account has no memberships, whatever the roster says.
         if User.objects.select_for_update(no_key=True).filter(pk=member, deleted=None).first():
             Membership.objects.update_or_create(
                 organization=self.organization,
@@ -289,15 +284,12 @@ class RosterChange:
         Membership.objects.filter(organization=self.organization, user=member).delete()
 
     def datasets_with_keys(self) -> set[str]:
-        """The existing datasets of which the roster has a key."""
+        """The existing datasets that have keys in the roster."""
         own = Dataset.objects.filter(organization=self.organization).values_list("pk", flat=True)
         return set(own) & set(map(ids.to_text, self.state.epochs))
 
     def require_dataset(self, dataset: str) -> Dataset:
-        """
-        Raises:
-            BadInput: ``invalid_entry``; it is not the organization's.
-        """
+        """Raises:     BadInput: ``invalid_entry``; the organization has no such dataset."""
         found = self.organization.datasets.filter(pk=dataset).first()
         if found is None:
             raise invalid("an entry names a dataset that the organization does not have")
@@ -310,7 +302,7 @@ class RosterChange:
         Invitation.objects.filter(pk__in=ended).delete()
 
     def holders(self, dataset: str) -> set[str]:
-        """Everybody who reads something of a dataset."""
+        """All members who can read any part of a dataset."""
         named = ids.from_text(dataset)
         present = (self.state.member(member) for member in self.state.members_now)
         return {

@@ -1,10 +1,10 @@
 """Datasets and schemas in a roster: entries that name and place them, and grants of their keys.
 
-The API takes names and slugs of what is placed from entries, and from nowhere else.
+Names and slugs of placed datasets and schemas come only from entries.
 
-A grant is the keys of a dataset, sealed to a member. The API keeps the newest of each and cannot
-open one. It sees who sealed it, for whom, when by the roster, and of which epoch, and refuses what
-its receiver would refuse for that.
+A grant is the keys of a dataset, sealed to a member. The API stores the newest grant per dataset
+and member, and cannot open it. It sees the actor, the receiver, the entry of the roster that the
+actor had read, and the epoch, and refuses grants that the receiver would refuse because of these.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MAX_API_NAME = 200
 
 
 def begin(change: RosterChange, content: form.DatasetName) -> None:
-    """Name a dataset, and begin the next epoch of its keys where it states that; or end logs with
-    the present epoch.
+    """Name a dataset, and begin the next epoch of its keys or end logs with the current epoch, if
+    the entry says so.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -55,7 +55,7 @@ def begin(change: RosterChange, content: form.DatasetName) -> None:
     named = _is_named(content.slug, content.name)
     epoch = len(change.state.epochs.get(content.dataset, ()))
     new = content.epoch != epoch
-    # One that was deleted has a name in the roster, which may still be freed.
+    # A deleted dataset is still named in the roster, and its name may be freed.
     dataset = change.require_dataset(name) if named or new else None
     if new:
         change.begun.add(name)
@@ -84,8 +84,8 @@ def _is_named(slug: str, name: str) -> bool:
 
 
 def require_ends(change: RosterChange, content: form.DatasetName) -> None:
-    """Check where logs are said to have stood when an epoch began; their schemas are locked. Of an
-    epoch that begins now, that is where they stand.
+    """Check the stated ends of logs when an epoch began; their schemas are locked. For an epoch
+    that begins now, these are the current ends.
 
     Raises:
         Conflict: ``log_moved``, with the schemas.
@@ -112,7 +112,7 @@ def require_ends(change: RosterChange, content: form.DatasetName) -> None:
 
 
 def _stood(schema: Schema, epoch: int) -> tuple[int, bytes]:
-    """Version and digest of a log behind its last commit of an epoch before this one."""
+    """Version and digest of a log after its last commit under an epoch before ``epoch``."""
     if schema.key_version is None or schema.key_version < epoch:
         return schema.version, bytes(schema.log_digest)
     version = schema.key_since - 1
@@ -121,11 +121,11 @@ def _stood(schema: Schema, epoch: int) -> tuple[int, bytes]:
 
 
 def place(change: RosterChange, content: list[form.Placement]) -> None:
-    """Put schemas into their datasets under their names, or free their names.
+    """Place schemas in their datasets under their names, or free their names.
 
     Raises:
         BadInput: ``invalid_entry``.
-        StaleDefinition: a schema without records has another definition by now.
+        StaleDefinition: the definition of a schema without records has changed.
         Conflict: ``slug_taken``.
     """
     for placement in content:
@@ -137,7 +137,7 @@ def _place(change: RosterChange, placement: form.Placement) -> None:
     named = _is_named(placement.slug, placement.name)
     schema = change.schemas.get(name)
     if schema is None:
-        # It was deleted; its name may still be freed.
+        # The schema was deleted; its name may still be freed.
         known = placement.schema in change.state.schemas
         require(known and not named, "an entry places a schema that does not exist")
     else:
@@ -190,7 +190,7 @@ _FIELDS = ["epoch", "number", "body", "signature"]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A grant of a request, and the actor's public keys by which its signature is right."""
+    """A grant of a request, and the actor's public keys that verified its signature."""
 
     grant: Grant
     body: GrantBody
@@ -213,7 +213,7 @@ def newest_grants(
     if among is not None:
         stored = stored.filter(dataset__in=list(among.values_list("pk", flat=True)))
     for number in list(stored.order_by("dataset").values_list("pk", flat=True)):
-        # They may be long, so they are not held together.
+        # Grants may be long, so they are not all in memory at once.
         for body, signature in stored.filter(pk=number).values_list("body", "signature"):
             yield Grant(bytes(body), bytes(signature))
 
@@ -221,11 +221,12 @@ def newest_grants(
 def verify_grants(
     organization: Organization, grants: Sequence[Grant], entries: Iterable[EntryBody]
 ) -> list[Given]:
-    """Check all that needs no lock: forms, and signatures by keys that the actor has, or gets by
-    the entries of the same request. :func:`store` checks under the lock whether these are right.
+    """Check all that needs no lock: the format, and the signature by keys that the actor has, or
+    gets by the entries of the same request. :func:`store_grants` checks under the lock whether
+    these keys are right.
 
     Raises:
-        Malformed, Unsupported: a grant is not of its form.
+        Malformed, Unsupported: a grant is malformed.
         BadInput: ``invalid_entry``.
     """
     bodies = [form.read_grant(grant) for grant in grants]
@@ -264,7 +265,7 @@ def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> Non
 
 
 def store_grants(change: RosterChange, given: Sequence[Given]) -> int:
-    """Keep grants, under the lock and after the entries; how many were not there before.
+    """Store grants, under the lock and after the entries; returns the number of new grants.
 
     Raises:
         BadInput: ``invalid_entry``, ``grants_incomplete``.
@@ -295,20 +296,22 @@ def store_grants(change: RosterChange, given: Sequence[Given]) -> int:
 
 
 def _may_seal(change: RosterChange, given: Given) -> bool:
-    """Whether the actor is, or was until this request, an owner under these keys."""
+    """Whether the actor is, or was until this request, an owner with these keys."""
     standings = (state.member(given.body.actor) for state in (change.before, change.state))
     return any(actor is not None and actor.owns and actor.keys == given.keys for actor in standings)
 
 
 def _since(change: RosterChange, dataset: bytes) -> int:
-    """The entry that began a dataset's present epoch, or by which older ones were forgotten."""
+    """Number of the entry that began a dataset's current epoch, or that last forgot older
+    epochs.
+    """
     forgotten = change.state.forgotten.get(dataset, ())
     begun = change.state.epochs[dataset][-1].number
     return max(begun, forgotten[-1].number) if forgotten else begun
 
 
 def _require_roster(change: RosterChange, given: Sequence[Given]) -> None:
-    """Check that the roster that each states is a beginning of the organization's."""
+    """Check that each grant's stated roster is a prefix of the organization's."""
     stated = {(entry.body.number, entry.body.digest) for entry in given}
     numbers = sorted({number for number, _ in stated})
     there: set[tuple[int, bytes]] = set()
@@ -326,7 +329,7 @@ def _require_roster(change: RosterChange, given: Sequence[Given]) -> None:
 def _require_complete(
     change: RosterChange, kept: dict[tuple[str, str], Given], holders: Callable[[str], set[str]]
 ) -> None:
-    """Check that everybody who needs a grant after this request gets one by it."""
+    """Check that this request has a grant for every member who needs one after it."""
     needed = {
         (dataset, member) for dataset, member in change.concerned if member in holders(dataset)
     } | {(dataset, member) for dataset in change.begun for member in holders(dataset)}

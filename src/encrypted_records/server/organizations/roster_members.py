@@ -1,11 +1,11 @@
-"""People and services in a roster: who founds, is invited, answers, becomes a member, and goes.
+"""People and services in a roster: founding, invitations, answers, admissions and removals.
 
-Entries about them count for readers of the roster. Here is what the API asks besides: that accounts
-and services are there, and that an invitation was written to and answered.
+Readers of the roster judge these entries, too. The API also checks that accounts and services
+exist, and that an invitation was sent and answered.
 
 An answer is the public keys of an invited user, signed by a key that is derived from the twelve
-words. The API cannot make one, because it does not have the words. It refuses an answer that it
-cannot verify, so that the invitation stays open for the right one.
+words. The API cannot forge an answer, because it does not have the words. It refuses answers that
+it cannot verify, so that the invitation stays open for the right answer.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def answer_of(seat: Seat) -> Answer | None:
 
 
 def give_answer(user: User, invitation_id: str, answer: Answer) -> bool:
-    """Store the answer of an invited user, replacing an earlier one; returns whether it is new.
+    """Store the answer of an invited user, replacing an earlier answer; returns whether it is new.
 
     Raises:
-        NotFound: no invitation of that id waits for the user.
+        NotFound: no open invitation to the user has this id.
         Conflict: ``invitation_over``.
         BadInput: ``invalid_entry``; the words are wrong, or the answer is for another user.
     """
@@ -82,7 +82,7 @@ def own_answer(user: User, invitation_id: str) -> Answer:
     """The answer that the user has given.
 
     Raises:
-        NotFound: nothing, or there is no such invitation.
+        NotFound: there is no answer, or no such invitation.
     """
     seat = Seat.objects.filter(pk=_mine(user, invitation_id).pk).first()
     given = None if seat is None else answer_of(seat)
@@ -100,14 +100,14 @@ def waiting_answers(organization: Organization) -> Iterator[Answer]:
 
 
 def decline_invitation(invitation: Invitation) -> None:
-    """The invited does not want to."""
+    """End an invitation that the invited user declines."""
     with transaction.atomic():
         Seat.objects.filter(pk=invitation.pk).update(over=True, answer=None)
         invitation.delete()
 
 
 def _mine(user: User, invitation_id: str) -> Invitation:
-    """An invitation of the user's address, also one that has expired."""
+    """An invitation to the user's address, possibly expired."""
     own_answer = of_address(Invitation.objects.all(), user.email)
     found = own_answer.filter(pk=ids.from_path(invitation_id)).first()
     if found is None:
@@ -138,7 +138,7 @@ def _require_right(user: User, seat: Seat, answer: Answer) -> None:
     require(proof, "the answer's keys come without a proof")
 
 
-#: An invitation ends within 7 days of a clock that may differ from ours by one.
+#: An invitation expires within 7 days, by a clock that may differ from ours by a day.
 _LONGEST_INVITATION = 8 * 86_400
 
 
@@ -167,7 +167,7 @@ def found(change: RosterChange, body: EntryBody, content: form.FoundingEntry[str
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
     plain(content.name, form.MAX_NAME)
     _keep_standing(change, member, content.keys, is_owner=True)
-    # Everybody else waits to be admitted, under keys of their own.
+    # All other members wait to be admitted with their keys.
     memberships.update(all_data=False)
     change.organization.invitations.all().delete()
     change.give_access(member, is_owner=True)
@@ -175,7 +175,7 @@ def found(change: RosterChange, body: EntryBody, content: form.FoundingEntry[str
 
 
 def invite(change: RosterChange, body: EntryBody, content: form.Invite[str], digest: bytes) -> None:
-    """Open a seat, and have its invitation written to the address.
+    """Open a seat, and send its invitation to the address.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -194,7 +194,7 @@ def invite(change: RosterChange, body: EntryBody, content: form.Invite[str], dig
         ) from None
     member = ids.to_text(content.member) if content.member else None
     identifier = ids.to_text(content.id)
-    # By an invitation of another organization, too.
+    # Also by an invitation of another organization.
     require(not Seat.objects.filter(pk=identifier).exists(), "an invitation's id is taken")
     if member is None:
         _refuse_members(change, content.name)
@@ -242,7 +242,7 @@ def admit(
     """Apply the complete state of a member who joins, or whose rights or keys change.
 
     Args:
-        before: the previous state; for a removed member, the last one.
+        before: the previous state; for a removed member, the last.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -267,7 +267,7 @@ def admit(
 def _require_way_in(
     change: RosterChange, body: EntryBody, content: form.MemberStanding[str], *, is_in: bool
 ) -> None:
-    """Check how the keys of a member without an invitation became known.
+    """Check the origin of the keys of a member without an invitation.
 
     Raises:
         BadInput: ``invalid_entry``.
@@ -278,7 +278,7 @@ def _require_way_in(
         require(made.exists(), "no service with this id was created")
         return
     own = is_in and content.member == body.actor
-    # Whom the operator made an owner comes in by the keys of one who was lost.
+    # A user whom the operator made an owner is admitted with the keys of a lost owner.
     recovers = member == change.caller.pk and _is_owner_here(change, member)
     require(own or recovers, "this member has not answered an invitation")
 
@@ -289,10 +289,8 @@ def _is_owner_here(change: RosterChange, member: str) -> bool:
 
 
 def _require_answered(change: RosterChange, content: form.MemberStanding[str]) -> None:
-    """
-    Raises:
-        Conflict: ``invitation_over``.
-        BadInput: ``invalid_entry``; what was answered is something else.
+    """Raises:     Conflict: ``invitation_over``.     BadInput: ``invalid_entry``; the answer does
+    not match the entry.
     """
     seat = Seat.objects.get(pk=ids.to_text(content.invitation))
     if seat.over:
@@ -344,12 +342,12 @@ def _keep_rights(change: RosterChange, member: str, content: form.MemberStanding
 
 
 def _single(share: form.Share) -> list[str | None]:
-    """The schemas that a share names; None alone for all of them."""
+    """The schemas that a share names; a single None for all schemas."""
     return [ids.to_text(schema) for schema in share.schemas] or [None]
 
 
 def concern(change: RosterChange, before: Member | None, member: bytes) -> None:
-    """Remember of which datasets a member needs a grant, whose standing was another before."""
+    """Note the datasets for which a member needs a grant after a change of standing."""
     after = change.state.member(member)
     assert after is not None, "an entry has just said it"
     for name in change.datasets_with_keys():
@@ -361,7 +359,7 @@ def concern(change: RosterChange, before: Member | None, member: bytes) -> None:
 
 
 def remove(change: RosterChange, content: form.Remove) -> None:
-    """Put a member out, or withdraw an invitation."""
+    """Remove a member, or withdraw an invitation."""
     named = ids.to_text(content.id)
     member = change.state.member(content.id)
     if member is None:

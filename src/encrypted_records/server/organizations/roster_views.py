@@ -62,7 +62,7 @@ class RosterView(APIView):
     """The signed list of who is in an organization, with which keys and rights."""
 
     token_uses = READS_AND_ADDS
-    # A job seals under keys that were granted, and signs what it publishes.
+    # A job seals with granted keys, and signs its commits.
     authentication_classes = WITH_JOBS
     parser_classes = [FramesParser]
 
@@ -89,10 +89,7 @@ class RosterView(APIView):
 
 
 def _split(body: bytes) -> tuple[list[form.RosterEntry], list[form.Grant]]:
-    """
-    Raises:
-        Malformed, Unsupported: the body holds anything but entries and grants.
-    """
+    """Raises:     Malformed, Unsupported: the body contains anything but entries and grants."""
     entries: list[form.RosterEntry] = []
     sealed: list[form.Grant] = []
     for item in wire.decode(body):
@@ -224,18 +221,14 @@ class ServicesView(generics.ListAPIView[Service]):
         return Response(ServiceSerializer(made).data, status=201 if new else 200)
 
 
-# Which entries of a roster a job, or an API token, may hand in: those that a first record needs.
-#
-# They are signed by a member all the same. Entries that give or take a right come from
-# a user who has logged in.
+# Entries that a job, or an API token, may add to a roster: those that a first record needs.
+# A member has to sign them all the same. Entries that change rights need a user who has logged in.
 
 
 def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
-    """
-    Raises:
-        NotAllowed: ``token_limited``; an entry does more than found the organization, begin the
-            first keys of datasets or name them, and place schemas, within what the token reaches.
-        Malformed, Unsupported: something is not of its form.
+    """Raises:     NotAllowed: ``token_limited``; an entry does more than found the organization,
+    begin the         first keys of datasets or name them, and place schemas, within the token's
+    reach.     Malformed, Unsupported: an entry is malformed.
     """
     named: set[str] = set()
     for entry in entries:
@@ -262,7 +255,7 @@ def _beyond() -> Exception:
     return limited("a job, or an API token, cannot do this", "log in, and do this as yourself")
 
 
-# Make services: a user with a token, which reaches nothing until the roster has its standing.
+# Create services: a user with a token, which reaches nothing until the roster has its standing.
 
 
 def _make_service(
@@ -274,13 +267,13 @@ def _make_service(
     digest: bytes,
     expires: datetime | None,
 ) -> tuple[Service, bool]:
-    """Make a service; and whether it was not there, as the same, before.
+    """Create a service; returns it, and whether it is new.
 
     Args:
         digest: SHA-256 of its token, 32 bytes.
 
     Raises:
-        Conflict: ``id_taken``; somebody else has the id, or the token.
+        Conflict: ``id_taken``; the id or the token belongs to another user.
         TooLarge: the organization has too many.
     """
     with transaction.atomic():
@@ -305,7 +298,7 @@ def _make_service(
 def _store(
     organization: Organization, service_id: str, name: str, digest: bytes, expires: datetime | None
 ) -> Service:
-    # An address that nobody ever has (RFC 2606), and no password: only its token gets it in.
+    # An address that can never exist (RFC 2606), and no password: only its token authenticates it.
     user = User(
         pk=service_id,
         email=f"{service_id}@service.invalid",

@@ -108,7 +108,7 @@ class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
         if instance.user is not None and instance.user.deleted is not None:
             shown["email"] = None
         asking = self.context["request"].user
-        # From where somebody was removed, they are not told.
+        # A removed user does not learn who did it.
         if instance.action == "member.removed" and instance.subject == asking.url:
             shown |= {"source": "", "request_id": ""}
         return shown
@@ -154,7 +154,8 @@ class OrganizationsView(
         """
         limits.throttle("register")
         with transaction.atomic():
-            # Two requests of one user make one organization.
+            # Locks the account, so that two concurrent requests of a user create only one
+            # organization.
             members.require_existing(self.user.pk)
             if self.user.memberships.exists():
                 raise Conflict(
@@ -306,7 +307,7 @@ class AuditLogView(generics.ListAPIView[AuditEntry]):
             entries = entries.filter(organization=permissions.find_owned(caller, organization_id))
         except NotFound:
             entries = entries.filter(subject=caller.url, action=Action.MEMBER_REMOVED)
-            entries = entries.exclude(user=caller)  # who left needs no telling
+            entries = entries.exclude(user=caller)  # users who left by themselves do not see it
             permissions.find(entries, organization_id, by="organization_id")
             entries = entries.filter(organization_id=ids.from_text(organization_id))
         query = self.request.query_params
