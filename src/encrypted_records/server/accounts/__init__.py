@@ -1,1 +1,1 @@
-"""Users: registration, verification, passwords, and the three ways of proving who is asking."""
+"""Users: registration, verification, passwords, and the ways of authentication."""

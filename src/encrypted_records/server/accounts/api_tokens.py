@@ -1,15 +1,16 @@
-"""API tokens: begin, find, end; and what may be asked with one.
+"""API tokens: create, find, and check their limits.
 
 A token acts for its user, within its limits: it reads, or reads and writes, and reaches all of its
-user's datasets, or those that were named. The limits travel with the user of the request
-(:attr:`User.acting`), so that :mod:`~encrypted_records.server.permissions`, asked what a user
-reaches, says what the token reaches.
+user's datasets, or only the named ones. The request's user carries the limits
+(:attr:`User.acting`), so that :mod:`~encrypted_records.server.permissions` returns only resources
+that the token reaches.
 
-Views say what tokens may ask of them, by method (:class:`Use`); a view that says nothing refuses
-them. So no token changes a password, makes a token, invites anybody or ends a login.
+Views state what tokens may do, by method (:class:`Use`); a view that states nothing refuses tokens.
+So no token can change a password, create a token, invite a user or end a login.
 
-A token ends when it is revoked, on its day, when its user's password changes, and when the account
-is shut; jobs that it began end with it, except on its day. It is looked up for each request.
+A token ends when it is revoked, when it expires, when its user's password changes, and when the
+account is deactivated. Jobs that it began end with it, except when it expires. Each request looks
+it up.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from encrypted_records.model import credentials
 from encrypted_records.server.accounts.models import ApiToken, User
 from encrypted_records.server.gateway.admission import SENDER
 
-if TYPE_CHECKING:  # the library imports this module while it makes APIView
+if TYPE_CHECKING:  # the library imports this module while it defines APIView
     from rest_framework.views import APIView
 
     from encrypted_records.server.datasets.models import Dataset
 
-#: Tokens of one user, those that have expired too.
+#: The most tokens of a user, including expired tokens.
 MOST = 100
 
 
 class Use(Enum):
-    """The kind of an operation of the API, by which a token may ask for it or not."""
+    """The kind of an API operation, which decides whether a token may use it."""
 
-    #: it changes nothing, and shows what the token's datasets hold
+    #: changes nothing, and returns content of the token's datasets
     READ = auto()
-    #: it changes nothing, and shows what belongs to a whole organization
+    #: changes nothing, and returns resources of a whole organization
     READ_ALL = auto()
-    #: it changes what the token's datasets hold
+    #: changes content of the token's datasets
     WRITE = auto()
-    #: it changes what belongs to a whole organization
+    #: changes resources of a whole organization
     WRITE_ALL = auto()
 
 
@@ -56,34 +57,35 @@ def _uses(**uses: Use) -> Mapping[str, Use]:
     return MappingProxyType(uses)
 
 
-#: What views allow tokens, by method.
+#: Uses that views allow to tokens, by method.
 READS = _uses(GET=Use.READ)
-#: Of a view that takes, from tokens that write, what a first record needs.
+#: For a view through which writing tokens add what a first record needs.
 READS_AND_ADDS = _uses(GET=Use.READ, POST=Use.WRITE)
 READS_ALL = _uses(GET=Use.READ_ALL)
-#: Of views that are asked what to read by a body.
+#: For views whose requests to read have a body.
 READS_BY_BODY = _uses(POST=Use.READ)
 WRITES = _uses(POST=Use.WRITE, DELETE=Use.WRITE)
 CHANGES = _uses(GET=Use.READ, POST=Use.WRITE, PUT=Use.WRITE, PATCH=Use.WRITE, DELETE=Use.WRITE)
-#: Of what is made beside datasets: new ones.
+#: For collections in which a token with limits must not create resources.
 CHANGES_ALL = MappingProxyType({**CHANGES, "POST": Use.WRITE_ALL})
 
 
 def create(
     user: User, name: str, *, writes: bool, datasets: Sequence[Dataset] | None, lifetime: timedelta
 ) -> tuple[ApiToken, str]:
-    """A new token and its text, which is kept nowhere.
+    """Create a token; returns it with its text, which is not stored.
 
     Args:
-        datasets: what it is limited to; all that its user reaches where None.
+        datasets: the datasets it is limited to; None for all that its user reaches.
 
     Raises:
         Conflict: ``too_many_tokens``.
-        NotAuthenticated: the password was changed, or the account shut, at this moment.
+        NotAuthenticated: the password was changed, or the account deactivated, just now.
     """
     made = credentials.generate_api_token(writes=writes)
     with transaction.atomic():
-        # As a login begins: either a change of password sees this token, or this sees that change.
+        # Locked as for a login: either a change of password sees this token, or this sees that
+        # change.
         same = User.objects.select_for_update().filter(
             pk=user.pk, password=user.password, is_active=True
         )
@@ -108,10 +110,11 @@ def create(
 
 
 def find(text: str) -> ApiToken | None:
-    """The token of that text with its user, while it may be used; this is noted, by the day.
+    """The valid token with this text, with its user; its use is noted, to the day. None if the text
+    is not an API token.
 
     Raises:
-        NotAuthenticated: it has the form of a token, and may not be used.
+        NotAuthenticated: it has the form of a token, and is not valid.
     """
     shown = credentials.parse_api_token(text)
     if shown is None:
@@ -131,7 +134,7 @@ def find(text: str) -> ApiToken | None:
 
 
 class WithinToken(BasePermission):
-    """Refuses a request that came with a token, or from a job that one began, beyond its limits."""
+    """Refuses requests beyond the limits of their token, or of the token that began their job."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """
@@ -146,8 +149,8 @@ class WithinToken(BasePermission):
 
 
 def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None:
-    """Check that a user's token, where one was shown, may be used so; the server is told in
-    ``environ`` who sent the request.
+    """Check that a user's token, if any, allows this use. Also stores the sender of the request in
+    ``environ`` for the server.
 
     Raises:
         NotAllowed: ``token_limited``.
@@ -165,7 +168,7 @@ def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None
 
 
 def of_organization() -> NotAllowed:
-    """The error of a token that asks for more than its datasets."""
+    """The error for a token that is limited to datasets, in a request that needs more."""
     return limited(
         "this API token is limited to some datasets, and this request concerns the organization",
         "create one without --dataset, or log in",

@@ -1,36 +1,35 @@
-"""The ways in which a request proves who sent it.
+"""Authentication of requests.
 
-People show a Bearer token, Basic credentials or a session cookie. A Bearer token is of a login, or
-an API token (:mod:`.api_tokens`), which limits what follows. Checking a password is slow on
-purpose, so a Basic credential that was right is remembered for a minute: not the credential but its
-HMAC under a key that lives as long as this process, beside the HMAC of the address and password
-hash it was right for. The user is read again for every request, so a changed address or password or
-a deactivated account ends the memory at once. To which login a token belongs is remembered
-likewise, beside the digest of the secret that it shows, which spares reading it; the login is asked
-each time.
+People send a Bearer token, Basic credentials or a session cookie. A Bearer token is of a login, or
+an API token (:mod:`.api_tokens`), which has limits. Checking a password is slow on purpose, so a
+successful Basic credential is remembered for a minute: as an HMAC under a key that lives as long as
+this process, with the HMAC of the address and password hash that it was right for. The user is read
+again for every request, so that a changed address or password or a deactivated account ends this at
+once. The login of a token is cached in the same way, with the digest of the token's secret, which
+spares parsing the token; the login itself is read for each request.
 
-Services are programs that have a standing in a roster, and no password. A service's proxy derives
-its token from the string that its owner was shown; the string itself never belongs here, and a
-caller who sends it is told that it is exposed. The database holds the SHA-256 of the token. A token
-works from when it is made until it expires or the roster removes the service; what it reaches, the
-roster says.
+Services are programs with a standing in a roster and without a password. A service's proxy derives
+its token from the secret key that the owner was shown; the key itself must never be sent to the
+API, and a caller who sends it is told that it is exposed. The database has the SHA-256 of the
+token. A token is valid from its creation until it expires or the roster removes the service; the
+roster decides what it reaches.
 
-Jobs have a token each, with which the proxy continues when its user's credentials have expired: a
-job outlives the request that began it, and the process. Its token lets the proxy store what belongs
-to this job and nothing else, and read what that takes: the definition and the log of schemas that
-its user reaches, pages and rows, all of them sealed. Only views that name :class:`JobToken` among
-their authenticators know such tokens; every other one refuses them.
+Each job has a token, with which the proxy continues when its user's credentials have expired: a job
+outlives the request that began it, and the process. Its token lets the proxy store data of this job
+and nothing else, and read what this needs: the definition and the log of schemas that its user
+reaches, pages and rows, all of them sealed. Only views with :class:`JobToken` among their
+authenticators accept such tokens; all other views refuse them.
 
-The proxy makes the token of a job, keeps it, and has the API enter its SHA-256: however often and
-however late that request arrives, the token stays the same, and no lost answer leaves a job without
-it. An older proxy sends no digest, and the API makes the token.
+The proxy makes the token of a job, keeps it, and registers its SHA-256 at the API: however often
+and however late that request arrives, the token stays the same, and a lost answer leaves no job
+without a token. An older proxy sends no digest, and the API makes the token.
 
 A job's token is revoked permanently (``job_revoked``) when the user's password changes, when the
-account is shut and deleted, and when the API token is revoked with which the job was begun; that
-one's limits are the job's. It is not known (``bad_token``) after a week without being entered
-again, after its job has ended, where an older database was restored, and under another
-``secret.key``: then the proxy enters another one by the next request of its user. The database
-holds its SHA-256 alone.
+account is deactivated or deleted, and when the API token that began the job is revoked; that
+token's limits apply to the job. The token is unknown (``bad_token``) after a week without being
+registered again, after its job has ended, after an older database was restored, and under another
+``secret.key``: then the proxy registers another token with the next request of its user. The
+database has only its SHA-256.
 """
 
 from __future__ import annotations
@@ -58,19 +57,18 @@ from encrypted_records.server.accounts.models import ApiToken, JobGrant, Login, 
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 
-#: Between two times that a service's use is noted.
+#: Minimal time between two updates of a service's last use.
 NOTED_EVERY = timedelta(minutes=1)
 
 
 def digest_of(token: bytes) -> bytes:
-    """The digest that the database holds of a token of 32 bytes."""
+    """The digest that the database stores of a token of 32 bytes."""
     return hashlib.sha256(token).digest()
 
 
 def refuse_key(*shown: str) -> None:
-    """
-    Raises:
-        NotAuthenticated: ``service_key_exposed``; one of these begins as a service's string.
+    """Raises:     NotAuthenticated: ``service_key_exposed``; a value begins like a service's secret
+    key.
     """
     if any(text.lower().startswith(SERVICE_PREFIX) for text in shown):
         raise NotAuthenticated(
@@ -83,7 +81,7 @@ def refuse_key(*shown: str) -> None:
 
 
 def has_expired(user: User) -> bool:
-    """Whether a user is a service whose time is over."""
+    """Whether a user is an expired service."""
     service = getattr(user, "service", None)
     return service is not None and service.expires is not None and service.expires <= timezone.now()
 
@@ -113,7 +111,7 @@ class ServiceToken(authentication.BaseAuthentication):
 
 
 def _note_use(user: User) -> None:
-    """At most once a minute: a service in a hurry must not write a row for each request."""
+    """At most once a minute, so that a busy service does not write a row for each request."""
     service, now = user.service, timezone.now()
     if service.last_used is None or service.last_used <= now - NOTED_EVERY:
         service.last_used = now
@@ -135,7 +133,7 @@ def _fingerprint(secret: str) -> str:
 
 
 def _seal(user: User) -> str:
-    """What a Basic credential was right for: another address or password ends the memory."""
+    """Identifies the address and password that a Basic credential was right for."""
     return _fingerprint(f"{user.email}:{user.password}")
 
 
@@ -144,7 +142,7 @@ class Basic(authentication.BasicAuthentication):
         self, userid: str, password: str, request: Any = None
     ) -> tuple[User, None]:
         refuse_key(userid, password)
-        # An address holds no colon, so the pair cannot be read in two ways.
+        # Unambiguous, because an address has no colon.
         name = _fingerprint(f"{userid}:{password}")
         known = cache.get(name)
         if known is not None:
@@ -160,7 +158,7 @@ class Basic(authentication.BasicAuthentication):
 
 
 class Bearer(authentication.BaseAuthentication):
-    """An access token, of a login; or an API token."""
+    """Authenticates by the access token of a login, or by an API token."""
 
     def authenticate(self, request: Request) -> tuple[User, Login | ApiToken] | None:
         header = authentication.get_authorization_header(request).decode("latin-1")
@@ -177,7 +175,7 @@ class Bearer(authentication.BaseAuthentication):
 
 
 def _claims(token: str) -> tuple[str, bytes]:
-    """The id of a token's login, and the digest of the secret that it shows for it."""
+    """The id of a token's login, and the digest of the login's secret in the token."""
     name = _fingerprint(token)
     known: tuple[str, bytes] | None = cache.get(name)
     if known is None:
@@ -188,8 +186,9 @@ def _claims(token: str) -> tuple[str, bytes]:
 
 
 class Session(authentication.SessionAuthentication):
-    """A browser's cookie. The session names the login, which is asked as it is for a token; the
-    login's secret follows from the cookie."""
+    """Authenticates by a browser's cookie. The session names the login, which is read as for a
+    token; the login's secret is derived from the cookie.
+    """
 
     def authenticate(self, request: Request) -> tuple[User, Login] | None:
         if not hasattr(request, "session"):  # outside of the framework's views
@@ -221,16 +220,16 @@ def issue_job_token(user: User, job: bytes, shown: bytes | None = None) -> str |
     replaces any other token of the job.
 
     Args:
-        shown: the digest of the token; the API makes a token where there is none.
+        shown: the digest of the token; if None, the API makes a token.
 
     Returns:
-        The token that was made here.
+        The token, if it was made here.
 
     Raises:
         BadInput: the digest is that of another job's token.
-        Conflict: ``job_token_spent``; the token was revoked, or entered under another
-            ``secret.key``, and counts never again.
-        NotAllowed: ``token_limited``; an API token asks, and did not begin the job.
+        Conflict: ``job_token_spent``; the token was revoked, or registered under another
+            ``secret.key``, and is never valid again.
+        NotAllowed: ``token_limited``; the caller uses an API token that did not begin the job.
         NotAuthenticated: ``job_revoked``; the API token that began the job was revoked.
     """
     made = None if shown is not None else new_secret()
@@ -274,7 +273,7 @@ def _is_sealed_for(grant: JobGrant, user: User) -> bool:
 
 
 def revoke_job_token(user: User, job: bytes) -> None:
-    """End the job's token; an API token ends those of jobs that it began."""
+    """End the job's token; an API token can do this only for jobs that it began."""
     granted = JobGrant.objects.filter(user=user, job=job)
     if user.acting is not None:
         granted = granted.filter(api_token=user.acting)
@@ -354,7 +353,7 @@ def identify(request: HttpRequest) -> tuple[User, object]:
         NotAllowed: ``csrf_failed``.
     """
     for authenticator in _AUTHENTICATORS:
-        # They ask of the framework's request what Django's has, too.
+        # The authenticators use only attributes that Django's request has, too.
         found = authenticator.authenticate(request)  # type: ignore[arg-type]
         if found is not None:
             return found

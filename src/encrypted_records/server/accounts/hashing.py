@@ -1,7 +1,7 @@
 """Hashing of account passwords: Argon2id (RFC 9106), in one of two strengths.
 
-A hash says how it was made, so a strength may change at any time: a hash of the other one still
-verifies and is made again when its password is next seen.
+A hash contains its parameters, so the strength may change at any time: a hash of the other strength
+still verifies, and is replaced when its password is next used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from django.contrib.auth.hashers import Argon2PasswordHasher
 
 
 class Standard(Argon2PasswordHasher):
-    """100 MiB and eight lanes for each password that is looked at: Django's choice."""
+    """100 MiB and eight lanes per password check: Django's choice."""
 
 
 class Light(Argon2PasswordHasher):

@@ -5,8 +5,8 @@ is an HMAC, so the table does not reveal which addresses, or passwords typed in 
 tried.
 
 Wrong passwords count per address and source, whether the address has an account or not. From the
-tenth on, each one doubles the time until the next is checked. Others are not locked out: neither
-the same address from other sources, nor any session, token or cached Basic credential.
+tenth on, each doubles the time until the next is checked. Nothing else is locked out: neither the
+same address from other sources, nor any session, token or cached Basic credential.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ FORGET = timedelta(days=1)
 
 
 def refuse_locked(email: str) -> None:
-    """
-    Raises:
-        Throttled: too many wrong passwords came for this address from this source.
-    """
+    """Raises:     Throttled: too many wrong passwords for this address came from this source."""
     tally = Tally.objects.filter(pk=_failures(email)).first()
     if tally is not None and tally.until is not None:
         _refuse_until(tally.until, "too many wrong passwords for this address", "too_many_failures")
@@ -62,7 +59,7 @@ def throttle(what: str) -> None:
     """Count one request of a source towards the limit called ``what`` in ``RATE_LIMITS``.
 
     Raises:
-        Throttled: there were as many as it allows.
+        Throttled: the limit is reached.
     """
     until = count_towards(what, source.get())
     if until is not None:
@@ -70,7 +67,7 @@ def throttle(what: str) -> None:
 
 
 def throttle_account(what: str, user_id: str) -> None:
-    """Count one request of an account, wherever it comes from; as :func:`throttle`."""
+    """Count a request of an account from any source; see :func:`throttle`."""
     until = count_towards(what, user_id)
     if until is not None:
         _refuse_until(until, "too many requests of this kind came from this account", "throttled")
@@ -80,7 +77,7 @@ def count_attempt(what: str, whose: str, message: str) -> None:
     """Count an attempt towards the limit called ``what``, until :func:`forget`.
 
     Raises:
-        Throttled: ``too_many_failures``; there were as many as it allows.
+        Throttled: ``too_many_failures``; the limit is reached.
     """
     until = count_towards(what, whose)
     if until is not None:
@@ -92,7 +89,7 @@ def forget(what: str, whose: str) -> None:
 
 
 def count_towards(what: str, whose: str) -> datetime | None:
-    """Count one towards a limit; where it is reached already, until when."""
+    """Count one towards a limit; if the limit is already reached, returns until when."""
     limit, window = settings.RATE_LIMITS[what]
     with transaction.atomic():
         tally = _lock_tally(_name(what, whose))
@@ -110,7 +107,7 @@ def drop_forgotten() -> None:
 
 
 def _failures(email: str) -> bytes:
-    # Spellings that some database takes for one address must not have counts of their own.
+    # Spellings that a database may treat as the same address must share a count.
     plain = normalized("NFKD", email)
     letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return _name("failures", letters.casefold(), source.get())
@@ -122,13 +119,13 @@ def _name(what: str, *parts: str) -> bytes:
 
 
 def _lock_tally(name: bytes) -> Tally:
-    """The tally of that name, locked; at zero where there was none, or it is forgotten."""
+    """The tally with this name, locked; zero if it is new or has expired."""
     now = timezone.now()
     tally, made = Tally.objects.select_for_update().get_or_create(
         pk=name, defaults={"forgotten": now}
     )
     if made:
-        # Anyone who adds to the table also clears it.
+        # Each new tally also deletes some expired tallies.
         old = Tally.objects.select_for_update(skip_locked=True).filter(forgotten__lt=now)
         Tally.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:100])).delete()
     elif tally.forgotten <= now:

@@ -1,26 +1,26 @@
-"""Logins: the life of each, and the tokens and sessions that belong to it.
+"""Logins: their life cycle, and their tokens and sessions.
 
 Ending a login ends its session or tokens in every process at once, because each request looks up
 the login. Changing the address or password and deactivating the account end all logins of the user;
-a change of the password may keep the login that asks for it.
+a change of the password may keep the login that requests it.
 
 A login is identified by its id, which is not secret, and authenticated by a secret, of which the
 table has the SHA-256. So a reader of the database, or of a copy, can check a presented secret, but
 cannot produce one, not even together with the key that signs tokens: secrets are random and too
-long to be guessed. Therefore a plain hash is sufficient here, whereas a password needs a slow one.
+long to be guessed. Therefore a plain hash is sufficient here, whereas a password needs a slow hash.
 
 Every token names its login (claim ``login``), carries that login's secret (claim ``secret``), and
-is void without either. An access token is shown with each request, for fifteen minutes; a refresh
-token is traded once, for a pair that takes its place. Within half a minute it may come again, as
-where the answer was lost: it is traded for the same refresh token then, which follows from it and
-from the moment of the first trade. One that is traded again later was copied: its login ends, and
-with it the tokens of thief and owner.
+is void without either. An access token is sent with each request, for fifteen minutes; a refresh
+token is traded once, for a pair that replaces it. If the answer is lost, it may be traded again
+within half a minute, for the same refresh token, which is derived from it and from the moment of
+the first trade. A token that is traded again later was copied: its login ends, and with it the
+tokens of thief and owner.
 
-The signature says that we made a token, and nothing more: anyone who has the key that signs can
-make tokens, but does not know the secret of any login.
+The signature only proves that we made a token: anyone who has the signing key can make tokens, but
+does not know the secret of any login.
 
-A session of a browser is stored under the SHA-256 of its cookie: Django's engine with that change.
-In memory and in the cookie, a session has its key, which is a secret. The secret of the session's
+A browser's session is stored under the SHA-256 of its cookie: Django's engine with that change. In
+memory and in the cookie, a session has its key, which is a secret. The secret of the session's
 login is derived from the cookie by another function: neither can be derived from the other, nor
 from the content of a table.
 """
@@ -59,12 +59,12 @@ def new_secret() -> str:
 
 
 def digest(secret: object) -> bytes:
-    """The SHA-256 of a secret, 32 bytes, as the database holds it; of text that UTF-8 cannot hold,
-    a digest that it never holds.
+    """The SHA-256 of a secret, 32 bytes, as the database stores it. For text that UTF-8 cannot
+    encode, a digest that is never stored.
     """
     if not isinstance(secret, str) or not secret:
         return b""
-    # A text that somebody sends may hold halves of surrogate pairs, which have no UTF-8.
+    # Text from a client may have lone surrogates, which UTF-8 cannot encode.
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -79,8 +79,8 @@ def begin(
         refresh: the refresh token that may be used next, if any.
 
     Raises:
-        NotAuthenticated: the address or password was changed, a second factor set up, or the
-            account shut, at this moment.
+        NotAuthenticated: the address or password was changed, a second factor was set up, or the
+            account was deactivated, just now.
     """
     now = timezone.now()
     with transaction.atomic():
@@ -99,7 +99,7 @@ def begin(
         )
 
 
-#: What no request is judged by is read when it is needed.
+#: Columns that no request needs are deferred.
 _LATER = {
     "last_login",
     "date_joined",
@@ -120,10 +120,10 @@ _user_by_id = Statement(sql.ACCOUNT, {"account": _ACCOUNT})
 
 
 def find(login_id: object, shown: bytes) -> Login | None:
-    """The login of that id with its user, while both may be used.
+    """The login with this id with its user, if both are valid.
 
     Args:
-        shown: the digest of the secret that came with the id.
+        shown: the digest of the secret that was sent with the id.
     """
     if login_id is None or not shown:
         return None
@@ -149,7 +149,7 @@ def change_secret(login: Login, secret: str) -> None:
 
 
 def set_password(user: User, password: str, *, keep: Login | None = None) -> None:
-    """Change a password, and end every link, API token and login of its user but ``keep``."""
+    """Change a password, and end every link, API token and login of its user except ``keep``."""
     user.set_password(password)
     with transaction.atomic():
         user.save(update_fields=["password"])
@@ -158,7 +158,7 @@ def set_password(user: User, password: str, *, keep: Login | None = None) -> Non
 
 
 def end_all(user: User, *, keep: Login | None = None) -> None:
-    """End every login of a user but ``keep``, and every API token."""
+    """End every login of a user except ``keep``, and every API token."""
     user.api_tokens.all().delete()
     ended = user.logins.all()
     if keep is not None:
@@ -172,12 +172,12 @@ def drop_expired() -> None:
 
 LOGIN_CLAIM = "login"
 SECRET_CLAIM = "secret"  # noqa: S105 - the name of the claim
-#: For how long a refresh token may come again after it was used: its answer may have been lost.
+#: How long a refresh token may be sent again after its use: the answer may have been lost.
 GRACE = timedelta(seconds=30)
 
 
 def token_pair(user: User) -> dict[str, str]:
-    """An access and a refresh token, of a login of their own."""
+    """An access and a refresh token, of a new login."""
     login_id, secret = new_id(), new_secret()
     refresh = _sign(_read_token(jwt.RefreshToken, None), login_id, secret)
     lifetime = api_settings.REFRESH_TOKEN_LIFETIME
@@ -191,7 +191,7 @@ def access_token(login: Login, secret: str) -> str:
 
 
 def rotate_refresh(text: str) -> dict[str, str]:
-    """A new pair for a refresh token, which is used up.
+    """A new pair for a refresh token, which is then used up.
 
     Raises:
         NotAuthenticated: it is not a token of ours, expired, or its login ended. A login ends
@@ -199,10 +199,10 @@ def rotate_refresh(text: str) -> dict[str, str]:
     """
     old = _read_token(jwt.RefreshToken, text)
     secret = old.get(SECRET_CLAIM)
-    # Whole seconds, as claims have them: the same token is made again from what the login keeps.
+    # Whole seconds, as in claims, so that the same token can be derived from the login's columns.
     now = timezone.now().replace(microsecond=0)
     with transaction.atomic():
-        # The user's row is the lock of all that begins, ends and rotates.
+        # The lock on the user's row serializes beginning, ending and rotating.
         User.objects.select_for_update().filter(
             logins__pk=as_stored(str(old.get(LOGIN_CLAIM)))
         ).first()
@@ -216,7 +216,7 @@ def rotate_refresh(text: str) -> dict[str, str]:
             return {"access": access_token(login, secret), "refresh": refresh}
         first = None if login is None else login.refreshed
         if login is not None and first is not None and _was_before(text, login):
-            # A clock may have gone back.
+            # abs() below: the clock may have gone back.
             refresh = _following(text, login, secret, first)
             if abs(now - first) <= GRACE and _is_next(refresh, login):
                 return {"access": access_token(login, secret), "refresh": refresh}
@@ -238,10 +238,10 @@ def _following(text: str, login: Login, secret: str, moment: datetime) -> str:
 
 
 def read_access_token(text: str) -> tuple[str, bytes, float]:
-    """The login that an access token names, and the end of its time.
+    """The login that an access token names, and when the token expires.
 
     Returns:
-        The id of the login, which may have ended; the digest of the secret shown for it; and
+        The id of the login, which may have ended; the digest of the secret in the token; and
         seconds since 1970.
 
     Raises:
@@ -252,10 +252,8 @@ def read_access_token(text: str) -> tuple[str, bytes, float]:
 
 
 def verify_token(text: str) -> None:
-    """
-    Raises:
-        NotAuthenticated: an access token could not be used now; a refresh token is not the one
-            that is to be used next.
+    """Raises:     NotAuthenticated: an access token is not valid now; a refresh token is not the
+    login's         next.
     """
     token = _read_token(jwt.UntypedToken, text)
     login = living_login(token.get(LOGIN_CLAIM), digest(token.get(SECRET_CLAIM)))
@@ -273,19 +271,16 @@ def token_revoked() -> NotAuthenticated:
 
 
 def _read_token(kind: Any, text: str | None) -> jwt.Token:
-    """A token of that kind: the one in ``text``, or a new one."""
+    """A token of this kind: parsed from ``text``, or new."""
     try:
         token: jwt.Token = kind(text)
-    except (TokenError, OverflowError, ValueError):  # the latter of times that no calendar has
+    except (TokenError, OverflowError, ValueError):  # the latter for times out of range
         raise token_revoked() from None
     return token
 
 
 def living_login(login_id: object, shown: bytes) -> Login:
-    """
-    Raises:
-        NotAuthenticated: there is no login of that id and secret, or it ended.
-    """
+    """Raises:     NotAuthenticated: there is no login with this id and secret, or it ended."""
     login = find(login_id, shown)
     if login is None:
         raise token_revoked()
@@ -309,7 +304,7 @@ _OF_A_LOGIN = b"encrypted_records.sessions.login"
 
 
 def login_secret(session: SessionBase) -> str:
-    """The secret of the login that hangs on this session; nothing while it has no cookie."""
+    """The secret of this session's login; empty while the session has no cookie."""
     key = session.session_key
     if key is None:
         return ""
@@ -318,14 +313,14 @@ def login_secret(session: SessionBase) -> str:
 
 
 def session_key_of(key: str) -> str:
-    """A session's key as its table stores it: in base 85, since the column has room for 40
+    """A session's key as its table stores it: in base 85, because the column has room for 40
     characters.
     """
     return base64.b85encode(digest(key)).decode()
 
 
 class SessionStore(db.SessionStore):
-    """All that names a session to the database is here, also for callers with ``await``."""
+    """All methods that pass a session key to the database, including the async ones."""
 
     def load(self) -> dict[str, Any]:
         key = self.session_key
@@ -349,8 +344,8 @@ class SessionStore(db.SessionStore):
         try:
             super().save(must_create)
         except UpdateError as error:
-            # The engine says so of every failure. Ended is only a session without a row; a
-            # database that fails, which has a cause, is another matter.
+            # The engine raises this for every failure. Only a missing row means that the session
+            # ended; a database failure, which has a cause, is raised as such.
             failure = error.__context__
             if failure is not None and failure.__cause__ is not None:
                 raise failure from failure.__cause__

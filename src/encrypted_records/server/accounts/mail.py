@@ -2,12 +2,12 @@
 
 A separate thread sends them, for two reasons: requests do not wait for a mail server, and the
 duration of a request does not reveal whether an address has an account. A message that cannot be
-sent is logged without its address; repeating the request sends another.
+sent is logged without its address; repeating the request sends another message.
 
-Signed links in messages work once each. The library's signers define the signed content and the
-lifetime of a link. What is added here is a random part of the ``signature``, which the library's
-MAC covers, and the SHA-256 of the whole in the database until the link is used or expires. Only the
-message contains the random part, so that a copy of database and key is not sufficient to make a
+Signed links in messages work only once. The library's signers define the signed content and the
+lifetime of a link. This module adds a random part to the ``signature``, which the library's MAC
+covers, and stores the SHA-256 of the whole in the database until the link is used or expires. Only
+the message contains the random part, so that a copy of database and key is not sufficient to make a
 valid link.
 """
 
@@ -50,9 +50,9 @@ from encrypted_records.server.accounts.logins import digest
 from encrypted_records.server.accounts.models import Link, User
 
 T = TypeVar("T")
-#: :class:`FolderBackend`, as the settings name it.
+#: The path of :class:`FolderBackend`, for the settings.
 FOLDER_BACKEND = "encrypted_records.server.accounts.mail.FolderBackend"
-#: A message in the folder goes after this; no link works for longer.
+#: Messages in the folder are deleted after this time; no link works for longer.
 KEPT = timedelta(days=7)
 _log = logging.getLogger(__name__)
 _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
@@ -68,20 +68,22 @@ def _deliver(write: Callable[[T], None], argument: T) -> None:
     try:
         connection.close_if_unusable_or_obsolete()
         write(argument)
-    except Exception as error:  # whatever a mail server does, the courier goes on
+    except Exception as error:  # the thread must go on, whatever a mail server does
         _log.error("a message could not be sent", exc_info=error)
 
 
 def may_write_to(address: str) -> bool:
-    """Whether an address may get one more message now, so that its mailbox is not filled."""
+    """Whether another message may be sent to an address now; the limit keeps its mailbox from
+    filling up.
+    """
     return limits.count_towards("messages", address.casefold()) is None
 
 
 class FolderBackend(BaseEmailBackend):
     """Writes each message as a file under ``mail/``, and shows its link or logs its path.
 
-    For one's own machine, where the person who registers reads the terminal: it shows the link as
-    well. What is no terminal may be a log that is kept, and a link there would be a way in for
+    For a personal machine, where the person who registers reads the terminal: there it also shows
+    the link. Output that is not a terminal may be a stored log; a link there would give access to
     anyone who reads it.
     """
 
@@ -125,7 +127,7 @@ def drop_old() -> None:
 
 
 def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Values for the templates of signed links: the link, and the three values it is made of."""
+    """Values for the templates of signed links: the link, and the three values that it contains."""
     signer: URLParamsSigner = data["params_signer"]
     return {
         "email": user_address,
@@ -135,7 +137,7 @@ def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) 
 
 
 def send(address: str, subject: str, template: str, context: dict[str, Any]) -> None:
-    """Send a message, as text and as HTML, unless the address had enough of them."""
+    """Send a message, as text and as HTML, unless the address has reached its limit."""
     if may_write_to(address):
         _send(address, subject, template, context)
 
@@ -148,11 +150,11 @@ def _send(address: str, subject: str, template: str, context: dict[str, Any]) ->
 
 
 def send_address_notice(address: str, *, is_done: bool) -> None:
-    """Tell the present or former address of an account that the account is to get another one, or
-    has it.
+    """Tell the current or former address of an account that its address will change, or has
+    changed.
 
-    It is sent however many messages the address had: a thief must not be able to suppress it by
-    having other messages sent first.
+    It is sent regardless of the limit: a thief must not be able to suppress it by having other
+    messages sent first.
     """
     subject = "The address of your account " + ("was changed" if is_done else "is to change")
     context = {"public_url": settings.PUBLIC_URL, "is_done": is_done}
@@ -160,7 +162,7 @@ def send_address_notice(address: str, *, is_done: bool) -> None:
 
 
 def send_deleted(address: str) -> None:
-    """Tell the former address of an account that it is deleted, however many messages it had."""
+    """Tell the former address of an account that it is deleted, regardless of the limit."""
     _send(address, "Your account is deleted", "accounts/account_deleted", {})
 
 
@@ -205,15 +207,15 @@ class NewAddressLink(OneTimeLink, RegisterEmailSigner):  # type: ignore[misc]  #
 
 
 def send_link(user: User, kind: type[OneTimeLink], new_address: str = "") -> None:
-    """Write to a user with a new link of that kind; those sent before go on working. Nothing is
-    sent if the account was changed since the user was read, as a new password ends links.
+    """Send a user a new link of this kind; earlier links stay valid. Nothing is sent if the account
+    was changed since the user was read, because a new password ends links.
 
     Args:
-        new_address: the address to write to, which the link proves; the user's own if empty.
+        new_address: the address to write to, which the link proves; the user's address if empty.
     """
     signer = kind({"user_id": user.pk})
     with transaction.atomic():
-        # Locked as a change of password locks it, which then finds this link and ends it.
+        # Locked as for a change of password, which then finds this link and ends it.
         if not User.objects.unchanged(user).select_for_update().exists():
             return
         Link.objects.create(

@@ -43,7 +43,7 @@ class UserManager(BaseUserManager["User"]):
         return of_address(self.all(), email)
 
     def unchanged(self, user: User) -> QuerySet[User]:
-        """The row of a user, unless what lets somebody in was changed since it was read."""
+        """The row of a user, unless its credentials were changed since it was read."""
         return self.filter(
             pk=user.pk,
             email=user.email,
@@ -53,7 +53,7 @@ class UserManager(BaseUserManager["User"]):
         )
 
     def get_by_natural_key(self, username: str | None) -> User:
-        if not username or "\0" in username:  # PostgreSQL has no text with that character
+        if not username or "\0" in username:  # PostgreSQL cannot store this character in a text
             raise User.DoesNotExist
         return self.with_email(username).get(verified__isnull=False)
 
@@ -63,18 +63,17 @@ class User(AbstractBaseUser):
     email = models.EmailField(max_length=254)
     first_name = models.CharField(max_length=150, blank=True, default="")
     last_name = models.CharField(max_length=150, blank=True, default="")
-    #: when the link in the first message was used; nobody logs in before
+    #: when the link in the first message was used; the user cannot log in before
     verified = models.DateTimeField(null=True, editable=False)
-    #: set by that link, cleared to shut an account; no link sets it twice
+    #: set by that link, cleared to deactivate an account; no link sets it again
     is_active = models.BooleanField(default=False)
     date_joined = models.DateTimeField(default=timezone.now, editable=False)
-    #: whether a password alone lets nobody in; see :mod:`.passwords`
+    #: whether a login needs more than the password; see :mod:`.passwords`
     has_second_factor = models.BooleanField(default=False, editable=False)
-    #: when its holder deleted the account, of which the id alone is left
+    #: when its holder deleted the account; only the id is left
     deleted = models.DateTimeField(null=True, editable=False)
 
-    #: of a request that came with an API token, or from a job that one began: that token, whose
-    #: limits are then the user's
+    #: the API token of the request, or the token that began its job; its limits apply to the user
     acting: ApiToken | None = None
 
     objects = UserManager()
@@ -97,15 +96,16 @@ class User(AbstractBaseUser):
         return ids.reference("users", self.id)
 
     def set_password(self, raw_password: str | None) -> None:
-        """Keep a hash of the password in NFC: keyboards spell the same letters differently."""
+        """Store a hash of the password in NFC: keyboards spell the same letters differently."""
         super().set_password(raw_password and normalized("NFC", raw_password))
 
-    # What Django's admin asks. An operator is whom the settings name, so that no row of the
-    # database makes one.
+    # For Django's admin. The settings name the operators, so that no row of the database can make
+    # one.
 
     @property
     def is_staff(self) -> bool:
-        # ASCII: other letters may look like an operator's to one comparison and not to another.
+        # Only ASCII: other letters may look like an operator's to one comparison and not to
+        # another.
         named = self.email.isascii() and self.email.lower() in settings.OPERATORS
         return named and self.is_active
 
@@ -121,24 +121,26 @@ class Login(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="logins")
     created = models.DateTimeField(default=timezone.now, editable=False)
     expires = models.DateTimeField()
-    #: SHA-256 of the secret that sessions and tokens of this login show
+    #: SHA-256 of the secret in sessions and tokens of this login
     digest = models.BinaryField(max_length=32)
-    #: SHA-256 of the one refresh token that may be used next; empty for a session
+    #: SHA-256 of the refresh token that may be used next; empty for a session
     refresh = models.BinaryField(max_length=32, default=b"")
-    #: SHA-256 of the refresh token before that, and when it was used
+    #: SHA-256 of the previous refresh token, and when it was used
     refresh_before = models.BinaryField(max_length=32, default=b"")
     refreshed = models.DateTimeField(null=True)
 
 
 class SecondFactor(models.Model):
-    """The key of a user's authenticator app, which counts once the user has shown a code of it."""
+    """The key of a user's authenticator app, which is active once the user has sent a code of
+    it.
+    """
 
     user = models.OneToOneField(
         User, on_delete=models.CASCADE, primary_key=True, related_name="second_factor"
     )
-    #: with ``secret.key``, what the app's key follows from
+    #: the app's key is derived from this and ``secret.key``
     seed = models.BinaryField(max_length=20)
-    #: the half minute, counted from 1970, of the last code that was taken: no code is taken twice
+    #: the half minute, counted from 1970, of the last accepted code: no code is accepted twice
     step = models.BigIntegerField(default=0)
 
     class Meta:
@@ -159,8 +161,8 @@ class RecoveryCode(models.Model):
 class Link(models.Model):
     """A signed link that was sent in a message and is not used yet.
 
-    ``new_address`` is the address that it proves for the account; empty for links of other kinds,
-    which are sent to the account's own.
+    ``new_address`` is the address that it proves for the account; empty for other kinds of links,
+    which are sent to the account's address.
     """
 
     #: SHA-256 of the link's ``signature``
@@ -171,18 +173,18 @@ class Link(models.Model):
 
 
 class Tally(models.Model):
-    """A count with an end, for limits; what it counts only an HMAC says."""
+    """A count that expires, for limits; its key is an HMAC of what it counts."""
 
     name = models.BinaryField(max_length=32, primary_key=True)
     count = models.IntegerField(default=0)
-    #: nothing more is let through before
+    #: all attempts are refused before this time
     until = models.DateTimeField(null=True)
-    #: from then on it counts from zero
+    #: the count is zero from this time on
     forgotten = models.DateTimeField(db_index=True)
 
 
 class ApiToken(models.Model):
-    """A token of a person's for a program of theirs; see :mod:`.api_tokens`."""
+    """A person's token for a program; see :mod:`.api_tokens`."""
 
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
@@ -190,7 +192,7 @@ class ApiToken(models.Model):
     #: SHA-256 of the token
     digest = models.BinaryField(max_length=32, unique=True)
     writes = models.BooleanField()
-    #: whether it reaches the datasets below alone; of which none may be left
+    #: whether it reaches only the datasets below, which may all be deleted
     limited = models.BooleanField()
     datasets = models.ManyToManyField("datasets.Dataset", related_name="+")
     created = models.DateTimeField(default=timezone.now, editable=False)
@@ -216,12 +218,12 @@ class JobGrant(models.Model):
     job = models.BinaryField(max_length=16)
     #: changes with the user's password and with ``secret.key``
     seal = models.CharField(max_length=128)
-    #: of the user's password as the database has it: changes with the password alone
+    #: digest of the user's stored password hash: changes only with the password
     password_digest = models.BinaryField(max_length=32, default=b"")
     expires = models.DateTimeField()
-    #: with which the job was begun, whose limits are the job's; null once it is revoked
+    #: the API token that began the job, whose limits apply to it; null once it is revoked
     api_token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL)
-    #: whether an API token began the job, also one that was revoked since
+    #: whether an API token began the job, even if revoked since
     is_limited = models.BooleanField(default=False)
 
     class Meta:

@@ -1,19 +1,19 @@
-"""Passwords and second factors of accounts, and the one place that checks them.
+"""Passwords and second factors of accounts, and the only place that checks them.
 
-Login, token, Basic and a change of password all come here, so one lockout and one throttle cover
-them. A wrong password, an address without account and an account that was not verified cost the
-same work and get the same answer. Passwords are hashed by :mod:`.hashing`.
+Login, token, Basic and a change of password all use this check, so that they share one lockout and
+one throttle. A wrong password, an address without account and an account that was not verified cost
+the same work and get the same answer. Passwords are hashed by :mod:`.hashing`.
 
 A second factor is a code of an authenticator app, or a recovery code for when it is lost. A code is
-the six digits of TOTP (RFC 6238, SHA-1, steps of 30 seconds), from the step of now or a neighbour
-of it, since clocks differ. A step is taken once (section 5.2 there), and a recovery code too. The
-app's key follows from ``secret.key`` and a random seed, and the database has the seed alone, so
-that a copy of it makes no codes; of recovery codes it has the SHA-256, like of all secrets that are
-too long to be guessed (:func:`.logins.digest`).
+the six digits of TOTP (RFC 6238, SHA-1, steps of 30 seconds), of the current step or a neighbour,
+because clocks differ. Each step is accepted once (section 5.2 there), and each recovery code too.
+The app's key is derived from ``secret.key`` and a random seed; the database has only the seed, so
+that a copy of it cannot produce codes. Of recovery codes it has the SHA-256, as of all secrets that
+are too long to be guessed (:func:`.logins.digest`).
 
-Six digits can be guessed, so wrong codes are counted per account wherever they come from
-(``codes`` in ``RATE_LIMITS``), besides the lockout that they share with wrong passwords. Only who
-has the password comes so far as to be counted.
+Six digits can be guessed, so wrong codes are counted per account, from all sources (``codes`` in
+``RATE_LIMITS``), besides the lockout that they share with wrong passwords. They are counted only
+after the right password.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.logins import digest
 from encrypted_records.server.accounts.models import RecoveryCode, SecondFactor, User
 
-#: What no account's address is longer than, in characters. Endpoints say so; a header may hold
-#: anything, and no password is looked at for a longer one.
+#: The most characters of an account's address, enforced by endpoints. Passwords for a longer
+#: address, which a header may have, are not checked.
 MAX_ADDRESS = 254
 
 
@@ -79,9 +79,9 @@ def check_password(request: HttpRequest, email: str, password: str, code: str = 
 
 def _forms_of(password: str) -> Iterable[str]:
     """The spellings of a password that an account's hash may be of: NFC, which is stored now, and
-    those in which it may have been typed before passwords were normalized (RFC 8265, 4.2.2).
+    spellings in which it may have been typed before passwords were normalized (RFC 8265, 4.2.2).
 
-    All of them are tried where there is no account either, so that it costs the same.
+    All are tried even if there is no account, so that the cost is the same.
     """
     spelled = (normalized("NFC", password), password, normalized("NFD", password))
     return dict.fromkeys(spelled)
@@ -91,7 +91,7 @@ STEP_SECONDS = 30
 RECOVERY_CODES = 10
 _SEED_BYTES = 20
 _ISSUER = "Encrypted Records Service"
-#: Letters of recovery codes: none that is read as another. Sixteen of these 32 are 80 bits.
+#: Letters of recovery codes, without similar letters. Sixteen of these 32 have 80 bits.
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 _GROUPS, _GROUP = 4, 4
 
@@ -110,8 +110,8 @@ class NewFactor:
 
 
 def begin_second_factor(user: User) -> NewFactor:
-    """A key for the user's app, which counts once :func:`confirm` has seen a code of it; one that
-    was begun before is replaced.
+    """Create a key for the user's app, which is active once :func:`confirm_second_factor` has
+    accepted a code of it. It replaces an unconfirmed key.
 
     Raises:
         Conflict: ``second_factor_exists``.
@@ -133,7 +133,7 @@ def confirm_second_factor(user: User, code: str) -> list[str]:
     """Activate the second factor that was begun.
 
     Returns:
-        The recovery codes, of which nothing but digests is kept.
+        The recovery codes; only their digests are stored.
 
     Raises:
         NotAuthenticated: ``wrong_code``.
@@ -150,10 +150,10 @@ def confirm_second_factor(user: User, code: str) -> list[str]:
 
 
 def _demand_code(user: User, code: str) -> None:
-    """Take a code of the app, or a recovery code, where the account has a second factor.
+    """Accept a code of the app, or a recovery code, if the account has a second factor.
 
     Raises:
-        NotAuthenticated: ``second_factor_required``, where there is no code; ``wrong_code``.
+        NotAuthenticated: ``second_factor_required``, if there is no code; ``wrong_code``.
         Throttled: too many wrong codes.
     """
     if not user.has_second_factor:
@@ -172,7 +172,7 @@ def _demand_code(user: User, code: str) -> None:
 
 
 def renew_recovery_codes(user: User) -> list[str]:
-    """New recovery codes; those before are worth nothing.
+    """Create new recovery codes; earlier codes become invalid.
 
     Raises:
         Conflict: ``no_second_factor``.
@@ -211,7 +211,7 @@ def _lock_account(user: User) -> User:
 
 @contextmanager
 def _one_attempt(user: User) -> Iterator[None]:
-    # Counted before it is judged, so that many at once are not all judged.
+    # Count before checking, so that many concurrent attempts cannot all be checked.
     limits.count_attempt("codes", user.pk, "too many wrong codes for this account")
     yield
     limits.forget("codes", user.pk)

@@ -1,26 +1,27 @@
 """Accounts from their registration to their deletion.
 
 Neither answers nor durations reveal whether an address has an account: both cases do the same work,
-and the mail thread does what differs afterwards. Signed links (:mod:`.mail`) work once. The first
-also needs an address that was never verified, and the second is signed over the password hash that
-it replaces, so that either ends the others of its kind.
+and the mail thread does the work that differs afterwards. Signed links (:mod:`.mail`) work once. A
+registration link also needs an address that was never verified, and a reset link is signed over the
+password hash that it replaces, so that each ends the others of its kind.
 
 Each registration makes a separate user with a separate link. If a second registration of an address
 reused the first, an attacker who registered the address earlier would own the account that its
 holder then confirms.
 
-A deletion takes address, names, password, second factor, logins, tokens and links. The row stays
-under its id, with an address that nobody can have: signed entries, commits and the audit log name
-the id, and who registers the address later is somebody else under another id. Grants of jobs stay
-until they expire, so that the proxy of a job learns that it is revoked, and ends it.
+A deletion removes address, names, password, second factor, logins, tokens and links. The row stays
+under its id, with an address that cannot exist: signed entries, commits and the audit log name the
+id, and a user who registers the address later gets another id. Grants of jobs stay until they
+expire, so that the proxy of a job learns that it is revoked, and ends it.
 
 An account is not deleted while others would lose something by it: an organization with other people
-keeps an owner, and data keeps somebody who has its keys. An organization of the account alone,
-without datasets, is deleted with it. Where a signed roster has the person, only the person's own
-entry says that they leave; the deletion waits for it, unless the keys for it are lost.
+keeps an owner, and data keeps a person who has its keys. If the user is an organization's only
+person, the organization is deleted with the account, if it has no datasets. If a signed roster has
+the person, only an entry signed by the person says that they leave; the deletion waits for it,
+unless the keys for it are lost.
 
-Organizations are locked first, in the order of their ids, and the account after them, as an
-admission locks them.
+Organizations are locked first, in the order of their ids, and then the account, in the same order
+as for an admission.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from encrypted_records.server.organizations.models import (
 
 
 def register(email: str, password: str, organization_name: str) -> None:
-    """Make a user, who owns a new organization if it has a name, and send the link that activates
-    both. Users who were invited to an organization need no organization of their own.
+    """Create a user, who owns a new organization if ``organization_name`` is given, and send the
+    link that activates both. Invited users need no organization of their own.
 
     If the address has an account, its holder is notified instead. The same rows are stored in that
     case, to take the same time; without a link they are unusable, and are deleted when they expire.
@@ -72,19 +73,22 @@ def _send_register_message(user: User) -> None:
 
 
 def send_reset_link(email: str) -> None:
-    """Write to anyone who could log in with this address; to look is left to the courier, too."""
+    """Send a reset link to the address, if it has an account; the lookup is left to the mail
+    thread, too.
+    """
     mail.later(_send_reset_message, email)
 
 
 def _send_reset_message(email: str) -> None:
     user = User.objects.with_email(email).filter(verified__isnull=False, is_active=True).first()
-    # Services have no password, and nobody reads their mail.
+    # Services have no password, and no mailbox.
     if user is not None and user.has_usable_password() and mail.may_write_to(user.email):
         mail.send_link(user, mail.ResetLink)
 
 
 def verify(signed: dict[str, Any]) -> None:
-    """Make the account usable that a registration link names, and drop others for its address.
+    """Activate the account that a registration link names, and drop other registrations of its
+    address.
 
     Raises:
         BadInput: the link is forged, too old, or was used before, or another registration of the
@@ -100,12 +104,12 @@ def verify(signed: dict[str, Any]) -> None:
             user.is_active = True
             user.save(update_fields=["verified", "is_active"])
             _drop(User.objects.with_email(user.email).filter(verified=None))
-    except IntegrityError:  # another registration, made since the lock, was confirmed as well
+    except IntegrityError:  # another registration, made after the lock, was confirmed as well
         raise mail.invalid_link() from None
 
 
 def _lock_address(user_id: str) -> None:
-    """Lock all registrations of a user's address, in one order: each link ends the others."""
+    """Lock all registrations of a user's address, in a fixed order: each link ends the others."""
     try:
         user = User.objects.filter(pk=user_id).first()
     except ValueError:
@@ -119,7 +123,7 @@ def _lock_registrations(email: str) -> None:
 
 
 def drop_expired() -> None:
-    """Drop registrations whose links have expired."""
+    """Delete registrations whose links have expired."""
     limit = timezone.now() - registration_settings.REGISTER_VERIFICATION_PERIOD
     with transaction.atomic():
         _drop(User.objects.filter(verified=None, date_joined__lt=limit))
@@ -146,12 +150,12 @@ def reset_password(signed: dict[str, Any], password: str) -> None:
 
 
 def ask_for_address(user: User, email: str) -> None:
-    """Send a link to a new address of an account, and notify the present one.
+    """Send a link to a new address of an account, and notify the current address.
 
-    If the address has an account, its holder is notified instead of getting a link.
+    If the new address has an account, its holder is notified instead of getting a link.
 
     Raises:
-        Throttled: ``throttled``; the account has asked too often.
+        Throttled: ``throttled``; the account has sent too many requests.
     """
     limits.throttle_account("addresses", user.pk)
     mail.later(_send_address_messages, (user, email))
@@ -159,7 +163,7 @@ def ask_for_address(user: User, email: str) -> None:
 
 def _send_address_messages(asked: tuple[User, str]) -> None:
     user, email = asked
-    # A password or address that came since it was asked ends the request, as it ends the link.
+    # If the password or address was changed since the request, the request ends, like its link.
     if not User.objects.unchanged(user).exists():
         return
     mail.send_address_notice(user.email, is_done=False)
@@ -174,8 +178,8 @@ def change_address(signed: dict[str, Any]) -> None:
     """Give an account the address that a link proves, and notify the former address.
 
     All other links of the account end: they may be in the mailbox of the former address. So do its
-    logins, which began with that address, and registrations of the new one, as when one of them is
-    confirmed.
+    logins, which began with that address, and registrations of the new address, as when one of them
+    is confirmed.
 
     Raises:
         BadInput: the link is forged, too old, or was used before, or the address has an account
@@ -187,7 +191,8 @@ def change_address(signed: dict[str, Any]) -> None:
             user, former = link.user, link.user.email
             if not user.is_active:
                 raise mail.invalid_link()
-            # Before this takes the address: who confirms a registration locks in this order.
+            # Lock before changing the address: the confirmation of a registration uses the same
+            # order.
             _lock_registrations(link.new_address)
             user.email = User.objects.normalize_email(link.new_address)
             user.save(update_fields=["email"])
@@ -195,7 +200,7 @@ def change_address(signed: dict[str, Any]) -> None:
             user.logins.all().delete()
             _drop(User.objects.with_email(user.email).filter(verified=None))
             audit.note_for_all(user, Action.EMAIL_CHANGED)
-    except IntegrityError:  # somebody else's account has it
+    except IntegrityError:  # another account has the address
         raise mail.invalid_link() from None
     mail.later(_send_changed_notice, former)
 
@@ -205,8 +210,8 @@ def _send_changed_notice(former: str) -> None:
 
 
 class OrganizationOutcome(StrEnum):
-    """What becomes of an organization of the account: it is left, or goes with the account, or is
-    in the way of the deletion.
+    """Effect of the deletion on an organization of the account: the user leaves it, or it is
+    deleted with the account, or it prevents the deletion.
     """
 
     LEAVE = "leave"
@@ -218,7 +223,8 @@ class OrganizationOutcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Affected:
     """An organization of the account. ``signed``: its roster has the person, until they sign that
-    they leave."""
+    they leave.
+    """
 
     organization: Organization
     outcome: OrganizationOutcome
@@ -226,7 +232,7 @@ class Affected:
 
 
 def affected_by_deletion(user: User) -> list[Affected]:
-    """What a deletion of the account would do to each of its organizations, or what hinders it."""
+    """The effect of deleting the account on each of its organizations, including obstacles."""
     own = Organization.objects.filter(memberships__user=user) | _of_roster(user)
     return [_affected(user, organization) for organization in own.distinct().order_by("pk")]
 
@@ -252,7 +258,7 @@ def _affected(user: User, organization: Organization) -> Affected:
             False,
         )
     owners = others.filter(role=Membership.Role.OWNER)
-    # An account that was deleted unsigned is still in the roster, and signs nothing more.
+    # An account that was deleted unsigned is still in the roster, but cannot sign any more.
     signing = standings.filter(is_owner=True, member__in=people)
     is_last = not owners.exists() or (own is not None and own.is_owner and not signing.exists())
     outcome = OrganizationOutcome.LAST_OWNER if is_last else OrganizationOutcome.LEAVE
@@ -263,12 +269,12 @@ def delete_account(user: User, *, unsigned: bool) -> None:
     """Delete the account.
 
     Args:
-        unsigned: delete it also where a roster has the person, who then stays there until an owner
+        unsigned: delete it even if a roster has the person, who then stays there until an owner
             removes them.
 
     Raises:
         Conflict: ``last_owner``, ``has_datasets``, ``in_roster``, each naming the organizations;
-            ``account_moved``; it joined an organization at this moment.
+            ``account_moved``; it joined an organization just now.
     """
     with transaction.atomic():
         locked = _lock_organizations(user)
@@ -296,8 +302,7 @@ def delete_account(user: User, *, unsigned: bool) -> None:
 
 
 def _lock_organizations(user: User) -> set[str]:
-    """Lock all organizations that have something of the account's: it belongs to them, or they
-    invite it."""
+    """Lock all organizations with the account as a member, or as sender or receiver of invitations."""
     inviting = Invitation.objects.filter(_invited(user)).values("organization")
     concerned = (
         Q(memberships__user=user) | Q(pk__in=_of_roster(user).values("pk")) | Q(pk__in=inviting)
@@ -351,7 +356,7 @@ def _end_invitations(user: User) -> None:
 
 
 def _clear(user: User) -> None:
-    """Remove all personal data of the account, and everything that lets somebody in as it."""
+    """Remove all personal data and all credentials of the account."""
     logins.end_all(user)
     passwords.forget_second_factor(user)
     user.links.all().delete()

@@ -1,4 +1,6 @@
-"""Account endpoints. Those that obtain credentials look at none: a stale cookie hinders nobody."""
+"""Account endpoints. Those that issue credentials ignore existing credentials, so that a stale
+cookie does not hinder a login.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 
 DETAIL = inline_serializer("Detail", {"detail": serializers.CharField()})
-#: ``mail`` is ``folder`` where no mail server is set up: a message is a file of the data folder.
+#: ``mail`` is ``folder`` if no mail server is configured: messages are files in the data folder.
 MESSAGE = inline_serializer(
     "Message",
     {"detail": serializers.CharField(), "mail": serializers.ChoiceField(["sent", "folder"])},
@@ -96,10 +98,10 @@ PAIR = inline_serializer(
 
 
 def _valid(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    """The body, as that serializer wants it.
+    """The body, validated by the serializer.
 
     Raises:
-        ValidationError: it is not so.
+        ValidationError: the body is invalid.
     """
     sent = kind(data=request.data, context={"request": request})
     sent.is_valid(raise_exception=True)
@@ -148,7 +150,7 @@ class Register(OpenView):
 
 
 def _way_of_mail() -> str:
-    """The same for every address, as all of the answer is."""
+    """The same for every address, like the rest of the answer."""
     return "folder" if settings.EMAIL_BACKEND == mail.FOLDER_BACKEND else "sent"
 
 
@@ -320,7 +322,7 @@ class UserDetail(APIView):
     token_uses = READS
 
     def get_authenticators(self) -> list[Any]:
-        # Who founds an organization states an address, also by a job.
+        # A job may found an organization, which needs an address.
         return [JobToken(), *super().get_authenticators()]
 
     @extend_schema(responses=UserSerializer)
@@ -330,13 +332,12 @@ class UserDetail(APIView):
         return Response(UserSerializer(cast(User, request.user)).data)
 
 
-# /api/tokens/: API tokens, made, listed and revoked by their user; no token reaches this.
-#
-# Making one takes the password of the account in that very request, as Basic credentials or in the
-# body: anyone who found an open session must not leave with something that lasts longer.
+# /api/tokens/: API tokens; their user creates, lists and revokes them, and no token has access.
+# Creating a token needs the password of the account in the same request, as Basic credentials or in
+# the body: an open session that was found must not yield a credential that lasts longer.
 
 
-#: Seconds.
+#: Lifetimes in seconds.
 SHORTEST, USUAL, LONGEST = 60, 30 * 86_400, 366 * 86_400
 MOST_DATASETS = 100
 _SCOPES = ["read", "write"]
@@ -413,7 +414,7 @@ class ApiTokensView(generics.ListAPIView[ApiToken]):
         sent = NewApiTokenSerializer(data=request.data, context=context)
         sent.is_valid(raise_exception=True)
         wanted: dict[str, Any] = dict(sent.validated_data)
-        if not isinstance(request.successful_authenticator, Basic):  # which has the password
+        if not isinstance(request.successful_authenticator, Basic):  # has the password
             _check_password(request, self.user, wanted.get("password"), wanted.get("code", ""))
         with transaction.atomic():
             made, text = api_tokens.create(
@@ -508,12 +509,12 @@ def _check_password(
     *,
     pointer: str = "/password",
 ) -> User:
-    """The account that the password was found right for.
+    """Check the password; returns the account.
 
     Raises:
         BadInput: ``wrong_password``, ``second_factor_required`` or ``wrong_code``; or no password
             was sent.
-        Throttled: after too many wrong ones.
+        Throttled: after too many wrong passwords.
     """
     if password is None:
         detail = "is required, because this change outlasts the login of the request"
@@ -527,7 +528,7 @@ def _check_password(
 
 
 def _flawed(error: NotAuthenticated, pointer: str) -> BadInput:
-    """The same as a flaw of the body: the caller is known, so 401 would say the wrong thing."""
+    """The error as a flaw of the body: the caller is known, so that 401 would be misleading."""
     flaw = Flaw("wrong_password", "is not the current password", pointer=pointer)
     if error.reason in {"second_factor_required", "wrong_code"}:
         flaw = Flaw(error.reason, error.message, pointer="/code")
