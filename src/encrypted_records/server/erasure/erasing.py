@@ -5,10 +5,8 @@ when many of its rows are dead, or some have been dead for long. Ordinals do not
 erased row, only its salted digest remains, so that its neighbours can be verified; digest and salt
 are deleted with the last bytes of the group.
 
-A user can request immediate erasure (:func:`ask`). Then only holds delay it; for objects also a
-grace period that is longer than the usual one, because restoring a database relies on it.
-
-Rewrite an object of rows, without erased rows or with rows that were found elsewhere.
+A user can request immediate erasure (:func:`ask`). Then only holds delay it, and for objects a
+grace period that is longer than usual, because restoring a database relies on it.
 """
 
 from __future__ import annotations
