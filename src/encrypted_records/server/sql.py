@@ -89,6 +89,7 @@ WHERE s.id = :schema
 #: The view of rights: a member can reach a dataset, or one schema of it, and perhaps write. Without
 #: a roster, and for owners, this is everything; otherwise it is what a roster shares with the
 #: member.
+#:
 #: It is a single join: for a union, SQLite first makes all rows of a member, one for each dataset.
 REACH = """
 CREATE VIEW reach AS

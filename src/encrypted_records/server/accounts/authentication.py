@@ -67,8 +67,9 @@ def digest_of(token: bytes) -> bytes:
 
 
 def refuse_key(*shown: str) -> None:
-    """Raises:     NotAuthenticated: ``service_key_exposed``; a value begins like a service's secret
-    key.
+    """
+    Raises:
+        NotAuthenticated: ``service_key_exposed``; a value begins like a service's secret key.
     """
     if any(text.lower().startswith(SERVICE_PREFIX) for text in shown):
         raise NotAuthenticated(

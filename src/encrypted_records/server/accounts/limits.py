@@ -33,7 +33,10 @@ FORGET = timedelta(days=1)
 
 
 def refuse_locked(email: str) -> None:
-    """Raises:     Throttled: too many wrong passwords for this address came from this source."""
+    """
+    Raises:
+        Throttled: too many wrong passwords for this address came from this source.
+    """
     tally = Tally.objects.filter(pk=_failures(email)).first()
     if tally is not None and tally.until is not None:
         _refuse_until(tally.until, "too many wrong passwords for this address", "too_many_failures")

@@ -252,8 +252,10 @@ def read_access_token(text: str) -> tuple[str, bytes, float]:
 
 
 def verify_token(text: str) -> None:
-    """Raises:     NotAuthenticated: an access token is not valid now; a refresh token is not the
-    login's         next.
+    """
+    Raises:
+        NotAuthenticated: an access token is not valid now; a refresh token is not the login's
+            next.
     """
     token = _read_token(jwt.UntypedToken, text)
     login = living_login(token.get(LOGIN_CLAIM), digest(token.get(SECRET_CLAIM)))
@@ -280,7 +282,10 @@ def _read_token(kind: Any, text: str | None) -> jwt.Token:
 
 
 def living_login(login_id: object, shown: bytes) -> Login:
-    """Raises:     NotAuthenticated: there is no login with this id and secret, or it ended."""
+    """
+    Raises:
+        NotAuthenticated: there is no login with this id and secret, or it ended.
+    """
     login = find(login_id, shown)
     if login is None:
         raise token_revoked()

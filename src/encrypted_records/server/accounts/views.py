@@ -333,6 +333,7 @@ class UserDetail(APIView):
 
 
 # /api/tokens/: API tokens; their user creates, lists and revokes them, and no token has access.
+#
 # Creating a token needs the password of the account in the same request, as Basic credentials or in
 # the body: an open session that was found must not yield a credential that lasts longer.
 

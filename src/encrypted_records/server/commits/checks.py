@@ -334,7 +334,10 @@ def require(holds: bool, rule: str) -> None:
 
 
 def require_none(reason: CommitFault | None) -> None:
-    """Raises:     BadInput: ``invalid_commit``; the commit may not follow, for this reason."""
+    """
+    Raises:
+        BadInput: ``invalid_commit``; the commit may not follow, for this reason.
+    """
     if reason is not None:
         raise _invalid(reason.value)
 

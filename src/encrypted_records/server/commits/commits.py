@@ -387,6 +387,7 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
 
 # The state that a commit must be based on: key, its writer's head, log (its definition:
 # :mod:`.judging`).
+#
 # Checked under the lock of the schema's row. Each refusal is a conflict whose code names the
 # condition that does not hold.
 

@@ -135,7 +135,10 @@ def _is_same(before: StagedPart | None, part: Part, bound: BoundPart) -> bool:
 
 
 def _require_newest(before: StagedPart | None, attempt: int) -> None:
-    """Raises:     Conflict: ``part_overtaken``; a newer attempt at the same part is stored."""
+    """
+    Raises:
+        Conflict: ``part_overtaken``; a newer attempt at the same part is stored.
+    """
     if before is not None and attempt < before.attempt:
         raise Conflict(
             "a later attempt at the same part is staged",

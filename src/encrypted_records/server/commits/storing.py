@@ -82,8 +82,11 @@ class ReplacingGroups:
     def __init__(
         self, body: CommitBody, freed: Sequence[RecordGroup], segment: int | None = None
     ) -> None:
-        """Args:     freed: the groups of the segments that the commit replaces; for a compaction,
-        the groups         that it ends.     segment: for a compaction, the number of its segment.
+        """
+        Args:
+            freed: the groups of the segments that the commit replaces; for a compaction, the groups
+                that it ends.
+            segment: for a compaction, the number of its segment.
 
         Raises:
             BadInput: ``invalid_commit``; the new groups do not match the groups that end.
@@ -363,7 +366,9 @@ def _group(
 
 
 def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None:
-    """Args:     are_apart: whether no stored row has an id from the least to the greatest of these.
+    """
+    Args:
+        are_apart: whether no stored row has an id from the least to the greatest of these.
 
     Raises:
         Conflict: ``record_exists``; an id is stored already, or named twice.

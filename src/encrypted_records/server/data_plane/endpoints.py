@@ -220,7 +220,10 @@ def answer_staging(asked: ApiRequest) -> HttpResponseBase:
 
 
 def require_own(grant: object, job: bytes) -> None:
-    """Raises:     NotAllowed: the credentials belong to a different job."""
+    """
+    Raises:
+        NotAllowed: the credentials belong to a different job.
+    """
     if isinstance(grant, JobGrant) and bytes(grant.job) != job:
         raise NotAllowed("a job's token is valid only for its own job")
 

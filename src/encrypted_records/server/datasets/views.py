@@ -146,7 +146,10 @@ class _Collection(viewsets.ModelViewSet[M]):
 
     @abstractmethod
     def require_deleter(self, row: M) -> None:
-        """Raises:     NotAllowed: the user may not delete the row and its content."""
+        """
+        Raises:
+            NotAllowed: the user may not delete the row and its content.
+        """
 
     def note(self, verb: str, row: M) -> None:
         path = ids.reference(f"{self.kind}s", row.pk)
@@ -210,8 +213,9 @@ class _Collection(viewsets.ModelViewSet[M]):
         return f'"{hashlib.sha256(told).hexdigest()[:32]}"'
 
     def require_match(self, row: M) -> None:
-        """Raises:     PreconditionFailed: no entity tag in If-Match is the row's (RFC 9110, section
-        13.1.1).
+        """
+        Raises:
+            PreconditionFailed: no entity tag in If-Match is the row's (RFC 9110, section 13.1.1).
         """
         wanted = self.request.headers.get("If-Match", "").strip()
         tags = [tag.strip() for tag in wanted.split(",")]

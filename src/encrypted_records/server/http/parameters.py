@@ -109,7 +109,10 @@ class KnownMembers(serializers.Serializer[Any]):
     """For serializers to derive from. Read-only members may be sent back, and change nothing."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Raises:     ValidationError: ``unknown_member``, together with other errors."""
+        """
+        Raises:
+            ValidationError: ``unknown_member``, together with other errors.
+        """
         unknown = [name for name in data if name not in self.fields] if _is_object(data) else []
         if not unknown:
             return super().to_internal_value(data)

@@ -94,7 +94,10 @@ class Move:
         return False
 
     def _put(self, new: BulkStore, stored: BulkObject, data: bytes) -> None:
-        """Raises:     ObjectLost, ObjectAltered: the store does not return what was just stored."""
+        """
+        Raises:
+            ObjectLost, ObjectAltered: the store does not return what was just stored.
+        """
         new.put(stored.name, data)
         try:
             _check(new, stored)
@@ -257,7 +260,10 @@ def _is_whole(held: BulkStore, stored: BulkObject) -> bool:
 
 
 def _read_again(numbers: list[int], contents: list[bytes]) -> None:
-    """Raises:     ObjectLost, ObjectAltered: the store does not return what was just stored."""
+    """
+    Raises:
+        ObjectLost, ObjectAltered: the store does not return what was just stored.
+    """
     held = choice.chosen().store
     assert held is not None
     names = dict(BulkObject.objects.filter(pk__in=numbers).values_list("pk", "name"))

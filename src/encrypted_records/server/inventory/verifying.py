@@ -409,8 +409,10 @@ class Reconciliation:
         self.taken = self.dropped = self.rows = self.pages = 0
 
     def run(self) -> None:
-        """Raises:     InvalidSetting: there is no bulk store.     StoreFull, StoreUnavailable: the
-        store has no room, is away or fails; repeat the command.
+        """
+        Raises:
+            InvalidSetting: there is no bulk store.
+            StoreFull, StoreUnavailable: the store has no room, is away or fails; repeat this.
         """
         held = choice.chosen().store
         if held is None:

@@ -38,6 +38,7 @@ from typing import BinaryIO, Literal, NamedTuple, Protocol
 from encrypted_records.server.objects.stores import BulkStore, Range, find_reach, free_below
 
 # Empty files that show which processes use a folder.
+#
 # Each process keeps its file locked for as long as it runs; the lock ends however the process ends.
 
 
@@ -84,6 +85,7 @@ def find_dead(folder: Path, own: str) -> Iterator[str]:
 
 
 # Single flight: ranges that a thread reads from a store, so that other threads wait for the read.
+#
 # A thread that has waited looks in the cache again, and reads the missing ranges itself. No result
 # and no error passes from thread to thread. A thread never waits while it holds a claim.
 

@@ -1,9 +1,10 @@
 """The life cycle of objects, as rows of the database, and the drafts that fill them.
 
-``writing``  the name is drawn and stored; the first byte is written after that ``stored``   it is
-complete, and its content is staged or about to be ``named``    a commit has named its content
-``doomed``   nothing new needs it; readers of an earlier version still may ``lost``     it was
-named, and was found missing from the store after a restore
+``writing``  the name is drawn and stored; the first byte is written after that
+``stored``   it is complete, and its content is staged or about to be
+``named``    a commit has named its content
+``doomed``   nothing new needs it; readers of an earlier version still may
+``lost``     it was named, and was found missing from the store after a restore
 
 A doomed object is deleted when its grace period is over and nothing in the database refers to it
 any more. So a crash at any moment leaves only objects that the sweep deletes. The content of the

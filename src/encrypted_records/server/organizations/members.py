@@ -187,7 +187,9 @@ def lock_existing(user_id: str) -> bool:
 
 
 def _through_a_proxy_alone(organization: Organization, command: str) -> None:
-    """Args:     command: the command that makes the same change through a proxy.
+    """
+    Args:
+        command: the command that makes the same change through a proxy.
 
     Raises:
         Conflict: ``through_a_proxy``; the members are in the roster, which members sign.
@@ -321,8 +323,10 @@ def ask_access(user: User, organization: Organization, request: AccessRequest) -
 def _require_standing(
     organization: Organization, request: AccessRequest, body: AccessRequestBody
 ) -> None:
-    """Raises:     Conflict: ``roster_moved``; the request does not name the newest entry.
-    ErsError: as :func:`ask_access`.
+    """
+    Raises:
+        Conflict: ``roster_moved``; the request does not name the newest entry.
+        ErsError: as :func:`ask_access`.
     """
     head = (organization.roster_number, bytes(organization.roster_digest))
     if (body.number, body.digest) != head:
@@ -349,8 +353,10 @@ def _refusal(fault: RequestFault) -> ErsError:
 
 
 def _require_room(membership: Membership, earlier: StoredRequest | None) -> None:
-    """Raises:     Conflict: ``request_declined``; an owner declined it recently.     TooLarge: the
-    member has too many.
+    """
+    Raises:
+        Conflict: ``request_declined``; an owner declined it recently.
+        TooLarge: the member has too many.
     """
     if earlier is not None:
         if earlier.declined is not None and timezone.now() < earlier.declined + DECLINED_FOR:

@@ -137,7 +137,10 @@ def append(
 
 
 def _require_chain(organization: Organization, read: Sequence[tuple[EntryBody, bytes]]) -> None:
-    """Raises:     BadInput: ``invalid_entry``; the entries do not follow each other."""
+    """
+    Raises:
+        BadInput: ``invalid_entry``; the entries do not follow each other.
+    """
     own = ids.from_text(organization.pk)
     before: tuple[int, bytes] | None = None
     for body, digest in read:
@@ -273,6 +276,7 @@ def _keep(organization: Organization, read: _Read) -> None:
 
 
 # An entry that forgets older keys of a dataset: no stored data may still need them.
+#
 # The API checks this under the locks of all schemas of the dataset, instead of trusting the signer.
 # Obstacles are named.
 

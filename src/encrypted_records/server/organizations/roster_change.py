@@ -70,7 +70,10 @@ class RosterStates:
     """The states that a process caches: one per organization, the most recently used."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        """Args:     most_bytes: of all states; the last used state is always kept."""
+        """
+        Args:
+            most_bytes: of all states; the last used state is always kept.
+        """
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, SizedState] = OrderedDict()
         self._lock = threading.Lock()
@@ -233,7 +236,10 @@ def require(holds: bool, detail: str) -> None:
 
 
 def moment(seconds: int) -> datetime:
-    """Raises:     BadInput: ``invalid_entry``; the time is too late for a datetime."""
+    """
+    Raises:
+        BadInput: ``invalid_entry``; the time is too late for a datetime.
+    """
     require(seconds <= _LAST_SECOND, "a time is later than any date")
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -289,7 +295,10 @@ class RosterChange:
         return set(own) & set(map(ids.to_text, self.state.epochs))
 
     def require_dataset(self, dataset: str) -> Dataset:
-        """Raises:     BadInput: ``invalid_entry``; the organization has no such dataset."""
+        """
+        Raises:
+            BadInput: ``invalid_entry``; the organization has no such dataset.
+        """
         found = self.organization.datasets.filter(pk=dataset).first()
         if found is None:
             raise invalid("an entry names a dataset that the organization does not have")

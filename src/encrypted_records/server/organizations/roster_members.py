@@ -289,8 +289,10 @@ def _is_owner_here(change: RosterChange, member: str) -> bool:
 
 
 def _require_answered(change: RosterChange, content: form.MemberStanding[str]) -> None:
-    """Raises:     Conflict: ``invitation_over``.     BadInput: ``invalid_entry``; the answer does
-    not match the entry.
+    """
+    Raises:
+        Conflict: ``invitation_over``.
+        BadInput: ``invalid_entry``; the answer does not match the entry.
     """
     seat = Seat.objects.get(pk=ids.to_text(content.invitation))
     if seat.over:

@@ -89,7 +89,10 @@ class RosterView(APIView):
 
 
 def _split(body: bytes) -> tuple[list[form.RosterEntry], list[form.Grant]]:
-    """Raises:     Malformed, Unsupported: the body contains anything but entries and grants."""
+    """
+    Raises:
+        Malformed, Unsupported: the body contains anything but entries and grants.
+    """
     entries: list[form.RosterEntry] = []
     sealed: list[form.Grant] = []
     for item in wire.decode(body):
@@ -222,13 +225,16 @@ class ServicesView(generics.ListAPIView[Service]):
 
 
 # Entries that a job, or an API token, may add to a roster: those that a first record needs.
+#
 # A member has to sign them all the same. Entries that change rights need a user who has logged in.
 
 
 def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
-    """Raises:     NotAllowed: ``token_limited``; an entry does more than found the organization,
-    begin the         first keys of datasets or name them, and place schemas, within the token's
-    reach.     Malformed, Unsupported: an entry is malformed.
+    """
+    Raises:
+        NotAllowed: ``token_limited``; an entry does more than found the organization, begin the
+            first keys of datasets or name them, and place schemas, within the token's reach.
+        Malformed, Unsupported: an entry is malformed.
     """
     named: set[str] = set()
     for entry in entries:

@@ -61,8 +61,9 @@ class Beside:
         salts: Sequence[GroupSalt],
         headers: Sequence[SegmentHeader],
     ) -> Beside:
-        """Raises:     BadInput: ``invalid_commit``; not exactly one for each of these groups and
-        segments.
+        """
+        Raises:
+            BadInput: ``invalid_commit``; not exactly one for each of these groups and segments.
         """
         salt_of = {salt.group: salt.salt for salt in salts}
         header_of = {header.segment: header for header in headers}

@@ -518,6 +518,7 @@ def sealed_record(
 
 
 # Ids and versions of the rows of whole blocks, each with one sealed field of its row.
+#
 # A proxy that replaces many records knows their rows from its index, but not their ids and
 # versions. The sealed field opens only with the right id and version, so that the proxy need not
 # trust this API. Whole blocks reveal less than single rows.

@@ -22,8 +22,10 @@ _LOOK_SECONDS = 0.1
 
 class _Impatient(psycopg.Connection[Any]):
     def wait(self, gen: PQGen[T], interval: float = _LOOK_SECONDS, *arguments: Any) -> T:
-        """Raises:     psycopg.OperationalError: the server has not answered in time. The connection
-        is unusable         from then on.
+        """
+        Raises:
+            psycopg.OperationalError: the server has not answered in time. The connection is then
+                unusable.
         """
         return super().wait(_in_time(gen), min(interval, _LOOK_SECONDS), *arguments)
 
