@@ -1,17 +1,17 @@
-"""Resolution of conflicts: a job's rows whose values of unique fields others have.
+"""Resolve conflicts: a job's rows whose values of unique fields other records have.
 
-Their keys are compared with the columns before anything is sealed, again before the job is
-published, and under the schema's lock for the commit, which is exact. Where an answer is another
-than before, the chunks that it changes are sealed again.
+The index keys of the rows are compared with the columns before anything is sealed, again before the
+job is published, and under the schema's lock for the commit, which is exact. If a result differs
+from the previous one, the affected chunks are sealed again.
 
 The stored records that have values of a job's rows are kept up to date with the log: columns are
-read once, and after that only segments with rows that came later. Positions name stored rows, since
+read once, and after that only segments with later rows. Positions identify stored rows, because
 they outlive merges.
 
 A decision stores a row, leaves it out, or makes it the next version of a record. All rows are
-stored together, so that a value may move from one record to another. Where rows may be
-left out, those that collide are taken one after another as they come, and what an earlier one took
-or freed counts.
+stored together, so that a value may move from one record to another. If rows may be left out,
+colliding rows are decided one after another in their order, and the values that an earlier row took
+or freed count.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from encrypted_records.proxy.write.unique import LOG_MOVED, say
 
 
 class FatesChanged(Exception):
-    """Rows were sealed for fates that are not theirs any more."""
+    """Rows were sealed for outcomes that no longer hold."""
 
 
 class ValueHolders:
-    """A job's rows of one schema, and who holds their values."""
+    """A job's rows of one schema, and the stored records that have their values."""
 
     def __init__(self, keys: JobKeys, made: SchemaDefinition) -> None:
         """
@@ -63,12 +63,12 @@ class ValueHolders:
         """
         self.keys = keys
         self._made = made
-        #: of each set its fields' ids
+        #: for each set, the ids of its fields
         self._of: tuple[tuple[int, ...], ...] = ()
         self.sets: list[SetCodes] = []
         #: by set and number of its values, the position of the live row that has them, or -1
         self.holders: list[Numbers] = []
-        #: the rows that were ever stored when this was last brought up to date
+        #: the number of rows ever stored when this was last updated
         self._stored = 0
 
     async def follow(self, context: QueryContext) -> None:
@@ -114,7 +114,7 @@ class ValueHolders:
 
 
 def are_live(snapshot: Snapshot, positions: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """A mask of the rows at these positions that live."""
+    """A mask of the live rows among those at these positions."""
     live = np.ones(len(positions), np.bool_)
     starts = np.array(snapshot.starts[: len(snapshot.groups) + 1], np.int64)
     groups = np.searchsorted(starts, positions, "right") - 1
@@ -132,7 +132,7 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Clash:
     """Row ``at`` collides in the set of number ``of`` with the row ``other``, or with the record at
-    ``position``; where there is neither, it lacks a field of the set."""
+    ``position``; if there is neither, it lacks a field of the set."""
 
     at: int
     of: int
@@ -145,7 +145,7 @@ class Verdict:
     """The decision on each row: whether it is stored, and the position of the record that it
     replaces, or -1.
 
-    ``clashes`` are the first of those that are ``refused``.
+    ``clashes`` are the first of the ``refused`` collisions.
     """
 
     kept: Mask
@@ -170,7 +170,7 @@ def decide(
         codes: for each set, a number for each row; 0 collides with no row.
         holders: for each set, the position of the stored record that has the number, or -1, indexed
             by number.
-        by: the set that finds the records to replace; none are replaced without.
+        by: the set that finds the records to replace; without it none are replaced.
         skip: whether colliding rows are left out; otherwise nothing is stored if there is a
             collision.
         most: maximum number of collisions that are reported in detail.
@@ -248,7 +248,7 @@ def _take_in_order(
     target: Numbers,
     flawed: Mask,
 ) -> list[Clash]:
-    """The rows that cannot be stored where each is stored that can be, one after another."""
+    """Decide row by row, storing each row that can be stored; returns the others' collisions."""
     involved = flawed.copy()
     for own, held in zip(codes, holders, strict=True):
         shared = np.bincount(own[kept], minlength=len(held)) > 1
@@ -292,7 +292,7 @@ def _take_in_order(
 
 @dataclass
 class _Schema:
-    """A schema of a job under way."""
+    """A schema of a running job."""
 
     matching: ValueHolders
     verdict: Verdict | None = None
@@ -301,7 +301,7 @@ class _Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Fates of a job's rows by number of the chunk, encoded, how many rows are ``refused``, and
+    """Encoded outcomes of a job's rows by number of the chunk, how many rows are ``refused``, and
     why; ``failed`` says that nothing is stored because of them.
     """
 
@@ -329,7 +329,7 @@ class Conflicts:
         self._held: dict[bytes, dict[bytes, _Schema]] = {}
 
     def forget(self, job: bytes) -> None:
-        """The job has ended, or is checked again."""
+        """Drop the data of a job that has ended, or is checked again."""
         self._held.pop(job, None)
 
     async def settle(
@@ -339,11 +339,11 @@ class Conflicts:
         source: messages.UploadSource,
         schemas: Sequence[SchemaToCheck],
     ) -> None:
-        """Decide for all rows, and have those chunks sealed for which something else holds now.
+        """Decide for all rows, and have the chunks sealed again whose rows have other outcomes.
 
         Raises:
             Conflict: ``not_unique``; rows collide, and the job does not leave them out.
-            BadInput: rows lack a field that they are found by; or as :func:`require_set`.
+            BadInput: rows lack a field of the set that finds records; or as :func:`require_set`.
             TooLarge: the job replaces more records than a commit may end.
         """
         found = await self._judge(job, caller, source, schemas)
@@ -384,7 +384,7 @@ class Conflicts:
             targets = verdict.target[verdict.target >= 0]
             replaced += len(targets)
             failed = bool(refused) and not job.options.skips_conflicts
-            # Where the job fails, nothing is replaced.
+            # If the job fails, nothing is replaced.
             wanted = [] if failed else await aside(targets.tolist)
             await self._learn_names(context, own, verdict.clashes, wanted)
             flaws += await aside(_flaws, own, verdict, context.definition)
@@ -406,13 +406,13 @@ class Conflicts:
         source: messages.UploadSource,
         schemas: Sequence[SchemaToCheck],
     ) -> None:
-        """Know again, after a restart, for which fates the job's rows were sealed.
+        """After a restart, determine again the outcomes that the job's rows were sealed for.
 
-        A publication may be on its way. So nothing is entered here, and the job does not fail: its
+        A publication may be on its way. So nothing is stored here, and the job does not fail: its
         rows may collide with themselves.
 
         Raises:
-            FatesChanged: they are others by now.
+            FatesChanged: the outcomes have changed.
         """
         if job.id in self._held:
             return
@@ -428,7 +428,7 @@ class Conflicts:
         """The rows that the job's commit ends. The state's lock is held.
 
         Raises:
-            FatesChanged: what was sealed is not what is to be stored now.
+            FatesChanged: the sealed rows are not those that are to be stored now.
             Conflict: ``log_moved``; segments of this version are gone.
         """
         own = self._held.get(job.id, {}).get(state.id)
@@ -450,10 +450,10 @@ class Conflicts:
         except NotFound as error:
             if error.reason != "segment_gone":
                 raise
-            # No row is let through on this word: a job waits, and compares at a newer version.
+            # No row is accepted because of this claim: the job waits for a newer version.
             raise Conflict("the log has moved on", code=LOG_MOVED) from None
         except DoesNotOpen:
-            # A cached page may be the altered one.
+            # A cached page may be the altered page.
             self._fetcher.forget(context.snapshot.segments)
             raise
         verdict = await aside(
@@ -513,7 +513,7 @@ class Conflicts:
         clashes: Sequence[Clash],
         targets: Iterable[int],
     ) -> None:
-        """Learn which records are replaced, and which hold the values of rows that are refused."""
+        """Learn the names of replaced records, and of those with the values of refused rows."""
         missing = await aside(_missing, own, clashes, targets)
         if missing:
             try:
@@ -521,16 +521,16 @@ class Conflicts:
             except NotFound as error:
                 if error.reason != "row_gone":
                     raise
-                # The job waits as above; a name is what opens a row, and never a guess.
+                # The job waits as above. A row opens only by its name, which is never guessed.
                 raise Conflict("the log has moved on", code=LOG_MOVED) from None
             own.names |= found
 
 
 def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None:
-    """The definition's set that finds the records to replace; None where none are.
+    """The definition's set that finds the records to replace; None if none are replaced.
 
     Raises:
-        BadInput: ``invalid_parameter``; the job names no set of these, or does not say which.
+        BadInput: ``invalid_parameter``; the job names no set of the definition, or is ambiguous.
     """
     if options.on_conflict != "replace":
         return None
@@ -553,7 +553,7 @@ def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None
 
 
 def _fields_of(definition: SchemaDefinition) -> list[int]:
-    """The ids of the fields that are in a set."""
+    """The ids of all fields of unique sets."""
     return sorted({definition.fields[name].id for names in definition.unique for name in names})
 
 
@@ -577,7 +577,7 @@ def _flaw(own: _Schema, clash: Clash, definition: SchemaDefinition) -> Flaw:
 def _fates(
     schema: bytes, snapshot: Snapshot, own: _Schema, verdict: Verdict
 ) -> dict[int, messages.Fate]:
-    """By chunk, what becomes of its rows, where that is not simply to be stored."""
+    """The outcomes of rows by chunk, except rows that are simply stored."""
     keys = own.matching.keys
     some = np.flatnonzero(~verdict.kept | (verdict.target >= 0))
     fates: dict[int, messages.Fate] = {}

@@ -1,7 +1,8 @@
-"""What running jobs and answering for them share: services, progress, and coroutines run together.
+"""Shared by running jobs and their service: dependencies, progress, and concurrent coroutines.
 
-A watcher of a job gets its newest state, not every one in between. A job never waits for a watcher:
-each reads the newest state when it is ready, so that a slow one misses states and delays nothing.
+A watcher of a job gets its newest state, not every state in between. A job never waits for a
+watcher: each reads the newest state when it is ready, so a slow watcher misses states and delays
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from encrypted_records.proxy.spool import Spool
 
 
 async def run_together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run all; when one fails, cancel the others and raise what it raised."""
+    """Run all; if one fails, cancel the others and raise its error."""
     try:
         async with asyncio.TaskGroup() as group:
             for job in jobs:
@@ -40,11 +41,11 @@ PAUSE_SECONDS = 0.1
 class Progress:
     def __init__(self) -> None:
         self._watchers: dict[bytes, set[asyncio.Event]] = {}
-        #: of jobs that wait, why
+        #: the reasons of waiting jobs
         self._waiting: dict[bytes, str] = {}
 
     def note_waiting(self, job: bytes, why: str) -> None:
-        """The job goes on later, and does nothing until then."""
+        """Note that the job does nothing until it continues later."""
         self._waiting[job] = why
 
     def why_waiting(self, job: bytes) -> str | None:
@@ -52,7 +53,7 @@ class Progress:
         return self._waiting.get(job)
 
     def announce(self, job: bytes) -> None:
-        """The job came on: wake those who watch it."""
+        """Wake the watchers of a job that made progress."""
         self._waiting.pop(job, None)
         for event in self._watchers.get(job, ()):
             event.set()

@@ -1,4 +1,4 @@
-"""A batch job, its states, and what of it is kept sealed.
+"""A batch job, its states, and its sealed data.
 
 ::
 
@@ -6,11 +6,12 @@
         └─────────────┴────────▶ failed
 
 ``processing`` has three phases that only the proxy knows: the input is checked as a whole, sealed
-and staged chunk by chunk, and published. Before that nothing of it is visible, after it everything.
+and staged chunk by chunk, and published. Before the publication none of it is visible, after it all
+of it.
 
 The token of a job, its list of errors, some bad rows, the note of its file, and how the file is
-read are sealed under keys of the user's keyring (docs/SPEC.md, section 12), so that a job waits
-while the keyring is locked, and a copy of the folder is no use to continue the job or to read the
+read are sealed under keys of the user's keyring (docs/SPEC.md, section 12). So a job waits while
+the keyring is locked, and a copy of the folder is of no use to continue the job or to read the
 errors.
 """
 
@@ -35,7 +36,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 JobState = Literal["uploading", "processing", "completed", "failed"]
 Phase = Literal["check", "seal", "publish"]
 OnConflict = Literal["fail", "skip", "replace"]
-#: What a job does: store the records of an upload, or seal again what is stored.
+#: A job stores the records of an upload, or reseals stored records.
 Work = Literal["store", "reseal"]
 
 NEXT: dict[JobState, frozenset[JobState]] = {
@@ -54,14 +55,13 @@ MAX_BATCH = 1000
 class JobOptions:
     """The options of the request that begins a job.
 
-    ``named``: the schema of records that name none. ``skip``: store the good rows
-    if some are bad. ``resumable``: whether the upload may continue after an interruption.
-    ``charset``: of CSV; None is UTF-8. ``reading``: how the file is read, as the JSON of a recipe;
-    it is kept sealed, beside the job. ``once``: refuse a file that was stored before; it is not
-    kept. ``on_conflict``: what becomes of rows with values of unique fields that others have; None
-    is as of rows that do not fit. ``by``: the fields by which a row finds the record that it
-    replaces; empty are those of the only set. ``work``: a job that seals again has ``named`` and no
-    upload.
+    ``named``: the schema of records that name none. ``skip``: store the good rows if some are bad.
+    ``resumable``: whether the upload may continue after an interruption. ``charset``: of CSV; None
+    is UTF-8. ``reading``: how the file is read, as the JSON of a recipe; it is stored sealed, apart
+    from the job. ``once``: refuse a file that was stored before; not stored. ``on_conflict``: what
+    happens to rows with values of unique fields that other records have; None treats them like rows
+    that do not fit. ``by``: the fields by which a row finds the record that it replaces; if empty,
+    the fields of the only set. ``work``: a job that reseals has ``named`` and no upload.
     """
 
     kind: Format
@@ -78,7 +78,7 @@ class JobOptions:
 
     @property
     def skips_conflicts(self) -> bool:
-        """Whether rows are left out that collide with others, and replace none."""
+        """Whether colliding rows that replace no record are left out."""
         return self.skip if self.on_conflict in (None, "replace") else self.on_conflict == "skip"
 
 
@@ -90,8 +90,8 @@ class StoredJob:
     the upload in bytes, once it is complete. ``bad_rows`` counts rows that do not fit, or that
     collide and are left out, ``replaced`` those that replace a record. ``received`` is the time at
     which all bytes had arrived, ``checked`` the end of the check, ``undone`` the time at which its
-    owner deleted the stored records. ``began`` is the digest of the API token that began it, if one
-    did. ``packs`` counts the packs of a large job, ``packed`` those of them that are built.
+    owner deleted the stored records. ``began`` is the digest of the API token that began it, if an
+    API token did. ``packs`` counts the packs of a large job, ``packed`` those that are built.
     ``rounded`` counts, by field, the values of good rows that are stored with fewer decimals than
     they were sent with.
     """
@@ -125,7 +125,7 @@ class StoredJob:
 
     @property
     def batch(self) -> int:
-        """The batch being processed, from 1 on; 0 before there is one, the last one at the end."""
+        """The current batch, from 1 on; 0 before the first batch, the last batch at the end."""
         if not self.total or self.state == "uploading" or self.phase == "check":
             return 0
         return min(self.processed // self.options.batch_size + 1, self.batches)
@@ -160,7 +160,7 @@ def uploaded_before(job: StoredJob) -> UploadedBefore:
     )
 
 
-#: Errors that are sealed together.
+#: Number of errors that are sealed together.
 _AT_ONCE = 500
 _VERSION = struct.Struct(">I")
 #: Bad rows: the number of each, and its cells as text.
@@ -203,7 +203,7 @@ class JobSecrets:
         return self._open(holder, job.id, "reading", job.sealed_reading)
 
     def seal_report(self, job: StoredJob, report: bytes | None) -> bytes | None:
-        """Seal the report of a file with a reading; None where there is no reading."""
+        """Seal the report of a file with a recipe; None if there is no recipe."""
         if report is None:
             return None
         return self._seal(Holder.of_accepted_work(job.user), job.id, "report", report)
@@ -215,7 +215,7 @@ class JobSecrets:
     def seal_errors(
         self, job: StoredJob, errors: Sequence[Flaw], kind: str = "flaws"
     ) -> list[bytes]:
-        """The list in pieces of 500; ``kind`` is what the list is of."""
+        """The list in pieces of 500; ``kind`` names the list."""
         pieces = [errors[start : start + _AT_ONCE] for start in range(0, len(errors), _AT_ONCE)]
         holder = Holder.of_accepted_work(job.user)
         return [
@@ -234,7 +234,7 @@ class JobSecrets:
         ]
 
     def seal_examples(self, job: StoredJob, rows: Examples) -> bytes | None:
-        """The cells of bad rows; None where there are none."""
+        """The cells of bad rows; None if there are none."""
         if not rows:
             return None
         return self._seal(
@@ -264,7 +264,7 @@ class JobSecrets:
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOMENT = re.compile(r"[0-9]{1,16}")
 MAX_NAME = 400
-#: How much of either end of a file is digested.
+#: Bytes at either end of a file that are digested.
 END_BYTES = 64 << 10
 
 
@@ -289,8 +289,7 @@ class FileNote(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def is_same(self, other: FileNote) -> bool:
-        """Whether this is, as far as can be told, the file that ``other`` is of, whose size is the
-        same."""
+        """Whether this note seems to be of the same file as ``other``, which has the same size."""
         if self.ends and other.ends:
             return self.ends == other.ends
         if None not in (self.changed, other.changed) and self.changed != other.changed:

@@ -1,12 +1,12 @@
-"""Packs the index of a large job: one segment for the rows of many chunks, before it is published.
+"""Pack the index of a large job: one segment for the rows of many chunks, before it is published.
 
-Segments of single chunks would be merged right after the publication, and most of what was written
-of them thrown away. So chunks of a large job are sealed without an index. A worker follows: it
-takes the sorted columns of each chunk of a *pack*, as soon as the chunk is sealed, and builds one
-segment of all of them, whose pages are staged as well. After an interruption it reads the rows from
-the upload once more. What is packed is kept in the job's store, and holds as long as it covers the
-very groups that the chunks have: a chunk that is sealed again has another group, and its pack is
-built again. Nothing waits on the disk, so a crash leaves nothing.
+Segments of single chunks would be merged right after the publication, and most of the written pages
+thrown away. So chunks of a large job are sealed without an index. A worker follows: it takes the
+sorted columns of each chunk of a *pack*, as soon as the chunk is sealed, and builds one segment of
+all of them, whose pages are staged as well. After an interruption it reads the rows from the upload
+again. Packed segments are recorded in the job's store, and count as long as they cover the current
+groups of the chunks: a chunk that is sealed again has another group, and its pack is built again.
+Nothing waits on the disk, so a crash leaves nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
 @dataclass(frozen=True, slots=True)
 class PackingPolicy:
     """Jobs of ``least`` records or more are packed, about ``rows`` together. ``keep_free`` bytes of
-    the disk stay free; ``pages`` are sent at once. Of one job, ``held`` bytes of sorted columns at
-    most wait for who packs them; of chunks beyond, the rows are read once more."""
+    the disk stay free; ``pages`` are sent at once. For each job, at most ``held`` bytes of sorted
+    columns wait in memory to be packed; the rows of further chunks are read again."""
 
     least: int = 1_000_000
     rows: int = 1 << 20
@@ -51,7 +51,7 @@ PACKING = PackingPolicy()
 
 
 def _size_of(groups: Sequence[messages.SealedRows]) -> int:
-    """Bytes of their runs."""
+    """The size of the groups' runs in bytes."""
     return sum(len(block) for group in groups for _, blocks in group.runs for block in blocks)
 
 
@@ -60,9 +60,9 @@ def _without_runs(groups: Sequence[messages.SealedRows]) -> list[messages.Sealed
 
 
 def plan_packs(chunks: Sequence[messages.ChunkAt], rows: int) -> list[list[messages.ChunkAt]]:
-    """Neighbours that are packed together, about as many in each pack.
+    """Divide chunks into packs of neighbours with about the same number of chunks.
 
-    It depends on the upload alone: what is packed again has the number that it had.
+    The result depends on the upload alone, so a pack that is built again keeps its number.
     """
     if not chunks:
         return []
@@ -98,7 +98,7 @@ class Packing:
 
 
 class JobPacking:
-    """The packing of one job, as far as one attempt comes."""
+    """The packing of one job during one attempt."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class JobPacking:
         self._schemas = schemas
         self._packs = packs
         self._place = {part.number: at for at, own in enumerate(packs) for part in own}
-        #: by chunk, the groups of those that are sealed
+        #: the groups of sealed chunks, by chunk
         self._groups: dict[int, list[messages.SealedRows]] = {}
         self._sealed = {part.number: asyncio.Event() for own in packs for part in own}
         #: packs that had chunks to seal when this attempt began
@@ -128,7 +128,7 @@ class JobPacking:
         self._done: set[int] = set()
 
     async def open(self) -> None:
-        """See what is left of an earlier attempt."""
+        """Load the results of an earlier attempt."""
         chunks = await runtime.in_thread(self._store.open_chunks, self._job.id)
         groups, _ = await runtime.in_thread(self._store.packs.read, self._job.id)
         self._open = sorted({self._place[chunk.number] for chunk in chunks})
@@ -138,7 +138,7 @@ class JobPacking:
             await runtime.in_thread(self._store.packs.plan, self._job.id, packs)
 
     def note_sealed(self, chunk: messages.ChunkAt, parts: Sequence[messages.SealedPart]) -> None:
-        """A chunk is staged."""
+        """Note that a chunk is staged."""
         own = [
             messages.SealedRows(part.schema, chunk.number, group, part.runs)
             for part in parts
@@ -152,7 +152,7 @@ class JobPacking:
         self._note(own, [chunk.number])
 
     def _note(self, groups: Sequence[messages.SealedRows], chunks: Iterable[int]) -> None:
-        """These chunks are sealed, and have these groups."""
+        """Note that these chunks are sealed, and have these groups."""
         by_chunk: dict[int, list[messages.SealedRows]] = {}
         for group in groups:
             by_chunk.setdefault(group.chunk, []).append(group)
@@ -161,7 +161,7 @@ class JobPacking:
             self._sealed[number].set()
 
     def _take(self, chunk: int) -> list[messages.SealedRows]:
-        """The groups of a chunk that is sealed; their runs are given out once."""
+        """The groups of a sealed chunk; their runs are returned only once."""
         own = self._groups[chunk]
         self._held -= _size_of(own)
         self._groups[chunk] = _without_runs(own)
@@ -179,7 +179,7 @@ class JobPacking:
         await run_together([pack_next] * self._packing.at_once)
 
     async def finish(self) -> None:
-        """Pack all that is sealed without an index, and is not packed yet."""
+        """Pack all chunks that are sealed without an index and not packed yet."""
         stale = await self._stale()
         left = iter(sorted({*range(len(self._packs))} - self._done | stale.keys()))
 
@@ -193,8 +193,8 @@ class JobPacking:
         await run_together([pack_next] * self._packing.at_once)
 
     async def _stale(self) -> Mapping[int, Set[bytes]]:
-        """By pack, the schemas whose groups no segment covers as they are; segments of others are
-        forgotten."""
+        """The schemas of each pack whose current groups no segment covers; segments of other groups
+        are deleted."""
         job = self._job.id
         groups, stored = await runtime.in_thread(self._store.packs.read, job)
         self._note(groups, self._sealed)
@@ -216,7 +216,7 @@ class JobPacking:
         return stale
 
     async def _pack(self, place: int, schemas: Set[bytes] | None = None) -> None:
-        """Build the segments of a pack: of these schemas, or of all."""
+        """Build the segments of a pack, for these schemas or all."""
         async with self._packing.turns:
             segments = await self._build(place, schemas)
         await runtime.in_thread(self._store.packs.add, self._job.id, sequence_of(place), segments)

@@ -49,7 +49,7 @@ class Publisher:
         conflicts: Conflicts,
     ) -> None:
         self._conflicts = conflicts
-        #: jobs of which no publication is on its way, as far as this process knows
+        #: jobs without a publication on its way, as far as this process knows
         self._unsent: set[bytes] = set()
         self._api = api
         self._schemas = schemas
@@ -67,8 +67,8 @@ class Publisher:
             LogBroken: the API has published a part of it.
             ErsError: the API does not answer, so that nothing is certain.
         """
-        # Its word that they are gone counts for nothing: what is published later all the same shows
-        # in the log, as the job's.
+        # The API's claim that they are gone is not trusted: if they are published later all the
+        # same, the log shows it.
         await self._api.drop_parts(job.id, caller.auth)
         _, published = await self._look(job, caller, await self._parts(job))
         return not published
@@ -79,16 +79,16 @@ class Publisher:
         caller: Holder,
         parts: Mapping[CheckedSchema, Sequence[StagedContents]],
     ) -> tuple[list[SchemaState], bool]:
-        """The states of the job's schemas, and whether their logs have it: it is published in all
-        of them together.
+        """The states of the job's schemas, and whether their logs contain it: it is published in
+        all of them together.
 
         Raises:
-            LogBroken: some have it and others do not. Behind an answer that got lost, an API would
-                else have a job completed of which it kept a part.
+            LogBroken: only some contain it. Otherwise, with a lost answer as pretext, an API could
+                have a job completed of which it kept only a part.
         """
         states: dict[bytes, SchemaState] = {}
         found: set[bool] = set()
-        # Once more where it may have come between two of these readings.
+        # Twice, because it may have been published between two of these reads.
         for _ in range(2):
             for part in parts:
                 states[part.schema] = await self._schemas.knowing(caller, part.schema, job.id)
@@ -101,7 +101,7 @@ class Publisher:
         raise LogBroken("the API has published a job in some of its schemas only")
 
     async def _parts(self, job: StoredJob) -> dict[CheckedSchema, list[StagedContents]]:
-        """The staged parts by schema; schemas without one are left out."""
+        """The staged parts by schema; schemas without parts are left out."""
         parts: dict[CheckedSchema, list[StagedContents]] = {}
         for checked in await runtime.in_thread(self._store.schemas, job.id):
             staged = await runtime.in_thread(self._store.parts, job.id, checked.schema)
@@ -110,7 +110,7 @@ class Publisher:
         return parts
 
     def expect_none(self, job: bytes) -> None:
-        """All of the job is sealed, and nothing was ever sent to publish it as it is."""
+        """Note that all of the job is sealed, and that no request to publish it was sent."""
         self._unsent.add(job)
 
     def may_be_on_its_way(self, job: bytes) -> bool:
@@ -118,19 +118,19 @@ class Publisher:
         return job not in self._unsent
 
     def forget(self, job: bytes) -> None:
-        """The job has ended."""
+        """Drop the data of a job that has ended."""
         self._unsent.discard(job)
 
     async def publish(
         self, job: StoredJob, caller: Holder, prepare: Callable[[], Awaitable[None]]
     ) -> list[SchemaState]:
-        """Make the job's records visible, unless they are already.
+        """Make the job's records visible, unless they are visible already.
 
         Args:
             prepare: called before the first commit is drafted.
 
         Raises:
-            FatesChanged: of unique fields others hold values than when the job was sealed.
+            FatesChanged: other values of unique fields are taken than when the job was sealed.
             LogBroken: the API has published a part of it.
             ErsError: as :meth:`Committer.store`.
         """
@@ -153,8 +153,8 @@ class Publisher:
                     raise
                 await self.merge(caller, states)
             except (Conflict, NotFound) as error:
-                # The staged parts may be gone because an earlier attempt has published them. The
-                # logs say that, and not this answer: without it there, all is sealed once more.
+                # The staged parts may be gone because an earlier attempt has published them. Only
+                # the logs tell, not this answer: if they do not have it, all is sealed again.
                 lost = error.reason in _RACE_LOST or error.reason == "staging_gone"
                 if isinstance(error, StaleDefinition) or not lost:
                     raise
@@ -195,7 +195,7 @@ class Publisher:
             try:
                 await self._committer.store(caller, drafts, staging=job.id)
             except (Conflict, NotFound) as error:
-                # This one was refused; an earlier one may still be on its way.
+                # This request was refused; an earlier request may still be on its way.
                 if unsent and not error.repeated:
                     self._unsent.add(job.id)
                 raise
@@ -209,12 +209,12 @@ def as_checked(state: SchemaState) -> CheckedSchema:
 
 
 def require_same(state: SchemaState, checked: CheckedSchema) -> SchemaDefinition:
-    """The definition under which the schema was checked, and is sealed: also an earlier one, as
-    long as none demanded more since.
+    """The definition under which the schema was checked, and is sealed; an earlier definition will
+    do if no later definition has stricter rules.
 
     Raises:
-        StaleDefinition: the definition or the keys are others by now, or other fields are unique:
-            what rows are sealed for depends on that.
+        StaleDefinition: the definition, the keys or the unique fields have changed, which sealed
+            rows depend on.
     """
     now = as_checked(state)
     history = state.ledger.history
@@ -254,7 +254,7 @@ def _draft(
 
 
 class Undo:
-    """Undoes jobs. A job's records are in groups of its own, which the store remembers. A record
+    """Undoes jobs. A job's records are in separate groups, which the store remembers. A record
     that was changed since is in another group, and stays.
     """
 
@@ -267,7 +267,7 @@ class Undo:
         """The number of records that :meth:`delete` would delete now.
 
         Raises:
-            NotFound: the caller does not reach a schema of the job any more.
+            NotFound: the caller can no longer read a schema of the job.
             Conflict: ``job_resealed``; its groups have ended.
         """
         count = 0
@@ -283,12 +283,12 @@ class Undo:
         return count
 
     async def delete(self, caller: Holder, job: StoredJob, confirmed: int) -> int:
-        """Delete them; how many they were.
+        """Delete the job's records; returns how many they were.
 
         Many are deleted in several commits. After an interruption, a repetition deletes the rest.
 
         Raises:
-            Conflict: ``confirm_count``; they are not as many as ``confirmed``. Nothing is deleted.
+            Conflict: ``confirm_count``; their number is not ``confirmed``. Nothing is deleted.
                 Or ``job_resealed``, as :meth:`count`, maybe after some were deleted.
             ErsError: as :meth:`Updater.delete_groups`.
         """
@@ -303,7 +303,7 @@ class Undo:
         for schema, groups in (await self._groups(job)).items():
             deleted += await self._changer.delete_groups(caller, schema, groups)
         if deleted < confirmed:
-            await self.count(caller, job)  # somebody else deleted some, or its groups have ended
+            await self.count(caller, job)  # others deleted some, or its groups have ended
         await runtime.in_thread(self._store.mark_undone, job.id)
         log.info("deleted %d records of a job that is undone", deleted)
         return deleted

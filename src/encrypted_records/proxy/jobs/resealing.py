@@ -1,10 +1,10 @@
-"""Seals all records of a schema again: check -> seal -> publish, as every job, and safe to repeat.
+"""Reseal all records of a schema: check -> seal -> publish, like every job, and safe to repeat.
 
-The source is the log at the version at which the job began: runs of rows by their numbers, which
-stay the same whatever is merged, ended or sealed again meanwhile. Each run becomes a group that is
-staged. Then what came in since is sealed, until little is left; the rest under the schema's lock;
-and one commit brings the new groups, ends all old ones, and names the rows that died meanwhile.
-What a worker seals again at once is aligned to the rows that the API proves together.
+The source is the log at the version at which the job began: runs of rows by their numbers, which do
+not change when rows are merged, ended or resealed meanwhile. Each run becomes a group that is
+staged. Then later rows are sealed, until only few are left, which are sealed under the schema's
+lock. One commit adds the new groups, ends all old groups, and names the rows that died meanwhile.
+The runs that a worker reseals together are aligned to the rows that the API proves together.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 
 #: Rows that are sealed under the schema's lock, while this proxy's writers wait.
 FEW_ROWS = 256
-#: How often the commit may lose against other proxies; each time little is sealed again.
+#: How often the commit may lose races to other proxies; each time few rows are sealed again.
 ATTEMPTS = 50
-#: Rows by which it is measured how long all take.
+#: Rows of the sample from which the duration is estimated.
 SAMPLE_ROWS = 2048
 _RACE_LOST = LOST_RACES | {"group_not_live", "segment_not_live", "staging_gone"}
 
@@ -77,10 +77,10 @@ class Resealing:
         """
         assert job.options.named is not None
         state = await self._state(job, caller)
-        # Rows that others end meanwhile stay readable, so that nothing is fetched twice for them.
+        # Rows that others end meanwhile stay readable, so no fetch has to be repeated for them.
         uid = uuid.UUID(bytes=job.id)
         hold = VersionHold(self._uses.api, caller, state.id, state.ledger.version, "job", uid)
-        await hold.end()  # that of a process that was killed, of an earlier version
+        await hold.end()  # the hold of a killed process, which was of an earlier version
         await hold.begin()
         async with hold.renewed():
             if job.phase == "check":
@@ -90,7 +90,7 @@ class Resealing:
             return await self._publish(job, caller)
 
     async def _state(self, job: StoredJob, caller: Holder) -> SchemaState:
-        """The schema as it is now, into which the caller may store."""
+        """The current state of the schema, into which the caller may store."""
         assert job.options.named is not None
         state = await self._uses.schemas.refresh(caller, job.options.named)
         async with state.lock:
@@ -104,7 +104,7 @@ class Resealing:
         target, state = await self._target(job), await self._state(job, caller)
         if target.definition and state.definition.digest != target.planned:
             raise _definition_moved()
-        # With what was just looked at: the log goes on behind each of the next steps.
+        # Both from the state just read: the log moves on during each of the next steps.
         snapshot, checked = state.ledger.snapshot(), as_checked(state)
         definition = _definition(target, state.definition)
         chunks = await aside(plan_chunks, snapshot, definition, 0)
@@ -171,7 +171,7 @@ class Resealing:
         target: SealTarget,
         chunk: messages.ChunkAt,
     ) -> messages.ChunkAt | None:
-        """Seal and stage a chunk, or as much of it as one part takes; what is left of it."""
+        """Seal and stage a chunk, or as much of it as fits into one part; returns the rest."""
         fetched = await refetch(self._uses.schemas, caller, rows, chunk)
         rest: messages.ChunkAt | None = None
         if fetched.end < chunk.offset:
@@ -207,15 +207,15 @@ class Resealing:
         return sealed
 
     async def measure(self, caller: Holder, schema: bytes, target: SealTarget) -> float:
-        """Seconds that sealing all records of a schema again takes, by some of them that are
-        fetched, opened and sealed now: without the time in which the API stores them.
+        """Seconds that resealing all records of a schema takes, estimated from some records that
+        are fetched, opened and sealed now, without the time in which the API stores them.
         """
         state = await self._uses.schemas.refresh(caller, schema)
         rows, snapshot = RowSource(self._uses.api, caller, state), state.ledger.snapshot()
         chunk = messages.ChunkAt(0, min(snapshot.stored, SAMPLE_ROWS), 0, 1, SAMPLE_ROWS)
         some = count_live(snapshot, 0, chunk.offset)
         seconds = 0.0
-        # The first time a worker may have to be started, and the width of rows is not known.
+        # Twice: the first time may start a worker, and the width of rows is not known.
         for _ in range(2 if some else 0):
             began = runtime.monotonic()
             fetched = await refetch(self._uses.schemas, caller, rows, chunk)
@@ -233,7 +233,7 @@ class Resealing:
         return is_published(state, job.id, await self._parts(job))
 
     async def _publish(self, job: StoredJob, caller: Holder) -> SchemaState:
-        """Bring the new groups and end the old ones, unless that was done already."""
+        """Add the new groups and end the old groups, unless that was done already."""
         attempt = 0
         while True:
             state = await self._state(job, caller)
@@ -251,7 +251,7 @@ class Resealing:
                 lost = error.reason in _RACE_LOST and not isinstance(error, StaleDefinition)
                 if not lost or attempt == ATTEMPTS:
                     raise
-                # Not taken for published, which the log alone says: all is sealed once more.
+                # Not proof of publication, which only the log gives: all is sealed again.
                 if error.reason == "staging_gone" and attempt > 1:
                     raise StaleDefinition("the staged parts of the job are missing") from None
                 log.info("a job's commit lost a race (%s) and is drafted again", error.reason)
@@ -260,7 +260,7 @@ class Resealing:
                 return state
 
     async def _add_chunks(self, job: StoredJob, state: SchemaState, *, at_least: int) -> bool:
-        """Add what came in behind the job's last chunk, if it is as many rows."""
+        """Add the rows after the job's last chunk, if there are at least ``at_least``."""
         snapshot = state.ledger.snapshot()
         end = await runtime.in_thread(self._uses.store.targets.end_of_chunks, job.id)
         open_chunks = await runtime.in_thread(self._uses.store.open_chunks, job.id)
@@ -273,15 +273,15 @@ class Resealing:
         return bool(open_chunks)
 
     async def _commit(self, job: StoredJob, caller: Holder, state: SchemaState) -> bool:
-        """Commit, the lock is held; False where so much came in meanwhile that it is sealed first,
-        without the lock."""
+        """Commit, while the lock is held; False if so many rows came meanwhile that they are sealed
+        first, without the lock."""
         await self._committer.prepare(caller, [state])
         if await self._add_chunks(job, state, at_least=FEW_ROWS):
             return False
         if await self._add_chunks(job, state, at_least=1):
             await self._seal_open(job, caller, state, locked=True)
             if await self._add_chunks(job, state, at_least=1):
-                return False  # sealing read on in the log, and found more
+                return False  # sealing read on in the log, and found more rows
         target = await self._require_same(job, state)
         snapshot = state.ledger.snapshot()
         if not snapshot.stored and not target.definition:
@@ -341,7 +341,7 @@ def _ordinals(runs: Sequence[tuple[int, int]]) -> Iterator[int]:
         yield from range(first, first + count)
 
 
-#: As of a job that stores an upload.
+#: The same limits as for a job that stores an upload.
 LIMITS = STANDARD
 
 
@@ -352,11 +352,11 @@ def plan_chunks(
 ) -> list[ChunkAt]:
     """Chunks of all rows from number ``first`` on.
 
-    A chunk's ``number`` is that of its first row, ``offset`` of the row behind it; ``first`` and
-    ``last`` count the records that live, from 1 on.
+    A chunk's ``number`` is that of its first row, ``offset`` that of the row after its last;
+    ``first`` and ``last`` count the live records, from 1 on.
 
     Args:
-        definition: to seal for.
+        definition: the definition to seal for.
     """
     most = _most_rows(snapshot, definition, LIMITS)
     edges = [first, *_edges(snapshot, first, most)]
@@ -370,7 +370,7 @@ def plan_chunks(
 
 
 def _most_rows(snapshot: Snapshot, definition: SchemaDefinition, limits: ChunkLimits) -> int:
-    """The largest number of rows of a chunk; none has a higher class than it had or is to have."""
+    """The largest number of rows of a chunk, by the higher of their old and new length classes."""
     shapes = {
         (tuple(state.group.fields), tuple(state.group.classes))
         for state in snapshot.groups.values()

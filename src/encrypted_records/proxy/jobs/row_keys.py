@@ -1,11 +1,11 @@
 """The index keys of a job's rows, as small numbers, and the names of stored rows with equal keys.
 
-Rows of one number have equal values, and so have stored rows that :meth:`SetCodes.of_segment` gives
-that number: both sides are sorted keys, which are merged.
+Rows with the same number have equal values, and so have stored rows to which
+:meth:`SetCodes.of_segment` gives that number: both sides are sorted keys, which are merged.
 
-Stored rows are known by their position alone; the index has neither ids nor versions. The API says
-them, in whole blocks, and with each row one sealed field, which opens for this id, this version and
-this place alone.
+Stored rows are known only by position; the index has neither ids nor versions. The API states them,
+for whole blocks, with one sealed field of each row, which opens only with this id, version and
+place.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FieldCodes:
-    """``keys`` are sorted and all different; of each row 0 where it lacks the field, else 1 + the
-    index of its key."""
+    """``keys`` are sorted and distinct; for each row, the code is 0 if it lacks the field, else 1 +
+    the index of its key."""
 
     keys: Keys
     codes: Numbers
@@ -45,7 +45,8 @@ class FieldCodes:
 
 @dataclass(frozen=True, eq=False)
 class JobKeys:
-    """``rows`` and ``chunks`` are each row's number in the upload, ascending, and its chunk's."""
+    """``rows`` and ``chunks`` are the number of each row in the upload, ascending, and its
+    chunk."""
 
     rows: Numbers
     chunks: Numbers
@@ -83,7 +84,7 @@ class SetCodes:
     fields: tuple[int, ...]
     codes: Numbers
     count: int
-    #: of each field but the first: how many codes it has, and the pairs that there are
+    #: for each field but the first: the number of its codes, and the pairs that exist
     _steps: Sequence[tuple[int, Numbers]]
 
     @classmethod
@@ -110,12 +111,12 @@ class SetCodes:
         made: SchemaDefinition,
         compared: SchemaDefinition,
     ) -> Numbers:
-        """The number of each row of a segment, 0 where no row of the job has its values.
+        """The number of each row of a segment, 0 if no row of the job has its values.
 
         Args:
-            part: rows of a segment whose columns of these fields are here.
+            part: rows of a segment whose columns of these fields are loaded.
             made: the definition under which the job's rows were checked.
-            compared: the one whose grids the segment's keys are on.
+            compared: the definition whose grids the segment's keys are on.
 
         Raises:
             DoesNotOpen: a column does not open, or a key lies outside of its grid.
@@ -154,7 +155,7 @@ def _map(
 
 
 def _places(among: Keys, wanted: Keys) -> Numbers:
-    """1 + where each is in a sorted array, 0 where it is not."""
+    """1 + the index of each key in a sorted array, 0 if it is missing."""
     if not len(among):
         return np.zeros(len(wanted), np.int64)
     at = np.searchsorted(among, wanted)
@@ -163,7 +164,7 @@ def _places(among: Keys, wanted: Keys) -> Numbers:
     return found
 
 
-#: Requests under way at once.
+#: Concurrent requests.
 _AT_ONCE = 4
 #: (record id, version)
 Name = tuple[bytes, int]
@@ -173,8 +174,8 @@ async def look_up_names(upstream: Upstream, positions: Collection[int]) -> dict[
     """Id and version of each of these rows, by position.
 
     Raises:
-        NotFound: ``row_gone``; the API has one no longer.
-        DoesNotOpen: what it says of a row is not so.
+        NotFound: ``row_gone``; the API no longer has a row.
+        DoesNotOpen: the id or version that the API states is wrong.
     """
     state, snapshot = upstream.state, upstream.snapshot
     blocks = await aside(_blocks_of, snapshot, positions)
@@ -193,7 +194,7 @@ async def look_up_names(upstream: Upstream, positions: Collection[int]) -> dict[
 def _blocks_of(
     snapshot: Snapshot, positions: Collection[int]
 ) -> dict[BlockRef, list[tuple[int, int]]]:
-    """The blocks that hold these rows, each with ordinal and position of those rows."""
+    """The blocks that contain these rows, each with the ordinals and positions of those rows."""
     blocks: dict[BlockRef, list[tuple[int, int]]] = {}
     for position in positions:
         ref = snapshot.ref(position)
@@ -205,7 +206,7 @@ def _blocks_of(
 
 
 def _shortest(group: Group) -> int:
-    """The field whose sealed values take the least: one of many lengths may take a mebibyte."""
+    """The field with the shortest sealed values: a block of long values may take a mebibyte."""
     classes = zip(group.classes, group.fields, strict=True)
     return min((not rule.only, rule.length, field) for rule, field in classes)[2]
 

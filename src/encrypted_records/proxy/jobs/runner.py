@@ -1,12 +1,12 @@
-"""Runs batch jobs: check -> seal -> publish, in steps that are safe to repeat.
+"""Run batch jobs: check -> seal -> publish, in steps that are safe to repeat.
 
 A job resumes when this process starts again, whether it stopped or crashed. Work that the store
 marks as done is kept. All other work is done again, under new uids and record ids. This is safe
 because nothing of a job is visible before its publication, and the verified log shows whether that
 has happened (:mod:`.publisher`). So no record is lost, and none is stored twice.
 
-While the API does not answer, or the keyring is locked, a job waits; so does a job whose token the
-API does not know, for the next request of its user. Other errors fail the job.
+While the API does not answer, or the keyring is locked, a job waits. A job whose token the API does
+not know waits for the next request of its user. Other errors fail the job.
 """
 
 from __future__ import annotations
@@ -57,29 +57,29 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Seconds between two attempts of a job that waits, from the first on.
+#: Seconds between the attempts of a waiting job; the last pause repeats.
 WAITS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-#: The same where a worker process was lost: memory may be short for a while.
+#: The same after a worker process was lost: memory may be short for a while.
 LOST_WAITS = (*WAITS, 60.0, 120.0, 300.0)
 #: How often a job without progress may lose a worker while workers do other work, before it fails:
-#: some 20 minutes by :data:`LOST_WAITS`. Where none works, the job waits without end.
+#: some 20 minutes by :data:`LOST_WAITS`. While no worker works, the job waits without limit.
 MOST_LOST = 12
 #: Why a job waits for its user.
 _WAITS_FOR_USER = (
     "the API does not know the job's token, or it has expired: the job continues with its"
     " user's next request to this proxy"
 )
-#: How often one step may raise an unexpected error, before the job fails.
+#: How often a step may raise an unexpected error before the job fails.
 STRIKES = 3
 
 
 @dataclass(slots=True, eq=False)
 class WithoutToken:
-    """A job that waits for a request of its user, which brings it another token.
+    """A job that waits for a request of its user, which gives it another token.
 
     Attributes:
         is_asking: whether a request came, and the API is being asked.
-        asked: set once the API has answered, or has not.
+        asked: set once the API has answered, or failed to.
     """
 
     job: StoredJob
@@ -104,9 +104,9 @@ class JobRunner:
         self._uses = dependencies
         self.workers = workers
         self._own_origins = own_origins
-        #: seconds between two attempts of a job that waits; the last one repeats
+        #: seconds between two attempts of a waiting job; the last pause repeats
         self.waits = waits
-        #: the same where a worker was lost
+        #: the same after a worker was lost
         self.lost_waits: Sequence[float] = LOST_WAITS
         #: jobs whose token the API does not know
         self.without_token: dict[bytes, WithoutToken] = {}
@@ -155,8 +155,8 @@ class JobRunner:
             if _lacks_token(failure):
                 await self._wait_for_user(before, _at(self.waits, waits))
             elif failure.reason == "worker_lost":
-                # An input that ends its worker each time must end; a machine without memory ends
-                # every worker, and may have some again.
+                # An input that ends its worker each time must fail. A machine without memory ends
+                # every worker, but may have memory again later.
                 works = await self.workers.works()
                 lost += works
                 if lost == MOST_LOST:
@@ -190,16 +190,16 @@ class JobRunner:
         await runtime.sleep(seconds)
 
     async def _wait_for_user(self, job: StoredJob, seconds: float) -> None:
-        """Wait until the job has another token by a request of its user, or, as the API may have
-        been restored meanwhile, for some seconds."""
-        # It stays while the job tries again, so that no request of its user is missed.
+        """Wait until a request of the job's user gives it another token, or for some seconds,
+        because the API may have been restored meanwhile."""
+        # The entry stays while the job tries again, so that no request of its user is missed.
         waiting = self.without_token.setdefault(job.id, WithoutToken(job))
         log.warning("job %s waits for its user: %s", uuid.UUID(bytes=job.id), _WAITS_FOR_USER)
         self._uses.progress.note_waiting(job.id, _WAITS_FOR_USER)
         with suppress(TimeoutError):
             await asyncio.wait_for(waiting.asked.wait(), seconds)
         if waiting.is_asking:
-            await waiting.asked.wait()  # the token that is kept is not the API's yet
+            await waiting.asked.wait()  # the API may not have the stored token yet
             del self.without_token[job.id]
 
     async def _read(self, job: bytes) -> StoredJob:
@@ -208,10 +208,10 @@ class JobRunner:
         return stored
 
     async def fail(self, job: bytes, error: ErsError) -> None:
-        """Store why the job failed, as soon as the disk has space.
+        """Store the reason why the job failed, as soon as the disk has space.
 
         Raises:
-            Conflict: ``job_ended``; it has ended otherwise.
+            Conflict: ``job_ended``; it has ended in another way.
         """
         log.info("a job failed: %s", error.reason)
         await self._run_step(
@@ -220,7 +220,7 @@ class JobRunner:
         self._uses.progress.announce(job)
 
     async def tidy(self, job: bytes) -> None:
-        """Delete what an ended job has left in the spool and at the API, now or later."""
+        """Delete the leftovers of an ended job in the spool and at the API, now or later."""
         self._conflicts.forget(job)
         self._publisher.forget(job)
         try:
@@ -233,13 +233,13 @@ class JobRunner:
             except ErsError as error:
                 if _passes(error):
                     raise
-                # Its token has expired, and what it staged expires with it.
+                # Its token has expired, and its staged data expires with it.
             await runtime.in_thread(self._uses.store.mark_tidied, job)
         except ErsError as error:
             log.info("staged data of a job is not deleted yet: %s", error.message)
 
     async def authorization_of(self, job: StoredJob) -> str:
-        """The Authorization value of the job's own token.
+        """The Authorization value of the job's token.
 
         Raises:
             ErsError: as :meth:`JobSecrets.open_token`.
@@ -266,7 +266,7 @@ class JobRunner:
             if (await self._read(job.id)).phase != "publish":
                 raise
             # An earlier request may still be on its way. It must not publish a first copy in
-            # addition to the one that is sealed next.
+            # addition to the copy that is sealed next.
             if await self.withdraw(job, caller):
                 raise
             states = []
@@ -278,7 +278,7 @@ class JobRunner:
             await self._publisher.merge(caller, states)
 
     async def _store_records(self, job: StoredJob, caller: Holder) -> list[SchemaState]:
-        """Do the job's work up to its commits, which are in the log then."""
+        """Do the job's work until its commits are in the log."""
         if job.options.work == "reseal":
             return [await self.resealing.run(job, caller)]
         if job.phase == "check":
@@ -334,7 +334,7 @@ class JobRunner:
             try:
                 state = await self._state(caller, message.schema)
             except NotFound:
-                # Rows of a schema that is said not to be there are bad ones, named and counted.
+                # Rows of a missing schema are bad rows, which are named and counted.
                 return messages.DefinitionReply(None)
             require_set(state.definition, job.options)
             checked[message.schema] = as_checked(state)
@@ -370,7 +370,7 @@ class JobRunner:
     # --- seal -------------------------------------------------------------------------------
 
     async def _seal(self, job: StoredJob, caller: Holder) -> None:
-        """Seal and stage every open chunk, until each is as it is to be stored, and pack them."""
+        """Seal and stage every open chunk until the outcomes are final, and pack the chunks."""
         schemas = await self._checked(job, caller)
         source = await self._source(job)
         keys = [schema.keys for schema in schemas]
@@ -378,7 +378,7 @@ class JobRunner:
         if not _any_unique(schemas):
             await self._seal_open(job, caller, source, keys, packing)
         else:
-            # Which rows are left out may change until all are sealed, so that nothing is packed.
+            # The rows that are left out may change until all are sealed, so nothing is packed.
             await self._conflicts.settle(job, caller, source, schemas)
             while await self._seal_open(job, caller, source, keys, None):
                 # Sealing takes long, and others may have stored values meanwhile.
@@ -395,7 +395,7 @@ class JobRunner:
         keys: list[messages.SchemaKeyBytes],
         packing: JobPacking | None,
     ) -> bool:
-        """Seal and stage every open chunk, several at the same time; whether there was one."""
+        """Seal and stage every open chunk, several concurrently; returns whether there was any."""
         open_chunks = await runtime.in_thread(self._uses.store.open_chunks, job.id)
         fates = await runtime.in_thread(self._uses.store.fates.get, job.id)
         chunks = iter(open_chunks)
@@ -429,7 +429,7 @@ class JobRunner:
         ]
 
     async def _state(self, caller: Holder, schema: bytes) -> SchemaState:
-        """The schema as it is now, into which the caller may store.
+        """The current state of the schema, into which the caller may store.
 
         Raises:
             ErsError: as :meth:`Schemas.refresh` and :meth:`Schemas.ready`.
@@ -442,8 +442,8 @@ class JobRunner:
     async def _schema_keys(self, caller: Holder, checked: CheckedSchema) -> SchemaToCheck:
         """
         Raises:
-            StaleDefinition: the keys are not those of the check, or a definition came that demands
-                more.
+            StaleDefinition: the keys are not those of the check, or a new definition has stricter
+                rules.
         """
         state = await self._state(caller, checked.schema)
         definition = require_same(state, checked)
@@ -477,15 +477,15 @@ def _lacks_token(error: ErsError) -> bool:
 
 
 def _is_strike(error: ErsError) -> bool:
-    """Whether every further try may fail in the same way."""
+    """Whether every further attempt may fail in the same way."""
     return type(error) is ErsError
 
 
 def _losing(error: ErsError, times: int | None, seconds: float) -> ErsError:
-    """Why a job waits that has lost a worker.
+    """The reason of a waiting job that has lost a worker.
 
     Args:
-        times: how often it has while workers do other work; None where they do not.
+        times: how often it has while workers do other work; None if they do not.
     """
     if times is None:
         why = "no worker process is working, perhaps because the machine has no memory left"

@@ -1,7 +1,7 @@
 """The service of batch jobs: begin, receive, list, watch, cancel, resume.
 
-For users other than its owner, a job does not exist. Jobs that seal all records of a schema again
-are begun here as well, one of a schema at a time.
+Only its owner can see a job. Jobs that reseal all records of a schema are begun here as well; each
+schema has at most one at a time.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which an ended job is kept.
 KEPT_SECONDS = 30 * 86_400
-#: Between two sweeps of what ended jobs have left.
+#: Seconds between two sweeps of the leftovers of ended jobs.
 SWEEP_SECONDS = 600.0
-#: What stands before a job's token in an Authorization header, and how many random bytes it has.
+#: The scheme of a job's token in an Authorization header, and the number of its random bytes.
 JOB_SCHEME, TOKEN_BYTES = "Job ", 32
-#: Flaws of cells and rows that do not read as the reading has it, and how many are told.
+#: Flaws of cells and rows that do not fit the recipe, and the maximum number that is reported.
 _UNREAD = ("reading", "csv_row")
 _MOST_UNREAD = 100
-#: An upload of so many bytes has work for all workers: it is several chunks.
+#: An upload of this many bytes has several chunks, and so work for all workers.
 _SEVERAL_CHUNKS = 8 << 20
 
 
@@ -81,14 +81,14 @@ class BatchJobs:
     ) -> None:
         """
         Args:
-            certain_time: the latest time that is not in doubt, by which jobs are forgotten; in
+            certain_time: the latest time that is not in doubt, by which jobs are deleted; in
                 seconds since 1970.
         """
         self._uses = dependencies
         self.runner = runner
         self._certain_time = certain_time
         self._background = background
-        #: by job, the work that began last
+        #: by job, the task that began last
         self._running: dict[bytes, asyncio.Task[None]] = {}
         self._accepting = asyncio.Lock()
 
@@ -99,11 +99,11 @@ class BatchJobs:
     ) -> StoredJob:
         """A new job in state ``uploading``, with an empty upload in the spool.
 
-        The job gets a token of its own now, so that it can continue after the caller's credentials
-        have expired.
+        The job gets its token now, so that it can continue after the caller's credentials have
+        expired.
 
         Args:
-            note: what the sender says of the file.
+            note: the sender's note on the file.
 
         Raises:
             ErsError: the API refuses, or does not answer; the keyring does not open; the disk is
@@ -147,8 +147,8 @@ class BatchJobs:
         await self._uses.api.enter_job_token(job, token.removeprefix(JOB_SCHEME), caller.auth)
 
     async def _renew_token(self, caller: Holder, job: StoredJob) -> None:
-        """Have the job's token count for another week. It stays the same, so that nothing is lost
-        with the answer, and a request that arrives late changes nothing.
+        """Extend the job's token by a week. The token stays the same, so a lost answer does no
+        harm, and a request that arrives late changes nothing.
 
         Raises:
             ErsError: the API refuses, or does not answer.
@@ -162,7 +162,7 @@ class BatchJobs:
             await self._replace_token(caller, job)
 
     async def _replace_token(self, caller: Holder, job: StoredJob) -> None:
-        """Give the job another token: on disk here before the API has it.
+        """Give the job another token: it is on disk here before the API has it.
 
         Raises:
             ErsError: as :meth:`_renew_token`.
@@ -172,15 +172,15 @@ class BatchJobs:
         await self._enter_token(caller, job.id, token)
 
     async def _make_token(self, caller: Holder, job: bytes) -> tuple[str, bytes]:
-        """A new token as an Authorization value, and as it is kept."""
+        """A new token as an Authorization value, and sealed."""
         token = JOB_SCHEME + runtime.random_text(TOKEN_BYTES)
         return token, await runtime.in_thread(self._uses.secrets.seal_token, caller, job, token)
 
     def notice(self, caller: Holder) -> None:
-        """Give other tokens to jobs that wait for a request of this caller."""
+        """Give new tokens to jobs that wait for a request of this caller."""
         for waiting in self.runner.without_token.values():
             job = waiting.job
-            # A login does not revive what an API token began, whose limits are the job's.
+            # A login does not revive a job of an API token, whose limits apply to the job.
             if (job.user, job.began) == (caller.user, caller.began) and not waiting.is_asking:
                 waiting.is_asking = True
                 self._background.start(JOBS, partial(self._revive, caller, waiting))
@@ -194,7 +194,7 @@ class BatchJobs:
             waiting.asked.set()
 
     async def receive(self, caller: Holder, job: StoredJob, body: AsyncIterable[bytes]) -> int:
-        """Put an upload that comes in one piece into the spool; how many bytes it has.
+        """Write an upload that comes in one piece to the spool; returns its size in bytes.
 
         An error in its first bytes ends the upload at once.
 
@@ -224,8 +224,8 @@ class BatchJobs:
         schema.
 
         Raises:
-            BadInput: as :meth:`receive`; also where the caller reaches no schema of the id that the
-                header or the request names.
+            BadInput: as :meth:`receive`; also if the caller cannot read a schema with the id that
+                the header or the request names.
         """
         reading = None if options.reading is None else read_recipe(options.reading)
         recognized = await runtime.in_thread(
@@ -241,7 +241,7 @@ class BatchJobs:
         return recognized is not None
 
     async def options_of(self, job: StoredJob) -> JobOptions:
-        """The options of a job, with what is kept sealed of them."""
+        """The options of a job, including the sealed options."""
         reading = await runtime.in_thread(self._uses.secrets.open_reading, job)
         return replace(job.options, reading=reading)
 
@@ -269,14 +269,14 @@ class BatchJobs:
             check_fields(reading, fields, required)
 
     async def mark_received(self, caller: Holder | None, job: StoredJob, size: int) -> None:
-        """All bytes are in the spool: process them.
+        """Process an upload whose bytes are all in the spool.
 
         Args:
             caller: who sent the last bytes; None if that is no longer known.
 
         Raises:
             Conflict: ``job_ended``; it was cancelled in the meantime.
-            Unavailable: the API gives no token; nothing has changed.
+            Unavailable: the API issues no token; nothing has changed.
         """
         await self._renew(caller, job)
         await self._process(job, size)
@@ -284,10 +284,10 @@ class BatchJobs:
     async def accept(
         self, caller: Holder | None, job: StoredJob, size: int, *, once: bool = False
     ) -> None:
-        """:meth:`mark_received` of a file, by whose bytes it will be known again.
+        """:meth:`mark_received` for a file, which is recognized later by its bytes.
 
         Args:
-            once: whether it is refused where it was stored before.
+            once: whether the file is refused if it was stored before.
 
         Raises:
             UploadedBefore: a job of the caller's has stored this file in this schema, or is
@@ -299,7 +299,7 @@ class BatchJobs:
         note = msgspec.structs.replace(said, ends=ends)
         sealed = await runtime.in_thread(self._uses.secrets.seal_note, owner, job.id, note)
         await self._renew(caller, job)
-        # Of two that come at the same time one is refused.
+        # If the same file comes twice at the same time, one upload is refused.
         async with self._accepting:
             if once:
                 await self.refuse_repeated(owner, job.options, size, note)
@@ -314,8 +314,8 @@ class BatchJobs:
         return digest.hexdigest()
 
     async def _renew(self, caller: Holder | None, job: StoredJob) -> None:
-        """The upload may have outlived the job's token: renew it. If it has outlived the caller's
-        own as well, the job keeps its token."""
+        """Renew the job's token, because the upload may have outlived it. If the upload has also
+        outlived the caller's token, the job's token is left unchanged."""
         if caller is not None:
             known = await runtime.in_thread(self._uses.store.get, job.id)
             if known is not None:
@@ -330,7 +330,7 @@ class BatchJobs:
         self._start(job.id)
 
     async def abandon(self, job: bytes, error: ErsError) -> None:
-        """The upload will not come: fail the job.
+        """Fail a job whose upload will not come.
 
         Raises:
             Conflict: ``job_ended``; it has ended already.
@@ -360,7 +360,7 @@ class BatchJobs:
         """The caller's job of this name, a UUID.
 
         Raises:
-            NotFound: the caller has no such job; with an API token, none that it began.
+            NotFound: the caller has no such job; for an API token, no such job that it began.
         """
         try:
             job = await runtime.in_thread(self._uses.store.get, uuid.UUID(name).bytes)
@@ -388,7 +388,7 @@ class BatchJobs:
         )
 
     async def list_schemas(self, job: StoredJob) -> list[bytes]:
-        """The schemas that the job's records are of, as far as they are known."""
+        """The schemas of the job's records, as far as they are known."""
         stored = await runtime.in_thread(self._uses.store.stored_groups, job.id)
         return list(stored) or ([job.options.named] if job.options.named else [])
 
@@ -422,7 +422,7 @@ class BatchJobs:
                 raise uploaded_before(job)
 
     async def errors(self, caller: Holder, job: StoredJob) -> list[Flaw]:
-        """Mistakes in the rows of the caller's job, the first 10,000."""
+        """Errors in the rows of the caller's job, the first 10,000."""
         sealed = await runtime.in_thread(self._uses.store.errors, job.id)
         flaws = await runtime.in_thread(self._uses.secrets.open_errors, caller, job, sealed)
         sealed = await runtime.in_thread(self._uses.store.fates.errors, job.id)
@@ -440,10 +440,10 @@ class BatchJobs:
         return await runtime.in_thread(self._uses.secrets.open_examples, caller, job, sealed)
 
     async def report_reading(self, caller: Holder, job: StoredJob) -> dict[str, Any]:
-        """The reading of the file of the caller's job, and what became of its cells.
+        """The recipe for the file of the caller's job, and the outcome for its cells.
 
         Raises:
-            NotFound: it has no reading, or is not checked yet.
+            NotFound: the job has no recipe, or is not checked yet.
         """
         sealed = await runtime.in_thread(self._uses.store.report, job.id)
         if sealed is None:
@@ -476,7 +476,7 @@ class BatchJobs:
                 await changed.wait()
 
     async def cancel(self, caller: Holder, job: StoredJob) -> None:
-        """Cancel a job of which nothing is visible yet; forget one that has ended.
+        """Cancel a job of which nothing is visible yet; delete a job that has ended.
 
         Raises:
             Conflict: ``job_ended``; it completed before it could be cancelled.
@@ -509,7 +509,7 @@ class BatchJobs:
         await self._finish(job.id)
 
     async def forget(self, job: bytes) -> None:
-        """Forget a job that has ended."""
+        """Delete a job that has ended."""
         await runtime.in_thread(self._uses.store.forget, job)
 
     async def _withdraw(self, caller: Holder, name: bytes) -> bool:
@@ -533,7 +533,7 @@ class BatchJobs:
                 )
 
     async def sweep(self) -> None:
-        """Delete what ended jobs have left, at the API too, and forget jobs that ended long ago.
+        """Delete the leftovers of ended jobs, at the API too, and jobs that ended long ago.
 
         Raises:
             ErsError: the disk cannot be read or written; the next sweep tries again.
@@ -557,7 +557,7 @@ class BatchJobs:
         task.add_done_callback(partial(self._end, job))
 
     def _end(self, job: bytes, task: asyncio.Task[None]) -> None:
-        # Other work of the same job may have begun before this one ended.
+        # Other work of the same job may have begun before this task ended.
         if self._running.get(job) is task:
             del self._running[job]
 
@@ -574,7 +574,8 @@ def schema_of_header(header: Header, named: bytes | None) -> bytes:
     """The schema of a CSV upload.
 
     Raises:
-        InvalidRecords: ``csv_header``; neither header nor request name one, or two different ones.
+        InvalidRecords: ``csv_header``; neither header nor request name a schema, or two different
+            schemas.
     """
     if header.schema is None:
         if named is None:
@@ -592,8 +593,8 @@ def schema_of_header(header: Header, named: bytes | None) -> bytes:
 
 
 async def gather(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The body in pieces of about a MiB: a change of threads for every network packet costs more
-    than sealing it."""
+    """The body in pieces of about a MiB: switching threads for every network packet costs more than
+    sealing it."""
     pieces: list[bytes] = []
     size = 0
     async for piece in body:
@@ -606,18 +607,18 @@ async def gather(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         yield b"".join(pieces)
 
 
-#: The definition that holds, whatever it is.
+#: The current definition, whatever it is.
 PRESENT = SealTarget(b"", b"")
 
 
 def target_of(plan: DefinitionPlan) -> SealTarget:
-    """The target that a plan has all records sealed for."""
+    """The target of a plan that needs all records resealed."""
     assert plan.present is not None
     had, new, target = plan.present.by_id, plan.new.fields, plan.target
     origins = [
         (spec.id, new[name].id) for name, spec in target.fields.items() if new[name].id in had
     ]
-    # What may be lost becomes no field, which has no number.
+    # Dropped values have no field in the new definition, so :data:`LOST` takes its place.
     fields = plan.present.fields
     origins += [(LOST, fields[name].id) for name in plan.dropped if name in fields]
     return SealTarget(target.canonical, plan.present.digest, origins=tuple(origins))
@@ -627,13 +628,13 @@ class Reseals:
     def __init__(self, dependencies: JobDependencies, jobs: BatchJobs) -> None:
         self._uses = dependencies
         self._jobs = jobs
-        #: between the look for another one and the beginning of this one
+        #: held from the check for another job until this job has begun
         self._beginning = asyncio.Lock()
 
     async def with_seconds(
         self, caller: Holder, schema: bytes, plan: DefinitionPlan
     ) -> DefinitionPlan:
-        """The plan with how long sealing all records again will take, as measured now.
+        """The plan with an estimate of how long resealing all records takes, measured now.
 
         Raises:
             ErsError: as :meth:`Schemas.refresh`; rows do not open.
@@ -648,13 +649,13 @@ class Reseals:
         schema: bytes,
         target: SealTarget = PRESENT,
     ) -> StoredJob:
-        """A job that seals all records of the schema again.
+        """Begin a job that reseals all records of the schema.
 
         Args:
             target: the definition to seal for.
 
         Raises:
-            Conflict: ``reseal_under_way``; ``nothing_to_reseal`` where nothing was ever stored.
+            Conflict: ``reseal_under_way``; ``nothing_to_reseal`` if nothing was ever stored.
             NotAllowed: ``not_writer``.
             ErsError: as :meth:`Schemas.refresh` and :meth:`BatchJobs.begin`.
         """
@@ -680,7 +681,7 @@ class Reseals:
                 await runtime.in_thread(self._uses.store.targets.add, job.id, target)
                 await self._jobs.mark_received(caller, job, 0)
             except ErsError as error:
-                # Else it would wait for an upload, and no other could begin.
+                # Otherwise it would wait for an upload, and no other job could begin.
                 await self._jobs.abandon(job.id, error)
                 raise
         return job

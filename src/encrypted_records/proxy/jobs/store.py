@@ -1,12 +1,11 @@
-"""Jobs in SQLite: what a job needs to resume in the next process, and no plaintext.
+"""Jobs in SQLite: the data that a job needs to resume in the next process, and no plaintext.
 
 No value of a record is stored here, and no key. The job's token and the errors of its rows, which
 may quote a wrong field name, are sealed (docs/SPEC.md, section 12). When a method returns, its
 change is on disk. Progress never decreases, even if a job begins its check again.
 
-Fates of a job's rows whose values others have, in the store of jobs.
-
-Of rows it holds numbers, ids and versions, and no value; what is said of them is sealed.
+The store also has the outcomes of a job's rows whose values other records have: numbers, ids and
+versions of rows, but no value. The errors about them are sealed.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class StagedContents:
 class JobStore:
     """Safe to use from several threads.
 
-    Every method raises OutOfSpace where the disk is full, and then has changed nothing, and
-    Unavailable (``job_store_failed``) where the file fails otherwise. ``most_pages`` is as
-    :class:`Database` has it.
+    Every method raises OutOfSpace if the disk is full, and then has changed nothing, and
+    Unavailable (``job_store_failed``) if the file fails in another way. ``most_pages`` is as for
+    :class:`Database`.
     """
 
     def __init__(self, path: Path, *, most_pages: int = MOST_PAGES) -> None:
@@ -91,7 +90,7 @@ class JobStore:
         """Store a new job.
 
         Args:
-            file: what was said of its file, sealed.
+            file: the sender's note on its file, sealed.
         """
         options = job.options
         with self._database.writing() as database:
@@ -137,8 +136,8 @@ class JobStore:
         """The number of the user's jobs, and some of them, the newest first.
 
         Args:
-            began: the digest of the API token that began them, if not all are asked for.
-            schema: the one that they are for, if not those of all are asked for.
+            began: the digest of the API token that began them; None for all jobs.
+            schema: the schema that they are for; None for the jobs of all schemas.
         """
         condition, values = "WHERE user = ?", [user]
         if schema is not None:
@@ -181,7 +180,7 @@ class JobStore:
         return {row["schema"]: tables.split_uids(row["groups"]) for row in rows}
 
     def mark_undone(self, job: bytes) -> None:
-        """Note that the records which the job stored are deleted."""
+        """Note that the records that the job stored are deleted."""
         with self._database.writing() as database:
             tables.stamp(database, job, "undone", runtime.wall())
             database.execute("DELETE FROM stored WHERE job = ?", (job,))
@@ -190,7 +189,7 @@ class JobStore:
         return self._jobs("WHERE state IN ('uploading', 'processing') ORDER BY created")
 
     def with_leftovers(self) -> list[StoredJob]:
-        """Ended jobs that have left something at the API or in the spool."""
+        """Ended jobs with leftovers at the API or in the spool."""
         return self._jobs("WHERE state IN ('completed', 'failed') AND leftovers ORDER BY created")
 
     def _jobs(self, condition: str, *values: object) -> list[StoredJob]:
@@ -207,15 +206,15 @@ class JobStore:
         return bytes(token)
 
     def renew(self, job: bytes, token: bytes) -> None:
-        """Keep another token of the job, sealed."""
+        """Store another token of the job, sealed."""
         with self._database.writing() as database:
             database.execute("UPDATE job SET token = ? WHERE id = ?", (token, job))
 
     def mark_received(self, job: bytes, size: int, file: bytes | None = None) -> None:
-        """All bytes are in the spool.
+        """Record that all bytes are in the spool.
 
         Args:
-            file: what is known of its file by now, sealed; None leaves what was said of it.
+            file: the new note on its file, sealed; None leaves the stored note.
 
         Raises:
             Conflict: the job has ended in the meantime.
@@ -244,7 +243,7 @@ class JobStore:
         chunks: Iterable[ChunkAt],
         schemas: Iterable[CheckedSchema],
     ) -> None:
-        """The input was checked as a whole; the results of an earlier check are deleted."""
+        """Record that the whole input was checked; the results of an earlier check are deleted."""
         with self._database.writing() as database:
             tables.forget(database, job)
             database.executemany(
@@ -281,11 +280,11 @@ class JobStore:
             database.execute("UPDATE about SET examples = ? WHERE job = ?", (examples, job))
 
     def check_again(self, job: bytes) -> None:
-        """The definition or the key has changed: no sealed chunk can be used."""
+        """Check again after the definition or the key changed: no sealed chunk can be used."""
         self._phase(job, "check")
 
     def mark_sealed(self, job: bytes) -> None:
-        """All chunks are staged."""
+        """Record that all chunks are staged."""
         self._phase(job, "publish")
 
     def _phase(self, job: bytes, phase: Phase) -> None:
@@ -307,10 +306,10 @@ class JobStore:
         ]
 
     def next_attempt(self, job: bytes) -> int:
-        """A number above that of every part that the job has made so far.
+        """A number above the number of every part that the job has made so far.
 
-        It follows the clock, so that it is also above those that a store restored from a backup
-        does not know of.
+        It follows the clock, so that it is also above the numbers of parts that a store restored
+        from a backup does not know.
         """
         with self._database.writing() as database:
             change = "UPDATE job SET attempt = max(attempt + 1, ?) WHERE id = ?"
@@ -319,7 +318,7 @@ class JobStore:
         return int(attempt)
 
     def open_chunks(self, job: bytes) -> list[ChunkAt]:
-        """Chunks that the API does not hold yet."""
+        """Chunks that the API does not have yet."""
         return self._chunks("WHERE job = ? AND NOT done", job)
 
     def chunks(self, job: bytes) -> list[ChunkAt]:
@@ -341,7 +340,7 @@ class JobStore:
         ]
 
     def done(self, job: bytes, chunk: ChunkAt, parts: Sequence[SealedPart]) -> None:
-        """The API holds the parts of this chunk."""
+        """Record that the API has the parts of this chunk."""
         with self._database.writing() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO part (job, schema, sequence, groups, segments, holes)"
@@ -397,8 +396,8 @@ class JobStore:
             database.execute(change, (error, when, job))
 
     def mark_tidied(self, job: bytes) -> None:
-        """Record that no data of the job is left at the API or in the spool; what its owner may
-        read, such as its flaws and conflicts, is kept.
+        """Record that no data of the job is left at the API or in the spool; data that its owner
+        may read, such as its flaws and conflicts, is kept.
         """
         with self._database.writing() as database:
             for statement in tables.FORGET_WORK:
@@ -417,7 +416,7 @@ class JobStore:
                 database.execute(statement, (job,))
 
     def forget_before(self, when: float) -> None:
-        """Forget jobs that ended before ``when`` and have left nothing."""
+        """Delete jobs that ended before ``when`` and have no leftovers."""
         for (job,) in self._rows("SELECT id FROM job WHERE finished < ? AND NOT leftovers", when):
             self.forget(job)
 
@@ -437,9 +436,10 @@ _DROP_PARTS = "DELETE FROM part WHERE job = ? AND sequence = ?"
 
 
 class FateStore:
-    """The fates of a job are by number of the chunk, encoded; a chunk without any has none.
+    """The encoded outcomes of a job's rows by number of the chunk; a chunk without any has no
+    entry.
 
-    Every method raises as those of :class:`.store.JobStore`.
+    Every method raises the same errors as :class:`.store.JobStore`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -459,12 +459,12 @@ class FateStore:
         replaced: int,
         errors: Sequence[bytes],
     ) -> None:
-        """Keep these fates, and have the chunks sealed again of which they are others.
+        """Store these outcomes, and have the chunks whose outcomes changed sealed again.
 
         Args:
-            conflicts: how many rows are left out.
-            replaced: how many replace a record.
-            errors: what is said of the former, sealed piece by piece.
+            conflicts: number of rows that are left out.
+            replaced: number of rows that replace a record.
+            errors: the errors of the rows that are left out, sealed piece by piece.
         """
         before = self.get(job)
         changed = [
@@ -491,10 +491,10 @@ class FateStore:
             )
 
     def seal_again(self, job: bytes, *, everything: bool) -> None:
-        """Fates are to be found again before the job is published.
+        """Have the outcomes determined again before the job is published.
 
         Args:
-            everything: whether nothing that was sealed can be used.
+            everything: whether no sealed chunk can be used.
         """
         with self._database.writing() as database:
             database.execute("UPDATE job SET phase = 'seal' WHERE id = ?", (job,))

@@ -1,7 +1,7 @@
 """The tables of the store of jobs, and the parts of the store that have tables of their own.
 
-These are the targets of jobs that seal again, with the chunks that they find on their way, and for
-each pack and schema of a job the segment that covers its groups.
+These parts are the targets of jobs that reseal, with the chunks that they add on their way; and for
+each pack and schema of a job, the segment that covers its groups.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ CREATE TABLE IF NOT EXISTS stored (
 ) WITHOUT ROWID;
 """
 
-#: Columns that earlier versions of the table lack.
+#: Columns that the table lacks in earlier versions.
 LATER = {
     "charset": "TEXT",
     "reading": "BLOB",
@@ -149,7 +149,7 @@ FORGET = (
     "DELETE FROM conflict WHERE job = ?",
     "DELETE FROM flaws WHERE job = ?",
 )
-#: Those of them that leave what the owner may read of a job that has ended.
+#: The statements that keep what the owner may read of an ended job.
 FORGET_WORK = FORGET[:-2]
 JOBS = (
     "SELECT id, user, csv, named, batch_size, skip, resumable, state, phase, size, processed,"
@@ -158,7 +158,7 @@ JOBS = (
     " packed, rounded"
     " FROM job LEFT JOIN about ON about.job = job.id "
 )
-#: Of a job that its owner forgets, after :data:`FORGET`.
+#: For a job that its owner deletes, after :data:`FORGET`.
 FORGET_ALL = (
     "DELETE FROM about WHERE job = ?",
     "DELETE FROM target WHERE job = ?",
@@ -177,8 +177,8 @@ def stamp(database: sqlite3.Connection, job: bytes, column: str, when: float) ->
 
 
 def keep_groups(database: sqlite3.Connection, job: bytes) -> None:
-    """Remember where the job's records are, when its parts are forgotten; what was sealed again is
-    not the job's."""
+    """Remember the groups of the job's records when its parts are deleted; resealed groups do not
+    count as the job's."""
     uids: dict[bytes, bytearray] = {}
     parts = database.execute(
         "SELECT schema, groups FROM part JOIN job ON job.id = job"
@@ -196,7 +196,7 @@ def keep_groups(database: sqlite3.Connection, job: bytes) -> None:
 
 
 def encode(part: SealedPart) -> Iterable[bytes]:
-    """Groups, segments and holes of a part, as they are kept."""
+    """The encoded groups, segments and holes of a part."""
     return map(msgspec.msgpack.encode, (part.groups, part.segments, part.holes))
 
 
@@ -211,7 +211,7 @@ def job_of(row: sqlite3.Row) -> StoredJob:
         id=row["id"],
         user=row["user"],
         options=JobOptions(
-            # Which layout of JSON it is, the first bytes show.
+            # The first bytes show which layout of JSON it is.
             kind=Format.CSV if row["csv"] else Format.JSON,
             named=row["named"],
             batch_size=row["batch_size"],
@@ -244,20 +244,21 @@ def job_of(row: sqlite3.Row) -> StoredJob:
 
 
 def forget(database: sqlite3.Connection, job: bytes) -> None:
-    """Delete what a job needs while it is under way, and what its owner may read of it."""
+    """Delete the data that a running job needs, and the data that its owner may read."""
     for statement in FORGET:
         database.execute(statement, (job,))
 
 
 @dataclass(frozen=True, slots=True)
 class SealTarget:
-    """``definition`` is the canonical text to seal for, empty for the present one; ``planned`` the
-    digest of the one that it follows; ``seen`` the version of the log at which the job began."""
+    """``definition`` is the canonical text to seal for, empty for the current definition;
+    ``planned`` is the digest of the definition that it follows; ``seen`` is the version of the log
+    at which the job began."""
 
     definition: bytes
     planned: bytes
     seen: int = 0
-    #: ids of its fields, each with the one that it has in the definition before
+    #: ids of its fields, each with the field's id in the previous definition
     origins: tuple[tuple[int, int], ...] = ()
 
 
@@ -288,12 +289,12 @@ class Targets:
         return SealTarget(bytes(definition), bytes(planned), seen, _origins.decode(origins))
 
     def note_seen(self, job: bytes, version: int) -> None:
-        """The job begins, or begins again, at this version of the log."""
+        """Record the version of the log at which the job begins, or begins again."""
         with self._database.writing() as database:
             database.execute("UPDATE target SET seen = ? WHERE job = ?", (version, job))
 
     def under_way(self, schema: bytes) -> bool:
-        """Whether a job of any user seals this schema again."""
+        """Whether a job of any user reseals this schema."""
         statement = (
             "SELECT 1 FROM job WHERE named = ? AND work = 'reseal'"
             " AND state IN ('uploading', 'processing')"
@@ -302,14 +303,14 @@ class Targets:
             return database.execute(statement, (schema,)).fetchone() is not None
 
     def end_of_chunks(self, job: bytes) -> int:
-        """The number of the row up to which there are chunks."""
+        """The row number at which the existing chunks end."""
         statement = 'SELECT max("offset") FROM chunk WHERE job = ?'
         with self._database.asking() as database:
             (end,) = database.execute(statement, (job,)).fetchone()
         return end or 0
 
     def add_chunks(self, job: bytes, chunks: Iterable[ChunkAt]) -> None:
-        """Add chunks behind those that there are; the job has their records to do as well."""
+        """Add chunks after the existing chunks; their records count as further work of the job."""
         with self._database.writing() as database:
             for chunk in chunks:
                 database.execute(
@@ -336,8 +337,8 @@ class Targets:
             )
 
 
-#: Parts of packed segments are numbered from here on, behind those of all chunks; those of a pack
-#: are so far from those of the next.
+#: The numbers of the parts of packed segments begin here, after those of all chunks; and their
+#: distance between two packs.
 FIRST_SEQUENCE, SEQUENCES = 1 << 30, 1 << 12
 
 _segments = msgspec.msgpack.Decoder(list[Segment]).decode
@@ -351,7 +352,7 @@ def sequence_of(place: int) -> int:
 
 
 class PackStore:
-    """Every method raises as those of :class:`.store.JobStore`."""
+    """Every method raises the same errors as :class:`.store.JobStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -363,8 +364,8 @@ class PackStore:
             database.execute(change, (packs, job))
 
     def read(self, job: bytes) -> tuple[list[SealedRows], dict[tuple[bytes, int], Segment]]:
-        """At one moment: the groups that have no segment of their own, in the order of chunks; and
-        all packed segments, by schema and the number of their first part."""
+        """A consistent read of the groups without a segment of their own, in the order of chunks,
+        and of all packed segments, by schema and the number of their first part."""
         statement = (
             "SELECT schema, sequence, groups, segments FROM part"
             " WHERE job = ? AND (sequence >= ? OR segments = ?) ORDER BY sequence, schema"
@@ -381,7 +382,7 @@ class PackStore:
         return groups, segments
 
     def add(self, job: bytes, sequence: int, segments: Sequence[tuple[bytes, Segment]]) -> None:
-        """The API holds these segments of a pack, instead of others of the same schemas."""
+        """Record that the API has these segments of a pack, replacing those of the same schemas."""
         with self._database.writing() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO part (job, schema, sequence, groups, segments)"
@@ -398,7 +399,7 @@ class PackStore:
             database.execute("UPDATE job SET packed = ? WHERE id = ?", (packed, job))
 
     def drop(self, job: bytes, segments: Collection[tuple[bytes, int]]) -> None:
-        """Forget segments whose rows were sealed again, and are elsewhere now."""
+        """Delete segments whose rows were sealed again, and are in other groups now."""
         with self._database.writing() as database:
             database.executemany(
                 "DELETE FROM part WHERE job = ? AND schema = ? AND sequence = ?",
