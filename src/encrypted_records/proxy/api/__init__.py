@@ -1,7 +1,7 @@
 """The proxy's endpoints: each reads a request, calls one service, and answers.
 
-Each module has an ``endpoint``, which declares its endpoints; the routes of all of them are here.
-May import everything below it, and not ``pages``.
+Each module has an ``endpoint`` object, which declares its endpoints; this module collects their
+routes. May import all packages below it, but not ``pages``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""/api/records/changes/ and /api/webhooks/: what becomes of a schema's records.
+"""/api/records/changes/ and /api/webhooks/: changes of a schema's records.
 
 Changes are JSON or server-sent events, or are sent to an address by a webhook. Webhooks are for
-people: an API token neither makes webhooks nor sees them. The secret that signs is in one answer,
-once.
+people: an API token can neither make nor see them. The signing secret is shown once, in one answer.
 """
 
 from __future__ import annotations
@@ -69,10 +68,10 @@ from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.webhooks import ShownWebhook
 
 EVENTS = "text/event-stream"
-#: Seconds that a request may wait for changes; a stream says after as many that it still does.
+#: Maximum seconds that a request waits for changes; below, the seconds between a stream's pings.
 MAX_WAIT_SECONDS = 60
 PING_SECONDS = 15.0
-#: The cursor of those who want no record of before.
+#: Cursor for a start without earlier records.
 NOW = "now"
 
 _CHANGE: Part = named(
@@ -162,7 +161,7 @@ async def list_changes(request: Request) -> Response:
 
 @dataclass
 class _Following:
-    """A follower of a schema's changes, in pages of ``limit``."""
+    """Follows a schema's changes, in pages of ``limit``."""
 
     services: Services
     caller: Holder
@@ -171,11 +170,11 @@ class _Following:
 
     def __post_init__(self) -> None:
         self._watch = self.services.feed.watch(self.schema)
-        #: the version beyond which something may be new
+        #: the version after which there may be new changes
         self._since = 0
 
     async def begin(self, cursor: str | None) -> FeedPage:
-        """The page after what ``cursor`` is the text of."""
+        """The page after the parsed ``cursor``."""
         if cursor == NOW:
             page = await self.services.feed.begin_now(self.caller, self.schema)
             self._since = page.version
@@ -183,15 +182,17 @@ class _Following:
         return await self._read(None if cursor is None else parse_cursor(cursor))
 
     async def _read(self, cursor: FeedCursor | None) -> FeedPage:
-        # Another's log may be longer than this reader's, who is not to ask for it again and again.
+        # The log of another reader may be longer than this reader's, who must not request it again
+        # and again.
         newest = self._watch.newest
         page = await self.services.feed.read(self.caller, self.schema, cursor, self.limit)
         self._since = max(newest, page.version)
         return page
 
     async def pages(self, page: FeedPage, until: float) -> AsyncGenerator[FeedPage, None]:
-        """``page`` and those after it, up to a time. Where nothing changes for some seconds, one
-        comes that has no changes."""
+        """``page`` and the following pages, until a time. If nothing changes for some seconds, a
+        page without changes is returned.
+        """
         feed, watch = self.services.feed, self._watch
         while True:
             yield page
@@ -208,7 +209,7 @@ class _Following:
 
 
 async def _first_with_changes(begun: FeedPage, pages: AsyncGenerator[FeedPage, None]) -> FeedPage:
-    """The first of the pages that has changes; the last one where none has."""
+    """The first page with changes, or the last page if none has changes."""
     last = begun
     async with aclosing(pages):
         async for last in pages:
@@ -220,7 +221,7 @@ async def _first_with_changes(begun: FeedPage, pages: AsyncGenerator[FeedPage, N
 async def _events(
     pages: AsyncGenerator[FeedPage, None], schema: bytes
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events (WHATWG HTML, section 9.2) of the pages. The id of each is a cursor."""
+    """The pages as server-sent events (WHATWG HTML, section 9.2). The id of each is a cursor."""
     current = -1
     try:
         async with aclosing(pages):

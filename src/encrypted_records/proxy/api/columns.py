@@ -1,5 +1,5 @@
-"""Streams of everything that a search finds: /api/records/columns/ as Arrow, for engines that
-compute with columns, and /api/records/export/ as NDJSON or CSV.
+"""Streams of all results of a search: /api/records/columns/ as Arrow, for analytical engines, and
+/api/records/export/ as NDJSON or CSV.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from encrypted_records.proxy.http.messages import (
 from encrypted_records.proxy.search.export import Batches, Export, export, put_first
 from encrypted_records.proxy.services import services_of
 
-#: The version of the schema's log of which all columns are.
+#: The version of the schema's log that all columns show.
 VERSION_HEADER = "X-Log-Version"
 
 _FIRST_RECORDS = {
@@ -94,9 +94,8 @@ async def read_columns(request: Request) -> Response:
 
 
 def require_arrow() -> None:
-    """
-    Raises:
-        NotInstalled: the library that writes Arrow is not there.
+    """Raises:
+    NotInstalled: the library for Arrow is not installed.
     """
     if find_spec("pyarrow") is None:
         raise NotInstalled(
@@ -105,7 +104,7 @@ def require_arrow() -> None:
         )
 
 
-#: Members of a search that make no sense for all of its records.
+#: Members of a search that do not apply to all of its records.
 _OF_PAGES = ("limit", "offset", "cursor", "count")
 
 
@@ -135,8 +134,9 @@ async def export_records(request: Request) -> Response:
 
 
 async def _begin(batches: Batches) -> Batches:
-    """The batches, once records are there: a sorted export has fetched every row by then, so that
-    an HTTP status can still report most of its errors."""
+    """The batches, from the first records on: a sorted export has fetched every row at that point,
+    so that an HTTP status can report most of its errors.
+    """
     async for first in batches:
         if first:
             return put_first(first, batches)

@@ -1,8 +1,9 @@
-"""/api/devices/: the devices that the caller's keyring opens for here, and letting others in.
+"""/api/devices/: the devices that may open the caller's keyring here, and the registration of
+others.
 
-A device is taken in for what it shows: a code from one that is in already, the keyring's own
-passphrase, the words of its newest version, or the door. That the API knows the caller is never
-enough. The secret of a device that is made here is in the answer, once.
+A device is registered for a proof: a code from a registered device, the keyring's own passphrase,
+the words of its newest version, or the door. Authentication by the API is never enough. The secret
+of a device that is made here is shown once, in the answer.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _overview(services: Services, applicant: Applicant) -> Devices:
         enrolled=applicant.enrolled,
         keyring=None if known is None else KnownKeyring(known.made, known.fingerprint.hex(), own),
         count=len(devices),
-        # What is at level device fits wherever the proxy listens.
+        # A setup that is safe at level device is safe wherever the proxy listens.
         exposed=enrolment.policy.exposed and level == Level.API,
         devices=[_info(device, this) for device in devices] if is_shown else None,
         events=[
@@ -155,12 +156,12 @@ async def add_device(request: Request) -> Response:
 
 
 async def _find_user(request: Request, services: Services, asked: DeviceRequest) -> bytes | None:
-    """The user whose device is to be registered over a mirror, which has no logins: by the proof,
-    or as the only user of this proxy. None where the device is registered.
+    """The user whose device is to be registered over a mirror, which has no logins: the user in the
+    proof, or the only user of this proxy. None if the device is registered.
 
     Raises:
         NotAllowed: ``code_wrong``, ``proof_wrong``; ``proof_needed``: the proxy has several users.
-        Throttled: too soon after something wrong.
+        Throttled: too soon after a wrong proof.
     """
     device = services.admission.device_of_person(request)
     if device is not None and services.admission.enrolment.owner_of(device) is not None:
@@ -188,12 +189,12 @@ async def _find_user(request: Request, services: Services, asked: DeviceRequest)
 
 
 async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest) -> str:
-    """The purpose for which the device is taken in.
+    """The purpose for which the device is registered.
 
     Raises:
-        NotAllowed: ``code_wrong``, ``proof_wrong``; ``proof_needed``: nothing was shown.
-        Closed: ``keyring_locked``: not the keyring's passphrase.
-        Throttled: too soon after something wrong.
+        NotAllowed: ``code_wrong``, ``proof_wrong``; ``proof_needed``: there is no proof.
+        Closed: ``keyring_locked``: the passphrase is wrong.
+        Throttled: too soon after a wrong proof.
     """
     user = applicant.caller.user
     if asked.code is not None:
@@ -233,7 +234,7 @@ async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest
 
 
 async def _create(request: Request, services: Services, asked: DeviceRequest) -> Response:
-    """A further device, made here; a keyring too, where its user has none yet."""
+    """Make a further device here, and a keyring if the user has none."""
     holder = await services.proofs.demand(request, asked.proof)
     device = credentials.generate_device_secret()
     user = holder.user

@@ -1,15 +1,15 @@
-"""Declarations of endpoints: one beside each function makes its route and its documentation.
+"""Declarations of endpoints: a decorator at each function makes its route and its documentation.
 
 ``endpoint = Endpoints("records")`` at the top of a module, ``@endpoint("GET", path, ...)`` above
 each function; :func:`routes_of` makes the routes. A path has one route for all of its methods, so
-that a method it does not have is 405 with ``Allow``, and no other path can match in its stead.
+that a missing method gives 405 with ``Allow``, and no other path can match in its place.
 
-An API token may use the endpoints of two lists; all others are refused to tokens. This is judged by
-the form of the token alone, before anything is read: what it may do is part of the string that the
-API knows by its SHA-256, so no answer of the API's widens it. The API decides which datasets it
-reaches, and is asked for every schema. Keys, devices and the acceptance of another log are not for
-tokens. Jobs and uploads are those that were begun with the very token. The API judges what is
-forwarded to it.
+An API token may use the endpoints of two lists; all others are refused to tokens. This is decided
+by the form of the token alone, before anything is read: its rights are part of the string that the
+API knows by its SHA-256, so no answer of the API extends them. The API decides which datasets the
+token reaches, and is asked for every schema. Keys, devices and the acceptance of another log are
+not for tokens. A token reaches the jobs and uploads that were begun with it. The API decides about
+forwarded requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from encrypted_records.proxy.mirrored import Mirrored
 
 # --- endpoints for API tokens ---------------------------------------------------------------------
 
-#: (method, path) of what changes nothing.
+#: (method, path) of endpoints that change nothing.
 FOR_READING = frozenset(
     {
         ("GET", "/api/records/"),
@@ -96,7 +96,7 @@ FOR_WRITING = frozenset(
         ("DELETE", "/api/jobs/{id}/records/"),
     }
 )
-#: By whatever method, since the one that is meant may stand in a header.
+#: With any method, because the effective method may be in a header.
 WRITING_PATHS = frozenset({"/api/files/", "/api/files", "/api/files/{id}/", "/api/files/{id}"})
 
 
@@ -136,7 +136,7 @@ def refuse_changes(scope: Scope, path: str) -> None:
 
 
 def refuse_beyond(scope: Scope, path: str) -> None:
-    """Refuse a request that came with an API token which may not ask for this.
+    """Refuse a request with an API token that may not use this endpoint.
 
     Args:
         path: of the route, with names in braces.
@@ -161,16 +161,16 @@ def refuse_beyond(scope: Scope, path: str) -> None:
 
 
 def is_service_string(authorization: str) -> bool:
-    """Whether an Authorization value is a service's string, which may do what a token may that
-    writes; what it reaches, the roster says."""
+    """Whether an Authorization value is a service's secret key, which has the rights of a writing
+    token; the roster limits what it reaches.
+    """
     scheme, _, shown = authorization.strip().partition(" ")
     return scheme.lower() == "bearer" and credentials.looks_like_service_key(shown)
 
 
 def require_writing(token: credentials.BearerToken | None) -> None:
-    """
-    Raises:
-        NotAllowed: ``token_limited``; the token only reads.
+    """Raises:
+    NotAllowed: ``token_limited``; the token is read-only.
     """
     if token is not None and not token.writes:
         raise NotAllowed(
@@ -183,17 +183,17 @@ def require_writing(token: credentials.BearerToken | None) -> None:
 # --- declarations ---------------------------------------------------------------------------------
 
 Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
-#: Takes everything that no other route does, and forwards some of it.
+#: Matches all paths without another route, and forwards some of them.
 LAST = "/api/{path:path}"
 SocketHandler = TypeVar("SocketHandler", bound=Callable[[WebSocket], Awaitable[None]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one path, as the OpenAPI document describes it.
+    """One method of one path in the OpenAPI document.
 
-    ``answers`` has what is not a problem, by status; ``problems`` the statuses that few other
-    operations have.
+    ``answers`` has the answers that are not problems, by status; ``problems`` the statuses that few
+    other operations have.
     """
 
     method: str
@@ -215,19 +215,20 @@ class _Path:
 
 
 class PathRoute(Route):
-    """All methods of one path. ``allowed`` is empty where one function takes every method."""
+    """All methods of one path. ``allowed`` is empty if one function takes every method."""
 
     def __init__(self, path: str, methods: _Path) -> None:
         self.operations = tuple(methods.operations)
-        # As everywhere in HTTP, what can be read has a HEAD.
+        # As everywhere in HTTP, a resource with GET has HEAD.
         head = {"HEAD"} if "GET" in methods.apps else set()
         self.allowed = frozenset() if methods.rest else frozenset({*methods.apps, *head})
         super().__init__(path, _ByMethod(path, methods, self.allowed))
 
 
 class FixedPaths(BaseRoute):
-    """The routes of paths without identifiers, which a table finds: most requests are of these, and
-    to try all routes one after the other takes longer than the rest of finding them."""
+    """The routes of paths without identifiers, found by a table: most requests use these paths, and
+    trying all routes in order takes longer than the rest of routing.
+    """
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         ours = (route for route in routes if isinstance(route, PathRoute))
@@ -250,7 +251,7 @@ class SocketRoute(WebSocketRoute):
 
 
 class _ByMethod:
-    """Calls the function that a request's method has; API tokens reach only what is for them."""
+    """Calls the function for a request's method; API tokens reach only endpoints for tokens."""
 
     def __init__(self, path: str, methods: _Path, allowed: Iterable[str]) -> None:
         self._path = path
@@ -276,7 +277,7 @@ class Endpoints:
     """The endpoints of a module, which share a tag.
 
     Args:
-        id_schema: of the identifiers in their paths.
+        id_schema: schema of the identifiers in their paths.
     """
 
     def __init__(self, tag: str, *, id_schema: Part = ID) -> None:
@@ -300,7 +301,7 @@ class Endpoints:
         """Declare that the decorated function answers ``method`` at ``path``.
 
         Args:
-            name: the ``operationId``, where it is not the function's name.
+            name: the ``operationId``, if it is not the function's name.
             parameters: in addition to the identifiers in the path.
             problems: statuses of problems that few other endpoints have.
         """
@@ -326,7 +327,7 @@ class Endpoints:
         return declare
 
     def undescribed(self, method: str, path: str) -> Callable[[Handler], Handler]:
-        """The same, of what the document of the API describes already."""
+        """Like :meth:`__call__`, for an endpoint that the API's document already describes."""
 
         def declare(handler: Handler) -> Handler:
             self._at(path).apps[method] = request_response(handler)
@@ -335,7 +336,9 @@ class Endpoints:
         return declare
 
     def every_method(self, *paths: str) -> Callable[[Handler], Handler]:
-        """The decorated function takes all methods of these paths, and refuses some by itself."""
+        """Declare that the decorated function takes all methods of these paths, and refuses some
+        itself.
+        """
 
         def declare(handler: Handler) -> Handler:
             for path in paths:
@@ -376,7 +379,7 @@ class Endpoints:
 
 
 def routes_of(*modules: Endpoints) -> list[BaseRoute]:
-    """The routes of all these endpoints; fixed paths come before those with an identifier."""
+    """The routes of all these endpoints; fixed paths precede paths with an identifier."""
     merged: dict[str, _Path] = {}
     for module in modules:
         for path, methods in module.paths.items():
@@ -393,6 +396,6 @@ def _specific_first(path: str) -> list[tuple[bool, str]]:
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:
-    """Operations that these routes declare."""
+    """The operations that these routes declare."""
     declared = [route for route in routes if isinstance(route, PathRoute | SocketRoute)]
     return [operation for route in declared for operation in route.operations]

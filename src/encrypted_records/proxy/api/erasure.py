@@ -1,11 +1,12 @@
 """Erasure of schemas, of people's records and of keys, and retention.
 
-/api/schemas/<id>/erasure/ erases a schema, /api/datasets/<id>/erase/ somebody's records; deletions
-of records that erase have the same JSON of what was erased.
+/api/schemas/<id>/erasure/ erases a schema, /api/datasets/<id>/erase/ a person's records; deletions
+of records that erase return the same JSON about the erased data.
 
-/api/schemas/<id>/retention/ says what the definition lets go by now, and lets it go.
+/api/schemas/<id>/retention/ shows the records that the definition's rule deletes now, and deletes
+them.
 
-/api/datasets/<id>/forget/ lets older keys of a dataset go, once nothing is sealed under them.
+/api/datasets/<id>/forget/ forgets older keys of a dataset once no data is encrypted under them.
 """
 
 from __future__ import annotations
@@ -90,13 +91,13 @@ def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
 
 
 def erased_answer(more: Mapping[str, Any], receipts: Sequence[ErasureReceipt]) -> Response:
-    """200 where all is gone, else 202. No value is in it."""
+    """200 if everything is erased, otherwise 202. The answer contains no values."""
     shown = erased_json(receipts)
     return answer({**more, **shown}, status=200 if shown["gone"] else 202)
 
 
 def erased_json(receipts: Sequence[ErasureReceipt]) -> dict[str, Any]:
-    """Whether all is gone, and of each schema what is left."""
+    """Whether everything is erased, and what is left in each schema."""
     schemas = [
         {
             "schema": reference("schemas", receipt.schema),
@@ -260,7 +261,7 @@ def _due_json(due: DueRecords) -> dict[str, Any]:
 
 
 def rule_json(rule: Retention | None) -> dict[str, Any] | None:
-    """The rule as a definition says it."""
+    """The rule in the format of a definition."""
     if rule is None:
         return None
     return {"days": rule.days, **({} if rule.field is None else {"field": rule.field})}

@@ -1,19 +1,19 @@
 """Forwarding to the API: endpoints on a list are forwarded, all other paths are refused.
 
-A path that is spelled differently from :mod:`encrypted_records.model.forwarded`, by as little as a
-slash or a percent sign, may have plaintext that was meant for an endpoint of the proxy. It is
-refused before its body is read. :mod:`.relay` makes the request that is sent, and the answer that
-is returned.
+A path that differs from :mod:`encrypted_records.model.forwarded`, even by a slash or a percent
+sign, may have plaintext that was meant for an endpoint of the proxy. It is refused before its body
+is read. :mod:`.relay` makes the request that is sent, and the answer that is returned.
 
-Changes of what the roster has are signed here first. The API refuses them as ``through_a_proxy``
-unless an entry of the roster says the same. So a change is sent on as it came, and where it meets
-that, it is signed and sent again: a user without a roster pays nothing, and needs no keyring.
+Changes of data in the roster are signed here first. The API refuses them as ``through_a_proxy``
+unless a roster entry says the same. So a change is first forwarded unchanged, and after that
+refusal it is signed and sent again: a user without a roster has no extra cost, and needs no
+keyring.
 
-In what the API shows, datasets and schemas have the names of the roster, and no others. A client
-that finds something by a name takes its id, and stores into it. An API that swapped names would
-have records stored into what others read. So each dataset and schema that was placed is shown under
-its signed slug, name, dataset and organization, whatever the API calls it (docs/http-api.md,
-People). Names that nobody has signed are the API's word, and are marked.
+In the API's answers, datasets and schemas have only the names of the roster. A client that finds an
+object by a name takes its id, and stores into it. An API that swaps names could divert records into
+data that others read. So each placed dataset and schema is shown under its signed slug, name,
+dataset and organization, whatever the API calls it (docs/http-api.md, People). Unsigned names come
+from the API unverified, and are marked.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SignedChange:
-    """A change whose entries are in the roster. ``before`` and ``after`` are what a schema without
-    records is placed as, once the API has answered; None where it stays placed."""
+    """A change whose entries are in the roster. ``before`` and ``after`` are placements of a schema
+    without records, for use after the API's answer; None if it stays placed.
+    """
 
     services: Services
     holder: Holder
@@ -89,7 +90,7 @@ class SignedChange:
     after: Placement | None = None
 
     async def finish(self, *, taken: bool) -> None:
-        """Place a schema whose name was freed; ``taken`` says whether the API took the change.
+        """Place a schema whose name was freed; ``taken`` is whether the API accepted the change.
 
         Raises:
             ErsError: as :meth:`Founding.place`; the next owner who stores into it places it.
@@ -101,14 +102,14 @@ class SignedChange:
 
 
 async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
-    """Sign what a change of a dataset or schema says, so that the API takes it.
+    """Sign a change of a dataset or schema, so that the API accepts it.
 
     Args:
         path: of the dataset or schema.
-        body: a JSON object, as it is sent on.
+        body: a JSON object, as it is forwarded.
 
     Raises:
-        ErsError: it is not signed, and must not be sent on.
+        ErsError: it is not signed, and must not be forwarded.
     """
     services = services_of(request)
     holder = await services.holder(request)
@@ -125,7 +126,8 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
     await services.sharing.naming.name_schema(holder, organization, resource, names)
     if text is None or schema.key_version is not None:
         return SignedChange(services, holder, organization)
-    # Its word that there are no records does not free the name under which others look for them.
+    # The API's claim that there are no records must not free a name under which others look for
+    # records.
     if (await services.schemas.refresh(holder, resource)).ledger.version:
         return SignedChange(services, holder, organization)
     definition = await by_size(len(text))(parse_definition, bytes(text))
@@ -137,9 +139,9 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
 
 
 async def free_name(request: Request, path: str) -> None:
-    """Free the name of a dataset or schema that the API has deleted by this request: it is no place
-    any more where others look for records. Where that fails the deletion stands, and a repetition
-    of the request frees it.
+    """Free the name of a dataset or schema that the API has deleted by this request: others no
+    longer look for records there. If this fails, the deletion remains, and a repeated request frees
+    the name.
 
     Args:
         path: of the dataset or schema.
@@ -167,7 +169,7 @@ def _organization(shown: DatasetResource | ListedSchema) -> bytes:
 
 
 def _text_of_change(members: dict[str, Any], name: str) -> str | None:
-    """A member that is text; whatever else it is, the API refuses."""
+    """A string member of a change; the API refuses other types."""
     try:
         return msgspec.json.decode(members[name], type=str) if name in members else None
     except msgspec.ValidationError:
@@ -178,7 +180,7 @@ _Resource = dict[str, msgspec.Raw]
 
 
 class _Named(msgspec.Struct):
-    """Members that each dataset and schema has; ``dataset`` schemas alone."""
+    """Members of each dataset and schema; ``dataset`` is only for schemas."""
 
     id: str
     organization: str
@@ -188,13 +190,13 @@ class _Named(msgspec.Struct):
 
 
 async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
-    """An answer of the API's with its datasets or schemas named as the roster does.
+    """An answer of the API, with the roster's names of datasets or schemas.
 
     Args:
         kind: "datasets" or "schemas".
 
     Raises:
-        ApiFailed: it is not of the form.
+        ApiFailed: it is malformed.
         Refused, Unavailable: as :meth:`ShownNames.find`.
     """
     whole, listed = _read_change(body)
@@ -202,7 +204,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         return body
     services = services_of(request)
     try:
-        # Only looks: it does not make the proxy act for an owner.
+        # A lookup only reads: the proxy does not act for an owner because of it.
         holder = await services.admission.holder(request)
     except (NotAuthenticated, NotAllowed):
         return body  # nor will they store anything here
@@ -223,7 +225,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
 
 
 def _read_change(body: bytes) -> tuple[dict[str, Any] | None, list[_Resource]]:
-    """A list's other members, None of a single resource; and the resources."""
+    """A list's other members, None for a single resource; and the resources."""
     try:
         whole = msgspec.json.decode(body, type=_Resource)
         if "results" not in whole:
@@ -272,13 +274,13 @@ def _signed_name(resource: _Resource, named: ShownAs) -> None:
 
 # --- forwarding -----------------------------------------------------------------------------------
 
-#: Schemas that are held together however long their definitions and descriptions are: of 1 MiB and
-#: 100,000 characters, each written in six.
+#: Number of schemas that fit in memory whatever their size: definitions of 1 MiB and descriptions
+#: of 100,000 characters, each escaped to six characters.
 _FEW = 16
-#: A deleted resource is gone, also where an earlier request deleted it. An API that only says so
-#: keeps something that nobody looks for any more: its owner has asked for the end of it by id.
+#: A deleted resource is gone, also if an earlier request deleted it. An API that only claims so
+#: keeps data that nobody looks for any more: its owner has requested the deletion by id.
 _GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
-#: The most bytes that are read of a refusal: more than any problem document has.
+#: Bytes of a refusal that are read: more than any problem document has.
 _PROBLEM_BYTES = 16 << 10
 _OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
 
@@ -327,7 +329,7 @@ async def forward(request: Request) -> Response:
 
 
 async def _by_id(request: Request, path: str) -> str:
-    """The path with the id of a dataset or schema where it has its slug.
+    """The path with the id of a dataset or schema in place of its slug.
 
     Raises:
         ErsError: as :func:`find_slug`.
@@ -350,10 +352,10 @@ async def _show(
     *,
     secure: bool,
 ) -> Response:
-    """The answer with the names that were signed.
+    """The answer with the signed names.
 
-    A list whose definitions are too long to be held together is asked for once more, as a page of
-    few: its ``next`` goes on from there, so that clients that follow it have all of the list.
+    If a list's definitions are too long to be held in memory together, a smaller page is requested:
+    its ``next`` continues from there, so that clients that follow it get the whole list.
     """
     named = partial(name_as_signed, request, endpoint.shows)
     for last in (False, True):
@@ -373,8 +375,9 @@ async def _show(
 async def _sign(
     request: Request, path: str, target: str, body: bytes, refused: aiohttp.ClientResponse
 ) -> aiohttp.ClientResponse:
-    """Sign a change that the API refused because the roster has to say it, and send it again; what
-    it refused for another reason is only sent again, since its answer was read."""
+    """Sign a change that the API refused because the roster has to contain it, and send it again. A
+    change that was refused for another reason is only sent again, because its answer was consumed.
+    """
     try:
         begin = await refused.content.read(_PROBLEM_BYTES)
     except (aiohttp.ClientError, OSError, TimeoutError):
@@ -385,7 +388,7 @@ async def _sign(
         return await _ask(request, target, body)
     require_writing(api_token_of(request.headers.get("authorization", "")))
     signed = await sign_change(request, path, body)
-    # The API has compared the ETag before it refused. By now its names are those of the entry.
+    # The API has compared the ETag before it refused. The object now has the names of the entry.
     upstream = await _ask(request, target, body, matching=False)
     try:
         await signed.finish(taken=upstream.status < 400)
@@ -396,7 +399,7 @@ async def _sign(
 
 
 async def _define(request: Request, path: str, target: str, body: bytes) -> aiohttp.ClientResponse:
-    # The commit is this proxy's own, and is not made for a token that the API would refuse.
+    # The proxy itself makes the commit, and must not make it for a token that the API would refuse.
     require_writing(api_token_of(request.headers.get("authorization", "")))
     had_log = await _commit_definition(request, path, body)
     upstream = await _ask(request, target, body)
@@ -408,8 +411,9 @@ async def _define(request: Request, path: str, target: str, body: bytes) -> aioh
 async def _define_late(
     request: Request, path: str, target: str, body: bytes, upstream: aiohttp.ClientResponse
 ) -> aiohttp.ClientResponse:
-    """Go on from an answer that refuses: the first records may have been stored since the log was
-    looked for, and from then on it holds the definition."""
+    """Continue after a refusal: the first records may have been stored since the log was checked,
+    and from then on the log has the definition.
+    """
     try:
         has_log = await _commit_definition(request, path, body)
     except BaseException:
@@ -422,13 +426,13 @@ async def _define_late(
 
 
 async def _commit_definition(request: Request, path: str, body: bytes) -> bool:
-    """Commit the definition that a body brings for a schema with records.
+    """Commit the definition in a body for a schema with records.
 
     Returns:
-        Whether the schema has records, and so a log that holds its definition.
+        Whether the schema has records, and so a log with its definition.
 
     Raises:
-        ErsError: it is not committed, and the body not sent on.
+        ErsError: it is not committed, and the body is not forwarded.
     """
     text = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get("schema")
     if text is None:
@@ -456,7 +460,7 @@ async def _ask(
     transport = services_of(request).api.transport
     headers = headers_of(request, transport.base_url, body)
     if services_of(request).mirrored is not None:
-        # No credentials of a login are a mirror's.
+        # A mirror accepts no login credentials.
         reader = await services_of(request).caller(request)
         headers = [(name, value) for name, value in headers if name not in _OF_LOGINS]
         headers.append(("Authorization", reader.auth))
@@ -473,7 +477,7 @@ async def _ask(
 
 
 def _refusal(request: Request, path: str) -> Exception:
-    """Why this is not forwarded: the path has no such method, or there is no such path."""
+    """The error for a path that is not forwarded: an unknown method, or an unknown path."""
     allowed = set(methods_of(path))
     if "GET" in allowed:
         allowed.add("HEAD")
@@ -509,7 +513,7 @@ def _advice(request: Request, path: str) -> str:
 
 
 def _routes(request: Request) -> Iterator[PathRoute]:
-    """The proxy's own."""
+    """The proxy's routes."""
     return (
         route
         for route in request.app.routes
@@ -518,7 +522,7 @@ def _routes(request: Request) -> Iterator[PathRoute]:
 
 
 def _own(request: Request, path: str) -> str:
-    """The proxy's own path that this is, as documents write it; empty if there is no such path."""
+    """The documented form of this path if it is the proxy's own; otherwise empty."""
     scope = {**request.scope, "path": path}
     found = (route.path for route in _routes(request) if route.matches(scope)[0] is not Match.NONE)
     return next(found, "")

@@ -1,9 +1,9 @@
-"""Integrity: logs and rosters that lack what this proxy has seen, and ways out.
+"""Integrity: logs and rosters that lack entries which this proxy has seen, and remedies.
 
-/api/schemas/<id>/: log/ and accept-log/ for the log, salvage/ for the records of a broken one, and
-repair/ for what the API has lost of a schema, and making it whole again.
+/api/schemas/<id>/: log/ and accept-log/ for the log, salvage/ for the records of a broken log, and
+repair/ for the data that the API has lost of a schema, and for restoring it.
 
-/api/organizations/<id>/rollback/: a roster that lacks what this proxy has seen.
+/api/organizations/<id>/rollback/: a roster that lacks entries which this proxy has seen.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ from encrypted_records.proxy.write.repair import SchemaLoss
 endpoint = Endpoints("schemas")
 
 
-#: The pattern is Python's; that of the document is JavaScript's, whose $ is no line's end.
+#: The pattern is Python's; the document's pattern is JavaScript's, whose $ does not match a line
+#: end.
 Digest = Annotated[
     str, Meta(pattern=r"^[0-9a-f]{64}\Z", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})
 ]
@@ -179,7 +180,7 @@ def _last_change(sound: SoundPart) -> str | None:
 
 
 def _moment(time: int) -> str:
-    """Milliseconds since 1970 as RFC 3339 has them."""
+    """Milliseconds since 1970 in RFC 3339 format."""
     moment = datetime.fromtimestamp(time / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -355,7 +356,7 @@ async def accept_rollback(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     asked = await read_struct(request, RosterAcceptance)
-    # Somebody who was removed may stand again.
+    # A removed member may be a member again in the older roster.
     holder = await services.proofs.demand(request, asked.proof)
     before = await services.sharing.rollbacks.accept(
         holder,
@@ -409,7 +410,7 @@ def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
 
 
 def _shown_name(name: str) -> str | None:
-    """A name, unless an API token alone has read the entry, and was not shown it."""
+    """A name, unless only an API token has read the entry, and was not shown the name."""
     return None if isinstance(name, Withheld) else name
 
 

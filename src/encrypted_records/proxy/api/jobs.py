@@ -1,6 +1,6 @@
-"""/api/jobs/ and /api/ws/jobs/: batch jobs, their progress as it happens, and their list.
+"""/api/jobs/ and /api/ws/jobs/: batch jobs, their live progress, and their list.
 
-A job also has what is known of it, its bad rows, and the records it stored.
+A job also has details, its bad rows, and the records it stored.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _PAIR = f"[!-+.-~-]+( {_BASE64})?"
 #: Upload-Metadata.
 METADATA: Part = {"type": "string", "pattern": f"^({_PAIR}(,{_PAIR})*)?$"}
-#: The headers of what is asked of a job.
+#: Headers with options of a job.
 ORDER_PARAMETERS = (
     parameter("header", "X-Batch-Size", {"type": "integer", "minimum": 1, "maximum": MAX_BATCH}),
     parameter("header", "X-On-Invalid", one_of("fail", "skip")),
@@ -174,10 +174,10 @@ async def create_job(request: Request) -> Response:
 
 
 def job_answer(job: StoredJob, status: int, **beside: Any) -> Response:
-    """The answer to what began a job, with members beside its id."""
+    """The answer to a request that began a job, with further members next to its id."""
     name = name_of_job(job)
     response = answer({"job_id": name, **beside}, status)
-    # As the interface spells them; what goes through `headers` loses its capitals.
+    # Capital letters as documented; headers set through `headers` lose them.
     response.raw_headers += [
         (b"X-Job-ID", name.encode()),
         (b"X-Job-Status-URL", f"/api/jobs/{name}/".encode()),
@@ -194,7 +194,7 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
     """Options of an upload from its headers and its query.
 
     Raises:
-        Unsupported: the body is neither CSV nor JSON, or in a charset that is not read.
+        Unsupported: the body is neither CSV nor JSON, or in an unsupported charset.
         BadInput: a parameter or header that is not valid.
     """
     kind = Format.of_media_type(media_type(request))
@@ -224,8 +224,9 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
 
 
 class HeaderText(NamedTuple):
-    """A text of a request, and the header that it came in; ``key`` of a header with several, or of
-    the query, where there is no header."""
+    """A string of a request, and its header. ``key`` is its key in a header with several values, or
+    in the query if there is no header.
+    """
 
     text: str
     header: str
@@ -261,12 +262,12 @@ def options_of(
     resumable: bool = False,
     reading: bytes | None = None,
 ) -> JobOptions:
-    """Options from the texts of a request.
+    """Options from the strings of a request.
 
     Raises:
-        Malformed: ``invalid_header``: one of them is not valid.
+        Malformed: ``invalid_header``: an option is not valid.
         Unsupported: ``unsupported_charset``: JSON in another charset than UTF-8.
-        InvalidRecords: ``reading``: it is not one.
+        InvalidRecords: ``reading``: it is not a valid reading.
     """
     if reading is not None:
         read_recipe(reading)
@@ -312,7 +313,7 @@ def options_of(
 
 
 def text_of(metadata: Mapping[str, bytes], name: str) -> str | None:
-    """A value of Upload-Metadata as text; None if it is not there."""
+    """A value of Upload-Metadata as text; None if it is missing."""
     value = metadata.get(name)
     return None if value is None else value.decode(errors="replace")
 
@@ -352,7 +353,7 @@ async def cancel_job(request: Request) -> Response:
 
 
 async def find_job(request: Request) -> tuple[Services, Holder, StoredJob]:
-    """The caller, and the caller's own job that the path names."""
+    """The caller, and the caller's job in the path."""
     services = services_of(request)
     caller = await services.holder(request)
     return services, caller, await services.jobs.find(caller, request.path_params["id"])
@@ -385,8 +386,10 @@ async def _tell(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Tell a watcher how a job goes on, until it has ended, the watcher has gone, or the watcher's
-    device is revoked. There may be thousands of these, so each keeps little."""
+    """Report a job's progress to a watcher until the job has ended, the watcher has disconnected,
+    or the watcher's device is revoked. There may be thousands of watchers, so each uses little
+    memory.
+    """
     loop = asyncio.get_running_loop()
     telling = asyncio.create_task(_send_progress(jobs, job, send))  # noqa: TID251 # ends with its request
     ends: list[asyncio.Task[None]] = []
@@ -500,7 +503,7 @@ async def _about(services: Services, caller: Holder, job: StoredJob) -> dict[str
         "size": job.size,
         "bad_rows": job.bad_rows,
         "replaced": job.replaced,
-        # A job that failed has stored nothing.
+        # A failed job has stored nothing.
         "rounded": {} if job.state == "failed" else dict(job.rounded),
         "packs": job.packs,
         "packed": job.packed,

@@ -1,8 +1,8 @@
 """Building blocks of the OpenAPI document: JSON Schemas, parameters, bodies, answers, conditions.
 
-A condition is one object with all members of all its forms, and beside them it is said which go
-together: it holds conditions itself, and makers of clients make no type of a choice between objects
-that holds itself.
+A condition is one object with all members of all its forms, and a list of the valid combinations:
+it contains conditions itself, and client generators make no type of a recursive choice between
+objects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ TEXT: Part = {"type": "string"}
 TEXT_OR_NULL: Part = {"type": ["string", "null"]}
 NUMBER: Part = {"type": "integer", "minimum": 0}
 FLAG: Part = {"type": "boolean"}
-#: An object with any members. Generators of types take one that does not say so for an empty one.
+#: An object with any members. Type generators take an object without this statement for an empty
+#: object.
 OBJECT: Part = {"type": "object", "additionalProperties": True}
 OBJECT_OR_NULL: Part = {"type": ["object", "null"], "additionalProperties": True}
 URL: Part = {"type": "string", "format": "uri"}
@@ -40,7 +41,7 @@ UUID: Part = {"type": "string", "format": "uuid"}
 BINARY: Part = {"type": "string", "format": "binary"}
 NAMES: Part = {"type": "array", "items": TEXT}
 ID: Part = {"type": "string", "pattern": f"^{ids.PATTERN}$"}
-#: Where something is, as answers have it.
+#: The path of an object in answers.
 RECORD_PATH: Part = {"type": "string", "pattern": f"^/api/records/{ids.PATTERN}/$"}
 SCHEMA_PATH: Part = {"type": "string", "pattern": f"^/api/schemas/{ids.PATTERN}/$"}
 #: A schema, named by its path or by a URL of this proxy.
@@ -51,7 +52,7 @@ SCHEMA_REFERENCE: Part = {
 
 
 def name_in(collection: str) -> Part:
-    """A dataset or schema as a request may name it."""
+    """A dataset or schema in a request."""
     return {
         "type": "string",
         "pattern": f"^((https?://[^/]+)?/api/{collection}/{ids.SLUG}/|{ids.SLUG})$",
@@ -60,7 +61,7 @@ def name_in(collection: str) -> Part:
     }
 
 
-#: In a path, of a dataset or a schema.
+#: A dataset or schema in a path.
 ID_OR_SLUG: Part = {"type": "string", "pattern": f"^{ids.SLUG}$"}
 SCHEMA_NAME, DATASET_NAME = name_in("schemas"), name_in("datasets")
 
@@ -70,18 +71,18 @@ _REFERENCE = link_to("{name}")["$ref"]
 
 
 def named(name: str, part: Part) -> Part:
-    """A link to a part, which is in the document under a name of its own."""
+    """A link to a part, which has its own name in the document."""
     PARTS[name] = part
     return link_to(name)
 
 
 def shape(kind: type[msgspec.Struct]) -> Part:
-    """A link to the schema of a body or an answer, which is that of its structure.
+    """A link to the JSON Schema of a body or an answer, made from its structure.
 
     The first paragraph of a structure's docstring is its description.
 
     Raises:
-        ValueError: another part of the document has the name of a structure in it.
+        ValueError: another part of the document has the name of a contained structure.
     """
     (link,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
     for name, part in parts.items():
@@ -98,20 +99,20 @@ def or_null(part: Part) -> Part:
 
 
 def text_of(least: int, most: int) -> Part:
-    """A text of so many characters."""
+    """A string whose length is between these bounds, in characters."""
     return {"type": "string", "minLength": least, "maxLength": most}
 
 
 def one_of(*values: str | int) -> Part:
-    """One of these texts, or of these integers.
+    """One of these strings, or of these integers.
 
-    A single value is an ``enum`` too: makers of clients know ``const`` less well.
+    A single value is an ``enum`` too: client generators support ``const`` less well.
     """
     return {"type": "string" if isinstance(values[0], str) else "integer", "enum": list(values)}
 
 
 def object_of(required: Mapping[str, Part], **optional: Part) -> Part:
-    """An object that has these members, may have the ``optional`` ones, and has no others."""
+    """An object with these members, optionally the ``optional`` members, and no others."""
     return {
         "type": "object",
         "required": list(required),
@@ -130,7 +131,7 @@ def page_of(results: Part, **more: Part) -> Part:
     return object_of(members | {"results": array_of(results)} | more)
 
 
-#: The members that ask for a form of a file.
+#: Members that select the form of a file.
 FILE_FORM = {
     "format": one_of("ndjson", "csv"),
     "safe_cells": FLAG
@@ -150,7 +151,7 @@ def parameter(
 
 
 def path_parameter(name: str, collection: str) -> Part:
-    """The part of a path that names a dataset or schema."""
+    """A path parameter for a dataset or schema."""
     described = f"Id or slug of the {collection.removesuffix('s')}"
     return parameter("path", name, ID_OR_SLUG, described, required=True)
 
@@ -287,7 +288,7 @@ FILTER = object_of({"label": TEXT, "value": _FILTERED})
 MEASURE: Part = link_to("Measure")
 #: The order of search results.
 ORDER = array_of({"oneOf": [TEXT, object_of({"field": TEXT}, descending=FLAG)]})
-#: The same, with the place of records without a value.
+#: The same, with the position of records without a value.
 RANKING = array_of(
     {
         "oneOf": [

@@ -1,8 +1,8 @@
 """/api/keyring/: the caller's keyring at this proxy: show, unlock, lock, back up, restore, rotate.
 
-Endpoints that give out or change keys ask for a proof in the same request (:mod:`..admission`). A
-phrase is a key, and a passphrase opens one. Both are in bodies of requests, and a phrase is in the
-answer to one; no error, log line or other answer contains a word of either.
+Endpoints that reveal or change keys require a proof in the same request (:mod:`..admission`). A
+phrase is a key, and a passphrase opens a key. Both are in bodies of requests, and a phrase is in
+the answer to one request; no error, log line or other answer contains a word of either.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Restoration(ProvenRequest):
     dry_run: bool = False
 
 
-#: How a backup is restored.
+#: Options of a restore.
 _HOW = {"replace": FLAG, "older_keys": FLAG, "dry_run": FLAG, "proof": or_null(shape(Proof))}
 SOME_TEXT = TEXT | {"minLength": 1}
 
@@ -200,7 +200,7 @@ async def rotate_keyring(request: Request) -> Response:
     try:
         keyring = await deriving(services.keyrings.changes.rotate, holder)
     finally:
-        # Also after a failure: it may have come when the file was replaced already.
+        # Also after a failure: the file may have been replaced before it.
         services.schemas.forget_user(holder.user)
     note(services, holder, "key_changed", "rotated")
     return answer(await runtime.in_thread(info_of, services, holder.user, keyring), 201)
@@ -270,7 +270,7 @@ async def confirm_backup(request: Request) -> Response:
     else:
         shown_roots = list((await _open_file(asked)).roots.values())
     keyring = await existing(services, holder)
-    # Fingerprints are public, so comparing them gives nothing away.
+    # Fingerprints are public, so comparing them reveals nothing.
     here = {root.fingerprint for root in keyring.roots.values()}
     if not all(root.fingerprint in here for root in shown_roots):
         raise BadInput(
@@ -312,7 +312,7 @@ async def restore_keyring(request: Request) -> Response:
     else:
         keyring, user = await _identify(services, asked)
         applicant = await services.admission.applicant(request, user=user)
-        # Nobody was asked for them yet: the words that are restored are the proof as well.
+        # No proof was required before: the restored words are the proof as well.
         words = asked.phrases[-1] if asked.phrases else None
         proof = asked.proof or Proof(phrase=words)
         holder = await _prove(services, applicant, proof)
@@ -328,7 +328,7 @@ async def restore_keyring(request: Request) -> Response:
             by_words=by_words,
         )
     finally:
-        # Also after a failure: it may have come when the file was replaced already.
+        # Also after a failure: the file may have been replaced before it.
         forget(services, user)
     note(services, holder, "key_changed", "restored")
     note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
@@ -338,7 +338,7 @@ async def restore_keyring(request: Request) -> Response:
 
 
 async def _prove(services: Services, applicant: Applicant, proof: Proof | None) -> Holder:
-    """The holder for whom a keyring is restored; a keyring that is here takes a proof.
+    """The holder for whom a keyring is restored; replacing an existing keyring needs a proof.
 
     Raises:
         NotAllowed, Throttled, Closed: as :meth:`Proofs.check`.
@@ -350,18 +350,19 @@ async def _prove(services: Services, applicant: Applicant, proof: Proof | None) 
 
 
 async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, bytes]:
-    """Open a backup over a mirror, which has no logins; and the user whose it is, by the rosters.
+    """Open a backup over a mirror, which has no logins, and find its user by the rosters.
 
-    Strangers can ask for this, and it takes a while: all of them together wait after a wrong one.
+    Strangers can call this, and it takes long: after a wrong backup, all of them together have to
+    wait.
 
     Raises:
-        BadInput: it is no backup, or has another passphrase.
+        BadInput: it is not a backup, or the passphrase is wrong.
         Refused: as :meth:`RosterReader.user_of`.
-        Throttled: too soon after a wrong one.
+        Throttled: too soon after a wrong backup.
     """
     attempts = services.proofs.attempts
     attempts.check(NOBODY)
-    # Counted before it is known to be wrong, so that many at once are not all looked at.
+    # Counted before the check, so that many concurrent attempts are not all checked.
     attempts.wrong(NOBODY)
     reader = Holder(NOBODY, services.access.known_here(NOBODY).auth)
     try:
@@ -375,8 +376,8 @@ async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, by
 
 
 async def _try_restoring(request: Request, asked: Restoration) -> Response:
-    """Open the backup as for restoring it, compare it with the keyring that is here, and remember
-    that it was tried. Without a proof: fingerprints are public, and no key changes.
+    """Open the backup as for a restore, compare it with the keyring that is here, and record the
+    trial. Needs no proof: fingerprints are public, and no key changes.
 
     Raises:
         BadInput: ``invalid_phrase`` or ``invalid_backup``; the backup lacks a key of the keyring.
@@ -402,9 +403,8 @@ async def _try_restoring(request: Request, asked: Restoration) -> Response:
 
 
 async def _open_backup(asked: Restoration) -> Keyring:
-    """
-    Raises:
-        BadInput: it is no backup, or has another passphrase.
+    """Raises:
+    BadInput: it is not a backup, or the passphrase is wrong.
     """
     if asked.phrases is not None:
         return await aside(keyring_of, asked.phrases, created=int(runtime.wall()))
@@ -442,7 +442,7 @@ async def _open_file(asked: ShownBackup | Restoration) -> Keyring:
     """The keyring in a backup file.
 
     Raises:
-        BadInput: ``invalid_backup``; it is not a backup, or has another passphrase.
+        BadInput: ``invalid_backup``; it is not a backup, or the passphrase is wrong.
     """
     if asked.file is None or asked.passphrase is None:
         raise InvalidQuery("expected a phrase, or a file and its passphrase")
@@ -458,7 +458,7 @@ async def _open_file(asked: ShownBackup | Restoration) -> Keyring:
 
 
 def forget(services: Services, user: bytes) -> None:
-    """Drop all that was opened with the user's keyring."""
+    """Drop all data that was decrypted with the user's keyring."""
     services.forget(user)
 
 
@@ -549,7 +549,7 @@ async def change_passphrase(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     asked = await read_struct(request, PassphraseChange)
-    # The present passphrase is the proof that a keyring under one asks for.
+    # The current passphrase is the proof for a keyring under a passphrase.
     proof = asked.proof or Proof(passphrase=asked.old)
     holder = await services.proofs.demand(request, proof)
     old = None if asked.old is None else Passphrase(asked.old)

@@ -1,7 +1,7 @@
-"""/api/openapi.json of the proxy: its own endpoints, and those of the API that it forwards.
+"""/api/openapi.json of the proxy: its own endpoints, and the API's endpoints that it forwards.
 
-Each endpoint's description is declared beside its function (:mod:`.endpoint`). The page for people
-is :mod:`encrypted_records.proxy.pages.manual`: nothing under /api/ is HTML.
+Each endpoint's description is declared at its function (:mod:`.endpoint`). The page for people is
+:mod:`encrypted_records.proxy.pages.manual`: nothing under /api/ is HTML.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _OPENAPI = "application/vnd.oai.openapi+json"
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
 #: The proxy's own endpoints that need no credentials.
 _PUBLIC = ("/api/openapi.json",)
-#: Statuses of problems that each operation of the proxy may answer with.
+#: Problem statuses that every operation of the proxy may return.
 _PROBLEMS = (400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 502, 503, 504, 507)
-#: Statuses that the proxy may answer a forwarded request with by itself.
+#: Statuses that the proxy itself may return for a forwarded request.
 _FORWARD_PROBLEMS = (400, 401, 404, 409, 413, 415, 422, 502, 504)
 
 endpoint = Endpoints("reference")
@@ -56,7 +56,7 @@ async def get_openapi_document(request: Request) -> Response:
 
 
 def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
-    """The operations of the API's document that the proxy forwards, and its ``own``.
+    """The operations of the API's document that the proxy forwards, and the proxy's ``own``.
 
     Raises:
         ApiFailed: ``api_answer``: it is not an OpenAPI document.
@@ -86,7 +86,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         methods[operation.method.lower()] = _describe(operation)
         problems |= set(operation.problems)
         tags.add(operation.tag)
-    # The API gives its operations examples. No pattern or link of its document is followed here.
+    # The API's operations get examples. No pattern or link of its document is followed here.
     add_examples({"paths": described, "components": {"schemas": PARTS}})
     paths |= {path: paths.get(path, {}) | methods for path, methods in described.items()}
     components["responses"] |= {
@@ -98,7 +98,8 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
 
 def _as_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
     """The API's schemas as a client of the proxy sees them: with the member that the proxy adds to
-    datasets and schemas, and with slugs where it takes them."""
+    datasets and schemas, and with slugs where it accepts them.
+    """
     signed: Part = {
         "type": ["boolean", "null"],
         "readOnly": True,
@@ -119,24 +120,23 @@ def _as_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(member: Part) -> Part:
-    """A member of a body for the API; where it names a dataset or schema, the proxy takes a
-    slug."""
+    """A member of a body for the API; if it names a dataset or schema, the proxy accepts a slug."""
     if "items" in member:
         return member | {"items": _named(member["items"])}
     found = re.search(r"/api/(datasets|schemas)/", member.get("pattern", ""))
     return name_in(found[1]) if found else member
 
 
-#: The API's schemas of what the proxy shows with its signed names.
+#: The API's schemas of objects that the proxy shows with signed names.
 _SHOWN_AS_SIGNED = ("Dataset", "Schema")
 
 
 def nameless(path: str) -> str:
-    """A path whose identifiers have no names: both sides name them differently."""
+    """A path with unnamed identifiers: the two documents name them differently."""
     return re.sub(r"\{\w+\}", "{}", path)
 
 
-#: ``GET /api/status/`` is not forwarded, but has the form of the API's answer.
+#: ``GET /api/status/`` is not forwarded, but its answer has the form of the API's.
 _FORWARDED = {(forwarded.method, nameless(forwarded.template)) for forwarded in FORWARDED} | {
     ("GET", "/api/status/"),
 }
@@ -167,7 +167,7 @@ def _forward(path: str, operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_slug(path: str, described: Part) -> Part:
-    """A parameter of the API, with the slug that the proxy takes for a dataset's or schema's id."""
+    """A parameter of the API that accepts a slug in place of a dataset's or schema's id."""
     name, collection = described["name"], collection_named(path)
     if described["in"] == "query" and name in ("dataset", "schema"):
         return parameter(

@@ -1,5 +1,6 @@
-"""Read what a request asks for outside of its body: query parameters, references, If-Match; and
-write the pages of a list that it asks for."""
+"""Read the parts of a request outside its body: query parameters, references, If-Match; and write
+the pages of a list.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.sharing.shown_names import Collection
 
-#: The collections whose members a path may name by their slug.
+#: Collections whose objects a path may name by slug.
 _COLLECTIONS: Final[tuple[Collection, ...]] = ("datasets", "schemas")
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 _VERSION = re.compile(r"[0-9]{1,10}")
-#: Parameters of the list of records, from which people expect filters.
+#: Parameters of the list of records, which users may expect to be filters.
 _LISTING = {"schema", "sealed"}
 _SEARCH = "conditions are for POST /api/records/search/"
 
@@ -28,17 +29,17 @@ def id_in_path(request: Request) -> bytes:
     """The identifier in the path.
 
     Raises:
-        NotFound: it is no identifier.
+        NotFound: it is not an identifier.
     """
     return from_path(request.path_params["id"])
 
 
 def ids_asked(request: Request, *, most: int) -> list[bytes]:
-    """The identifiers of the query parameter ``id``, each once.
+    """The identifiers in the query parameter ``id``, without duplicates.
 
     Raises:
         InvalidQuery: none, or more than ``most``.
-        Malformed: ``malformed_id``: one of them is no identifier.
+        Malformed: ``malformed_id``: a value is not an identifier.
     """
     texts = dict.fromkeys(request.query_params.getlist("id"))
     if not 1 <= len(texts) <= most:
@@ -52,11 +53,11 @@ def ids_asked(request: Request, *, most: int) -> list[bytes]:
 
 
 def versions_asked(request: Request, ids: Sequence[bytes]) -> dict[bytes, frozenset[int] | None]:
-    """The version that each of ``ids`` is to have, by the query parameter ``version``; of none
-    where there is none.
+    """The required version of each of ``ids``, from the query parameter ``version``; empty without
+    the parameter.
 
     Raises:
-        BadInput: not as many as ids, or one is not a number.
+        BadInput: their number differs from that of the ids, or a version is not a number.
     """
     texts = request.query_params.getlist("version")
     if not texts:
@@ -81,10 +82,10 @@ async def schema_of(services: Services, caller: Holder, wanted: object) -> bytes
 
 
 async def schema_asked(request: Request, caller: Holder) -> bytes:
-    """The same of the query parameter.
+    """The schema in the query parameter.
 
     Raises:
-        ErsError: it is missing; else as :func:`schema_of`.
+        ErsError: it is missing; otherwise as :func:`schema_of`.
     """
     wanted = request.query_params.get("schema", "")
     return await schema_named(services_of(request), caller, wanted, parameter="schema")
@@ -98,7 +99,7 @@ async def schema_named(
     parameter: str | None = None,
     header: str | None = None,
 ) -> bytes:
-    """The same of a query parameter or a header.
+    """The schema in a query parameter or a header.
 
     Raises:
         ErsError: as :func:`schema_of`.
@@ -115,7 +116,7 @@ async def schema_named(
 async def id_of_slug(
     connection: HTTPConnection, path: str, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The parameters of a path, with the id of a dataset or schema where the request has its slug.
+    """The parameters of a path, with the id of a dataset or schema in place of its slug.
 
     Args:
         path: of the route, with names in braces.
@@ -132,7 +133,7 @@ async def id_of_slug(
 
 
 def collection_named(path: str) -> Collection | None:
-    """The collection of which a path takes an id or a slug; None if it takes no slug."""
+    """The collection whose id or slug a path takes; None if it takes no slug."""
     return next(
         (collection for collection in _COLLECTIONS if path.startswith(f"/api/{collection}/{{")),
         None,
@@ -145,13 +146,13 @@ async def find_slug(connection: HTTPConnection, collection: Collection, slug: st
         ErsError: as :meth:`ShownNames.by_slug`; the request is not authenticated.
     """
     services = services_of(connection)
-    # Only looks: it does not make the proxy act for an owner.
+    # A lookup only reads: the proxy does not act for an owner because of it.
     holder = await services.admission.holder(connection)
     return await services.sharing.shown_names.by_slug(holder, collection, slug)
 
 
 def only(request: Request, known: set[str]) -> None:
-    """Refuse parameters that nobody here reads: a filter that is ignored would mislead."""
+    """Refuse unknown parameters: an ignored filter would mislead."""
     for name in request.query_params:
         if name not in known:
             there = (
@@ -187,24 +188,24 @@ def flag_of(request: Request, name: str, *, default: bool) -> bool:
 
 
 def page_range(request: Request, *, limit: int, most: int) -> tuple[int, int]:
-    """The ``limit`` and the ``offset`` that a request asks for.
+    """The ``limit`` and the ``offset`` of a request.
 
     Args:
-        limit: what it is if the request names none.
-        most: the greatest limit.
+        limit: default limit.
+        most: maximum limit.
 
     Raises:
-        InvalidQuery: one of them is not valid.
+        InvalidQuery: a value is not valid.
     """
     asked = number_of(request, "limit", limit, least=1, most=most)
     return asked, number_of(request, "offset", 0, least=0, most=2**31)
 
 
 def page_head(path: str, query: str, count: int, *, limit: int, offset: int) -> dict[str, Any]:
-    """The members of a page beside ``results``: the count, and the paths of its neighbours.
+    """The members of a page except ``results``: the count, and the paths of the neighbouring pages.
 
     Args:
-        query: what the paths have before ``limit``; ends in ``&`` if it is not empty.
+        query: the query in the paths before ``limit``; ends in ``&`` if it is not empty.
     """
 
     def link(start: int) -> str:
@@ -219,7 +220,7 @@ def page_head(path: str, query: str, count: int, *, limit: int, offset: int) -> 
 
 
 def if_match(request: Request) -> frozenset[int] | None:
-    """The versions that If-Match allows; None where any will do (RFC 9110, section 13.1.1).
+    """The versions that If-Match allows; None if all are allowed (RFC 9110, section 13.1.1).
 
     Raises:
         BadInput: it is not a list of ETags.
@@ -231,5 +232,5 @@ def if_match(request: Request) -> frozenset[int] | None:
     if not all(_ETAG.fullmatch(etag) for etag in etags):
         detail = 'expected "*", or ETags as records have them'
         raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-Match"),))
-    # A weak one never matches, nor does one that no record ever had.
+    # A weak ETag never matches, nor does an ETag that no record ever had.
     return frozenset(int(etag[1:-1]) for etag in etags if re.fullmatch(r'"[0-9]{1,10}"', etag))

@@ -1,9 +1,9 @@
-"""Endpoints for the people of an organization: invite, accept, share, ask for access, take away,
-apply what is pending.
+"""Endpoints for the people of an organization: invite, accept, share, request access, revoke, apply
+pending changes.
 
-Endpoints that give somebody more rights ask for a proof in the same request
-(:mod:`..admission`). Words of an invitation and a service's string are only in the answer
-that makes them, and in no log, error or other answer.
+Endpoints that grant rights require a proof in the same request (:mod:`..admission`). The words of
+an invitation and a service's secret key are only in the answer that makes them, and in no log,
+error or other answer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.sharing.founding import prepare_shares
 
-#: A service lives for at most so long.
+#: Maximum lifetime of a service in seconds.
 _LONGEST_SERVICE = 10 * 366 * 86_400
 
 
@@ -162,7 +162,8 @@ async def list_people(request: Request) -> Response:
         return answer(nobody(organization))
     sharing = services.sharing
     by_login = holder.token is None and holder.service is None
-    # The API's word, and only shown: who is in, and what they may, is in the roster alone.
+    # Unverified data from the API, for display: only the roster decides about members and their
+    # rights.
     told = OwnersAnswers()
     if view.believed.standing.owns:
         number = view.roster.number
@@ -179,7 +180,7 @@ async def list_people(request: Request) -> Response:
         accounts = await sharing.api.accounts_of(organization, holder.auth)
         told = OwnersAnswers(number=view.roster.number, accounts=accounts)
     if told.accounts is not None:
-        # Read again: what an entry has ended meanwhile is not taken for declined.
+        # Read again: a request that an entry has ended meanwhile does not count as declined.
         view = await sharing.reader.read(holder, organization) or view
     requests = await sharing.asking.read(view) if by_login else ReadRequests([])
     rosters = sharing.reader.rosters

@@ -1,4 +1,4 @@
-"""People of an organization as answers show them; and shares as bodies give them."""
+"""People of an organization in answers, and shares in request bodies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DatasetName = Annotated[str, Meta(extra_json_schema=DATASET_NAME)]
 SchemaName = Annotated[str, Meta(extra_json_schema=SCHEMA_NAME)]
 _RIGHTS: dict[ShareRole, Literal[1, 2]] = {"writer": 1, "reader": 2}
 _ROLES: dict[int, ShareRole] = {right: role for role, right in _RIGHTS.items()}
-#: The state of an invitation whose address was invited once more.
+#: The state of an invitation whose address was invited again.
 _REPLACED = "replaced"
 
 
@@ -56,17 +56,16 @@ class ShareWanted(msgspec.Struct, forbid_unknown_fields=True):
     schemas: Annotated[list[SchemaName], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
 
 
-#: Requested shares are read as those of an organization's thousand datasets.
+#: Requested shares are limited to the shares of an organization's thousand datasets.
 Shares = Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)]
 
 
 async def read_shares(
     services: Services, holder: Holder, wanted: Iterable[ShareWanted]
 ) -> list[Share]:
-    """
-    Raises:
-        BadInput: a reference leads nowhere.
-        ErsError: as :meth:`ShownNames.by_slug`.
+    """Raises:
+    BadInput: a reference is unknown.
+    ErsError: as :meth:`ShownNames.by_slug`.
     """
     find = services.sharing.shown_names.of_reference
     return [
@@ -114,14 +113,15 @@ def right_of(role: ShareRole) -> Literal[1, 2]:
 
 @dataclass(frozen=True, slots=True)
 class OwnersAnswers:
-    """Answers of the API to owners on invitations, services and accounts, beside the roster.
+    """The API's answers to owners about invitations, services and accounts, in addition to the
+    roster.
 
     Attributes:
-        answers: of the invited.
-        waiting: the ids of those that it says still wait; None where it was not asked.
-        number: the roster's newest entry when it was asked.
-        used: when each service was last used, by its id; None where it was not asked.
-        accounts: the ids of people who have one; None where it was not asked.
+        answers: answers of invited users.
+        waiting: ids of the invitations that the API reports as waiting; None without a request.
+        number: the roster's newest entry at the time of the request.
+        used: last use of each service, by its id; None without a request.
+        accounts: ids of people with an account; None without a request.
     """
 
     answers: Sequence[Answer] = ()
@@ -137,12 +137,12 @@ def people_of(
     requests: ReadRequests,
     first: RosterSummary | None = None,
 ) -> People:
-    """Readers and what they read, since when, let in by whom; the invited; who asks for access; and
-    what is pending.
+    """Readers with their rights, since when, and who admitted them; invited users; access requests;
+    and pending changes.
 
     Args:
-        requests: those of all members for an owner, else those of the user.
-        first: what this proxy was shown of the organization on first use.
+        requests: those of all members for an owner, otherwise the user's.
+        first: the roster summary that this proxy was shown on first use.
     """
     roster = view.roster
     return People(
@@ -189,7 +189,7 @@ def people_of(
 
 
 def _roles_to_ask_for(roster: Roster, user: bytes, dataset: bytes) -> list[ShareRole]:
-    """The roles in a listed dataset that a member does not have in all of it."""
+    """The roles in a listed dataset that a member does not have for all of it."""
     member = roster.member(user)
     if (
         member is None
@@ -206,7 +206,7 @@ def _roles_to_ask_for(roster: Roster, user: bytes, dataset: bytes) -> list[Share
 
 
 def nobody(organization: bytes) -> People:
-    """An organization without a roster: an owner founds it by sharing something."""
+    """An organization without a roster: an owner founds it with the first share."""
     return People(
         organization=reference("organizations", organization),
         number=0,
@@ -228,7 +228,7 @@ def _member(roster: Roster, member: Member, user: bytes, told: OwnersAnswers) ->
         last_used = None if used is None else int(used.timestamp())
     if member.type == form.PERSON and told.accounts is not None:
         address = told.accounts.get(to_text(member.member))
-        # A member who joined after the API was asked is not taken for gone.
+        # A member who joined after the API's answer does not count as removed.
         gone = member.joined <= told.number and address is None
     differs = address is not None and address.casefold() != member.name.casefold()
     return PersonOrService(
@@ -262,9 +262,8 @@ def _known_by(roster: Roster, member: Member) -> str:
 
 
 def share_of(roster: Roster, share: Share, entry: int | None = None) -> Shared:
-    """
-    Args:
-        entry: since which a member has it.
+    """Args:
+    entry: the entry since which a member has the share.
     """
     schemas = [
         SharedSchema(reference("schemas", schema), _schema_name(roster, schema))
@@ -325,7 +324,9 @@ def _invitation(
 
 
 def _is_replaced(roster: Roster, invitation: InvitationState) -> bool:
-    """Whether the same address was invited again since; the API keeps one of an address."""
+    """Whether the same address was invited again later; the API keeps one invitation per
+    address.
+    """
     name = invitation.content.name.casefold()
     return any(
         later.number > invitation.number and later.content.name.casefold() == name

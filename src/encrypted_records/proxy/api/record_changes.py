@@ -1,4 +1,4 @@
-"""/api/records/: change and delete records. Plaintext comes in here, and is never forwarded."""
+"""/api/records/: change and delete records. Requests contain plaintext, and are never forwarded."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.update import Edit, VersionsById
 
-#: Records that one request may name to be deleted.
+#: Maximum number of records in a deletion request.
 MAX_IDS = 100
-#: Records that one request may store or replace.
+#: Maximum number of records that a request stores or replaces.
 _MAX_RECORDS = 100
 _MANY = 2**31
 
@@ -202,7 +202,7 @@ async def delete_record(request: Request) -> Response:
 
 
 def _erases(request: Request) -> bool:
-    """Whether records are erased, or it is only asked what that costs."""
+    """Whether records are erased, or only the cost of erasing is requested."""
     asked = [flag_of(request, name, default=False) for name in ("erase", "dry_run")]
     return any(asked)
 
@@ -210,7 +210,7 @@ def _erases(request: Request) -> bool:
 async def _erase(
     request: Request, caller: Holder, record_ids: Sequence[bytes], versions: VersionsById
 ) -> Response:
-    """Delete these and erase them, or say what that costs."""
+    """Delete and erase these records, or estimate the cost."""
     eraser = services_of(request).eraser
     if flag_of(request, "dry_run", default=False):
         return answer(costs_json(await eraser.estimate(caller, record_ids)))

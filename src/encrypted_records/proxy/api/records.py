@@ -1,8 +1,8 @@
 """/api/records/: ingest, read and decrypt.
 
 :mod:`.search`, :mod:`.columns` and :mod:`.record_changes` have the other endpoints below it.
-Plaintext comes in here, and is never forwarded. The only requests under this path that are
-forwarded ask for records as the API has them, encrypted.
+Requests here contain plaintext, and are never forwarded. The only requests under this path that are
+forwarded request encrypted records.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ MAX_SEALED_RECORDS = 100
 _MAX_INGEST_RECORDS = 100
 
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
-#: A record, as answers have it.
+#: A record in answers.
 RECORD = named("Record", object_of(NAMED | {"data": OBJECT}))
-#: The fields of a stored record that differ from what was sent.
+#: The fields of a stored record whose values were rounded.
 ROUNDED: Part = array_of(TEXT, minItems=1) | {
     "description": "Fields whose values are stored with fewer decimals than were sent"
 }
-#: Members that a record that is sent may have as an answer had them.
+#: Members of an answer that a sent record may repeat.
 READ_ONLY: dict[str, Part] = {
     "id": ID,
     "url": RECORD_PATH,
@@ -87,12 +87,13 @@ READ_ONLY: dict[str, Part] = {
     "version": NUMBER,
     "proven": FLAG,
 }
-#: A record that is sent.
+#: A record in requests.
 NEW_RECORD = named("NewRecord", object_of({"schema": SCHEMA_NAME, "data": OBJECT}, **READ_ONLY))
 _RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
 _LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
 _SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "As the API has it")
-#: A UUID of version 7. Not ``format``: makers of clients give headers texts, and cannot give UUIDs.
+#: A UUID of version 7. Not ``format``: client generators give headers strings, and cannot give
+#: UUIDs.
 _KEY = {
     "type": "string",
     "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
@@ -232,7 +233,8 @@ async def decrypt_records(request: Request) -> Response:
         schema: await services.schemas.refresh(caller, schema) for schema in dict.fromkeys(schemas)
     }
 
-    # One snapshot of each schema for all of its records, and not in a thread: its log goes on.
+    # One snapshot per schema for all its records, and not in a thread, because the log changes
+    # concurrently.
     seen = {uid: (state.ledger.keys, state.ledger.snapshot()) for uid, state in states.items()}
 
     def open_all() -> list[bytes]:
@@ -249,7 +251,7 @@ async def decrypt_records(request: Request) -> Response:
 
 
 def told_of_rounding(fields: Sequence[str]) -> dict[str, list[str]]:
-    """The member of a record that was stored; none where no value was rounded."""
+    """The member for rounded values of a stored record; empty if no value was rounded."""
     return {"rounded": list(fields)} if fields else {}
 
 
@@ -258,11 +260,11 @@ def _sealed_records(body: bytes) -> SealedRecord | list[SealedRecord]:
 
 
 def _opened_records(body: bytes) -> bytes | None:
-    """Records that are open already, as they are; None of anything else.
+    """Records that are plaintext already, unchanged; None for other bodies.
 
     Raises:
         Malformed: it is not JSON.
-        TooLarge: there are more than are opened at once.
+        TooLarge: there are more records than one request may decrypt.
     """
     strict_json.refuse_many(body)
     sent = strict_json.loads(body)

@@ -1,17 +1,17 @@
-"""Requests and answers that the proxy passes on: what of them the API, and a client, receive.
+"""Forwarded requests and answers: the parts that the API, and a client, receive.
 
 Each header of a request is on a list, and is made here if possible. Other headers of a client are
 not sent, nor is a device secret. Parameters must be those of the endpoint; they are encoded again,
 so that the proxy and the API read the address alike.
 
 The API's answer reaches browsers under the proxy's own address, where pages hold keys and records.
-So it is data or nothing: JSON, or an error of ours. Each header is on a list and must have its
-form. :mod:`encrypted_records.proxy.http.guard` sets the headers that tell a browser how to treat
+So it must be data: JSON, or an error of this proxy. Each header is on a list and must be well
+formed. :mod:`encrypted_records.proxy.http.guard` sets the headers that tell a browser how to treat
 the answer, as for all paths under /api/.
 
-That the body is JSON is checked of answers up to 256 KiB, which nearly all are. Longer ones stream,
-as lists of definitions may be long: a check would need them whole in memory. It is for clients'
-sake. The headers keep browsers from running an answer that is not JSON.
+Answers up to 256 KiB, which nearly all are, are checked to be JSON, for clients' sake. Longer
+answers, such as lists of definitions, are streamed: a check would need them whole in memory. The
+headers keep browsers from running an answer that is not JSON.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from encrypted_records.proxy.http.sessions import cookie_header, rewrite_cookies
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.sharing.shown_names import Collection
 
-#: Above this, JSON is read in a thread: it takes longer than others should wait.
+#: Above this size, JSON is parsed in a thread: it takes longer than other requests should wait.
 _QUICK_BYTES = 64 << 10
 #: RFC 6750, section 2.1.
 _BEARER = re.compile(r"bearer [A-Za-z0-9._~+/-]+=*", re.IGNORECASE)
@@ -76,8 +76,8 @@ async def query_of(request: Request, endpoint: Forwarded) -> str:
     """The request's parameters, encoded again.
 
     Raises:
-        InvalidQuery: one that the endpoint does not have.
-        BadInput: they are no UTF-8.
+        InvalidQuery: a parameter that the endpoint does not have.
+        BadInput: they are not UTF-8.
     """
     try:
         pairs = parse_qsl(request.url.query, keep_blank_values=True, errors="strict")
@@ -106,11 +106,11 @@ async def query_of(request: Request, endpoint: Forwarded) -> str:
 
 
 async def _as_path(request: Request, value: str, collection: str, *, pointer: str) -> str:
-    """A reference by a URL of this proxy's, or by a slug, as its path: the API does not know this
-    address, and finds nothing by a name here.
+    """A reference by a URL of this proxy or by a slug, as a path: the API does not know this
+    proxy's address, and does not look up names.
 
     Args:
-        collection: what it names; empty if it is not a reference.
+        collection: the collection of the referenced object; empty if the value is not a reference.
 
     Raises:
         ErsError: as :meth:`ShownNames.of_reference`.
@@ -131,13 +131,13 @@ async def _as_path(request: Request, value: str, collection: str, *, pointer: st
 
 
 async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
-    """The request's body, if the endpoint takes one; what is sent to others is left unread.
+    """The request's body, if the endpoint takes one; otherwise a body is not read.
 
     Raises:
-        Unsupported: of another media type, or in another charset than UTF-8.
-        TooLarge: longer than anything that the endpoint takes; it is not read on.
-        Malformed: no JSON object.
-        NotAuthenticated: a member is a service's string.
+        Unsupported: another media type, or a charset other than UTF-8.
+        TooLarge: longer than the endpoint's limit; the rest is not read.
+        Malformed: not a JSON object.
+        NotAuthenticated: a member is a service's secret key.
     """
     announced = request.headers.get("content-length", "0")
     comes = announced != "0" or "transfer-encoding" in request.headers
@@ -159,7 +159,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
     if not body:
         return body
     members = await _read_object(body)
-    # Such as in the password of a login: who runs the API would get the keys.
+    # For example as the password of a login: the API's operator would get the keys.
     refuse_service_string(*(member for member in members.values() if isinstance(member, str)))
     return await _as_sent_on(request, body, members, endpoint)
 
@@ -175,8 +175,9 @@ async def _as_sent_on(
     request: Request, body: bytes, members: Mapping[str, object], endpoint: Forwarded
 ) -> bytes:
     """The body with its references as paths, and without ``signed``, which this proxy adds to
-    answers and the API does not know. All other members stay as they were sent, letter by letter,
-    so that a definition comes back unchanged."""
+    answers and the API does not know. All other members are unchanged, byte by byte, so that a
+    definition comes back unchanged.
+    """
     added = {SIGNED} & members.keys() if endpoint.resources in ("datasets", "schemas") else set()
     paths: dict[str, str | list[str]] = {}
     for name, collection in endpoint.references.items():
@@ -198,7 +199,7 @@ async def _as_sent_on(
 
 
 async def _read_object(body: bytes) -> Mapping[str, object]:
-    """The API takes objects only, so anything else was not meant for it."""
+    """The API takes only objects, so other bodies were not meant for it."""
     quick = len(body) <= _QUICK_BYTES
     value = strict_json.loads(body) if quick else await runtime.in_thread(strict_json.loads, body)
     if not isinstance(value, dict):
@@ -212,10 +213,10 @@ def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[
     ``Origin`` was checked against the proxy's own address; Django checks it against the API's.
 
     Args:
-        body: what :func:`body_of` has read.
+        body: the body from :func:`body_of`.
 
     Raises:
-        BadInput: ``If-Match`` is no list of ETags.
+        BadInput: ``If-Match`` is not a list of ETags.
     """
     sent = request.headers
     headers = [
@@ -248,11 +249,11 @@ def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[
 
 
 def _authorization(value: str) -> str:
-    """Basic and Bearer credentials; empty for others, which are not for the API. Instead of a
-    service's string, the API gets the token that is derived from it.
+    """Basic and Bearer credentials; empty for other schemes, which are not for the API. The API
+    receives the token that is derived from a service's secret key, not the secret key.
 
     Raises:
-        NotAuthenticated: a service's string stands where a password does.
+        NotAuthenticated: a service's secret key is used as a password.
     """
     if is_service_string(value):
         service = RequestCredentials("bearer", value.strip().partition(" ")[2].strip()).service
@@ -268,12 +269,12 @@ def _authorization(value: str) -> str:
 # --- answers --------------------------------------------------------------------------------------
 
 CHECKED_BYTES = 256 << 10
-#: The longest answer of which something is changed.
+#: Maximum size of an answer that is changed.
 WHOLE_BYTES = 32 << 20
 _CHUNK_BYTES = 64 << 10
 _NO_CONTENT = 204
 
-#: Headers that are forwarded, and what each must look like.
+#: Headers that are forwarded, and the required form of each.
 _HEADERS = {
     "ETag": re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,200}"'),
     "Retry-After": re.compile(r"[0-9]{1,6}"),
@@ -284,14 +285,14 @@ _HEADERS = {
 async def answer_of(
     upstream: aiohttp.ClientResponse, endpoint: Forwarded, *, secure: bool
 ) -> Response:
-    """The API's answer as the proxy's own. ``upstream`` is closed in the end, in any case.
+    """The API's answer as the proxy's. ``upstream`` is always closed at the end.
 
     Args:
         secure: whether the request came by https.
 
     Raises:
-        ApiFailed: ``api_answer``: it is not an answer that the API gives. Its content is dropped.
-        ApiUnreachable, ApiTimeout: it broke off.
+        ApiFailed: ``api_answer``: it is not a valid answer of the API. Its content is dropped.
+        ApiUnreachable, ApiTimeout: it was interrupted.
     """
     try:
         kind = _kind(upstream)
@@ -309,7 +310,8 @@ async def changed_answer_of(
     *,
     secure: bool,
 ) -> Response | None:
-    """The same with another body, of one that is held whole; None where it is too long for that.
+    """Like :func:`answer_of`, with the body changed by ``change``; the body is held in memory. None
+    if it is too long for that.
 
     Raises:
         ApiFailed, ApiUnreachable, ApiTimeout: as :func:`answer_of`.
@@ -354,13 +356,13 @@ def refusal(detail: str) -> ApiFailed:
 
 
 def read_object(upstream: messages.Response, kind: str = JSON) -> dict[str, Any]:
-    """The JSON object that the API has answered a question of the proxy's own with.
+    """The JSON object in the API's answer to a request of the proxy.
 
     Args:
-        kind: the media type that it must have.
+        kind: the required media type.
 
     Raises:
-        ApiFailed: ``api_answer``: it is not one.
+        ApiFailed: ``api_answer``: it is not a JSON object.
     """
     if upstream.status != 200 or _essence(upstream.headers.get("Content-Type", "")) != kind:
         raise refusal("it is not the requested kind of answer")
@@ -374,20 +376,22 @@ def read_object(upstream: messages.Response, kind: str = JSON) -> dict[str, Any]
 
 
 def _kind(upstream: aiohttp.ClientResponse) -> str:
-    """The answer's media type; empty where it has no body.
+    """The answer's media type; empty if it has no body.
 
     Raises:
-        ApiFailed: the API gives no such answer.
+        ApiFailed: it is not a valid answer of the API.
     """
     status = upstream.status
     if not (200 <= status < 300 or 400 <= status < 600):
-        # A client would follow it, perhaps with its body and password, to where the API says.
+        # A client would follow a redirect, perhaps with its body and password, to an address that
+        # the API chooses.
         raise refusal("it has a status that the API does not use")
     if upstream.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise refusal("it is compressed, which was not requested")
     kind = _essence(upstream.headers.get("Content-Type", ""))
     if status >= 400 and not kind:
-        # The API names its errors; a load balancer that has no API to ask may say nothing.
+        # The API names its errors; a load balancer without a reachable API may answer without a
+        # name.
         raise refusal(f"it has status {status} and no problem document")
     if status == _NO_CONTENT or (not kind and upstream.headers.get("Content-Length") == "0"):
         return ""
@@ -410,7 +414,8 @@ async def _body(upstream: aiohttp.ClientResponse, kind: str) -> Response:
         return _head(upstream, kind)
     begin = bytearray()
     with _ours():
-        # Until there is an answer nobody sees a client leave, whom an API keeps waiting.
+        # Until there is an answer, a client that disconnects is not noticed, so the API could keep
+        # it waiting.
         async with asyncio.timeout(transport.ANSWER_SECONDS):
             async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
                 begin += chunk

@@ -1,5 +1,5 @@
-"""Changes of a schema under /api/schemas/<id>/: change/ of its definition, which can also only say
-what it would take, sign/ for its names, and verify/ for all that is stored.
+"""Changes of a schema under /api/schemas/<id>/: change/ of its definition, also as a plan without
+the change, sign/ for its names, and verify/ for all stored data.
 """
 
 from __future__ import annotations
@@ -109,14 +109,15 @@ async def change_schema(request: Request) -> Response:
         job = await services.reseals.begin(caller, schema, target_of(plan))
         return job_answer(job, 202, **_json_of(plan, applied=False))
     plan = await services.definitions.change(caller, schema, text, body.renames, before)
-    # The API shows what it is sent, with titles and descriptions; the log has the rules.
+    # The API shows the definition that it receives, with titles and descriptions; the log has the
+    # rules.
     await _show(request, caller, schema, text)
     return answer(msgspec.Raw(encode(_json_of(plan, applied=True))))
 
 
 async def _show(request: Request, caller: Holder, schema: bytes, text: bytes) -> None:
-    """Have the API show a definition. Where the roster has the schema and nothing was ever stored,
-    no log holds it, so that the roster has to let it.
+    """Let the API show a definition. If the roster has the schema and nothing was ever stored, no
+    log has the definition, so the roster has to allow it.
 
     Raises:
         ErsError: as :meth:`Api.show_definition` and :func:`sign_change`.
@@ -150,9 +151,8 @@ async def reseal_schema(request: Request) -> Response:
 
 
 def _decode(body: bytes) -> _Body:
-    """
-    Raises:
-        InvalidQuery: it is not such a body.
+    """Raises:
+    InvalidQuery: the body is not valid.
     """
     try:
         return msgspec.json.decode(body, type=_Body)
@@ -218,7 +218,7 @@ async def verify_schema(request: Request) -> Response:
     schema = id_in_path(request)
     await services.holder(request)
     steps = services.verifier.verify(lambda: services.holder(request), schema)
-    # A refusal of the whole is an answer of its own: the first step has read the log.
+    # A refusal of the whole request gets an HTTP status: the first step has read the log.
     first = await anext(steps)
     return Form(Format.NDJSON, safe=False).download(_lines(first, steps))
 

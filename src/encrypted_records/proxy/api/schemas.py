@@ -1,9 +1,9 @@
 """Samples, readings and merges: /api/readings/, and parts of /api/schemas/.
 
-Samples hold real rows. So infer/, preview/ and estimate/ under /api/schemas/ are answered here and
-store and forward nothing, as /api/readings/ does, which says how a file is read, from its first
-bytes. The API never sees the reading that is kept for a schema, <id>/reading/. <id>/merge/ merges
-segments.
+Samples contain real rows. So infer/, preview/ and estimate/ under /api/schemas/ are answered here,
+and store and forward nothing. The same applies to /api/readings/, which detects from a file's first
+bytes how it is read. The API never sees the reading that is kept for a schema, <id>/reading/.
+<id>/merge/ merges segments.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.uploads import estimate_of, preview_of, proposal_of
 
-#: Bytes of a sample or a definition that are read sooner than a worker process has begun.
+#: Bytes of a sample or a definition that are processed in less time than a worker process takes to
+#: start.
 FEW_BYTES = 64 << 10
 #: A definition, the lengths of its strings, and a sample.
 MAX_ESTIMATE_BYTES = 16 << 20
@@ -124,7 +125,7 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     sample: str
     format: Format
     rows: Annotated[int, Meta(ge=0, le=100)] = 20
-    #: ``sample`` is the first bytes of a file then, in base64
+    #: With a reading, ``sample`` is the first bytes of a file, in base64
     reading: msgspec.Raw = msgspec.Raw()
     whole: bool = True
 
@@ -236,7 +237,7 @@ async def estimate_schema(request: Request) -> Response:
 
 
 async def _compute(request: Request, services: Services, task: messages.Task) -> bytes:
-    """A worker's answer, as JSON; its work ends when the client goes away."""
+    """A worker's result, as JSON; its work ends when the client disconnects."""
     result = await while_wanted(request, services.readers.run(task))
     assert isinstance(result, messages.JsonResult)
     return result.json

@@ -1,7 +1,7 @@
-"""/api/records/: searches, aggregates and their plans. Nothing here is ever forwarded.
+"""/api/records/: searches, aggregates and their plans. These requests are never forwarded.
 
-/api/records/why/ says why a condition finds nothing. /api/datasets/<id>/search/ asks one condition
-of all schemas of a dataset.
+/api/records/why/ explains why a condition finds nothing. /api/datasets/<id>/search/ applies one
+condition to all schemas of a dataset.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ from encrypted_records.proxy.search.search import (
 )
 from encrypted_records.proxy.services import services_of
 
-#: Writing more measures of groups than this takes long: some may be lists.
+#: Number of measures of groups beyond which writing takes long: some may be lists.
 MANY_MEASURES = 200
 
-#: The members that each query must have, and those that it may have.
+#: Required members of each query, followed by the optional members.
 CONDITIONS = {"schema": SCHEMA_NAME}
 OPTIONAL_CONDITIONS = {
     "where": WHERE,

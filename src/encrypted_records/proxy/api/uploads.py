@@ -1,7 +1,7 @@
 """/api/files/: resumable uploads (TUS 1.0.0).
 
-Every answer of these paths has the headers of TUS, refusals included. The caller and the headers
-are checked before a byte of the body is read.
+Every answer of these paths has the headers of TUS, including refusals. The caller and the headers
+are checked before the body is read.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ endpoint = Endpoints("files")
     "/api/files/",
     name="create_upload",
     summary="Begin a resumable upload, optionally with its first bytes.",
-    # The first bytes are not described: generators of clients drop an operation whose only body
-    # is of a type that they do not know. Every client can send them by PATCH.
+    # The first bytes are not described: client generators drop an operation whose only body has a
+    # type that they do not know. Every client can send them by PATCH.
     parameters=(
         _RESUMABLE,
         _LENGTH,
@@ -193,7 +193,7 @@ async def _answer(request: Request, upload: str | None) -> Response:
     on_upload = upload is not None
     method = tus.method_of(request.method, request.headers)
     if request.method in SAFE_METHODS:
-        # A change under the name of a reading method must be a change to every check.
+        # A change under the name of a reading method must be a change for every check.
         request.scope["method"] = method
     caller = await services.holder(request)
     asked = tus.read(method, request.headers, on_upload=on_upload)
@@ -221,8 +221,8 @@ async def _answer(request: Request, upload: str | None) -> Response:
 
 
 def _creation_headers(request: Request, upload: Upload) -> dict[str, str]:
-    """The headers that answer a creation: addresses of the upload and of its job, all absolute."""
-    # Below the secret path of a page, whose cookie is sent there alone.
+    """Headers that answer a creation: absolute addresses of the upload and of its job."""
+    # The host, with the secret path of a page, because its cookie is sent only there.
     host = request.headers["host"] + at_of(request)
     origin = f"{request.url.scheme}://{host}"
     headers = tus.progress(upload.offset, upload.due)
@@ -237,15 +237,16 @@ def _creation_headers(request: Request, upload: Upload) -> dict[str, str]:
 
 
 def _job_of(upload: bytes) -> str:
-    """The id of an upload's job, which is the upload's, written as a UUID."""
+    """The id of an upload's job, which is the upload's id, as a UUID."""
     return str(uuid.UUID(bytes=upload))
 
 
 async def _options(request: Request, caller: Holder, metadata: Mapping[str, bytes]) -> JobOptions:
-    """Options of the upload's job: from headers, or from metadata where clients send no others.
+    """Options of the upload's job: from headers, or from metadata for clients that cannot send
+    other headers.
 
     Raises:
-        BadInput: something that cannot be.
+        BadInput: an option is not valid.
     """
 
     def read(name: str) -> str | None:
