@@ -505,6 +505,12 @@ class Door:
 
 # Fresh proofs for requests that reveal or change keys. Such a request itself contains the proof, at
 # every level, and the proof is never remembered. Checked in this order:
+#
+# 1. *from where*: a device that is enrolled for this keyring, or the door;
+# 2. *who*: the passphrase, and nothing else, if the keyring has its user's own passphrase;
+#    otherwise the door, or the account's password, which the API checks again.
+#
+# The words of the newest version replace both: a user who has them has the keys.
 
 #: Stands for the user's id if the user is not identified yet.
 NOBODY = bytes(ids.ID_BYTES)

@@ -1,8 +1,8 @@
 """The pages for people, at the proxy's address outside of /api/.
 
-They call the proxy's own endpoints in this process (:mod:`.internal_client`) and act on nothing
-else but what belongs to pages alone: sessions' desks and saved questions. May import: ``auth``,
-``admission``, ``http``, ``keyrings``, ``process``, ``search``, ``services``.
+They call the proxy's own endpoints in this process (:mod:`.internal_client`). Otherwise they use
+only the state of pages: sessions' desks and saved questions. May import: ``auth``, ``admission``,
+``http``, ``keyrings``, ``process``, ``search``, ``services``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Pages of login and account, with the second factor and API tokens.
 
 A visitor registers, opens signed links, logs in and out, changes the password or the address, and
-deletes the account. Opening a link of a message changes nothing, since mail scanners open links
-too; the page's button does. After an error, the form shows again what the visitor typed, except
-passwords. Keys and recovery codes of a second factor, and the string of an API token, are shown by
-the answer that made them, and by no page after it.
+deletes the account. Opening an e-mailed link changes nothing, because mail scanners open links too;
+the page's button does. After an error, the form shows the typed input again, except passwords. Keys
+and recovery codes of a second factor, and the API token itself, are shown only by the answer that
+made them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import LET_IN, LOG_IN, Visit, page
 from encrypted_records.proxy.services import services_of
 
-#: Where a visitor may be sent after logging in: a page of ours, and no other site's.
+#: Valid redirect targets after login: pages of this proxy only.
 OWN_PATH = re.compile(r"/(?:[A-Za-z0-9_-]+/)*(?:\?q=[A-Za-z0-9_-]{1,64})?")
 
 
@@ -43,7 +43,7 @@ class _Link:
     button: str
     done_title: str
     done: str
-    #: of a link that does not work: what to do, and the page that does it
+    #: text for a link that does not work: what to do, and the page for it
     instead: str
     again: tuple[str, str]
     asks_password: bool = False
@@ -137,7 +137,7 @@ def _cookies(answer: ProxyAnswer) -> dict[str, str]:
 
 
 def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
-    """The browser's device, for a user; a new one, if it is another user's."""
+    """The browser's device for a user; a new device if the current device is another user's."""
     parts, device = services_of(visit.request), visit.device
     if device is not None:
         try:
@@ -207,7 +207,7 @@ async def register(visit: Visit) -> Response:
 
 
 def _where_mail_lies(answer: Any) -> list[str]:
-    """Words of a page for where the server has no mail server."""
+    """Text about where to find mail if the server has no mail server."""
     if not isinstance(answer, dict) or answer.get("mail") != "folder":
         return []
     return [
@@ -250,7 +250,7 @@ async def show_account(visit: Visit) -> Response:
     except ErsError as error:
         return visit.problem(error, "account.html", **shown)
     visit.forget()
-    # A page's cookie has a device beside the session: who is logged in has both.
+    # A page's cookie has a device in addition to the session, so a logged-in visitor has both.
     assert visit.device is not None
     cookies = _cookies(answer)
     session = cookies.get(SESSION, visit.session)
@@ -258,7 +258,7 @@ async def show_account(visit: Visit) -> Response:
 
 
 async def change_email(visit: Visit) -> Response:
-    """Ask for a new address; the account gets it when the link of the message is used."""
+    """Request a new address; the account gets it when the link in the message is used."""
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
         "second_factor": await second_factor_state(visit),
@@ -285,8 +285,9 @@ async def change_email(visit: Visit) -> Response:
 
 
 async def delete_account(visit: Visit) -> Response:
-    """Say what a deletion does, and delete the account; where rosters have it, it leaves them by
-    entries that this proxy signs, once the password was found right."""
+    """Explain the deletion, and delete the account. If rosters contain it, it leaves them by
+    entries that this proxy signs, after the password was verified.
+    """
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
         "second_factor": await second_factor_state(visit),
@@ -310,7 +311,7 @@ async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> N
     try:
         await visit.ask_as_session(path, body)
     except ErsError as error:
-        # The password is right: these come after it was checked.
+        # The password is right: these errors come after the password check.
         reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
         if not reasons & {"in_roster", "second_factor_required"}:
             raise
@@ -326,8 +327,9 @@ async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> N
 
 
 async def _leave(visit: Visit, organization: str) -> None:
-    """Sign that the visitor leaves. The roster says which member the visitor is, so an API that
-    names another one has nobody removed."""
+    """Sign that the visitor leaves. The roster determines the visitor's member, so an API that
+    names another member cannot have that member removed.
+    """
     named = ids.from_reference(organization, "organizations", pointer="/organization")
     path = ids.reference("organizations", named)
     for person in (await visit.ask("GET", f"{path}people/"))["people"]:
@@ -355,18 +357,18 @@ async def say_changed(visit: Visit) -> Response:
 
 # --- codes to scan: inline SVG without styles, which the pages' policy would refuse ---------------
 
-#: Light modules around the code, without which readers do not find it (ISO/IEC 18004).
+#: Width of the quiet zone, which readers need to find the code (ISO/IEC 18004), in modules.
 QUIET_MODULES = 4
 
 
 def draw_code(phrase: str) -> Markup:
-    """An ``svg`` of the class ``code-modules``, which is read also where a sixth of it is lost.
+    """An ``svg`` of the class ``code-modules``, which is readable with up to a sixth of it lost.
 
     The code of a keyring contains its words in plain text, separated by spaces, so that any code
     reader can type them into the form. The code is as secret as the words.
     """
     code = segno.make(phrase, error="m", micro=False)
-    # Always dark on light: readers may not know the other way round.
+    # Always dark on light: readers may not support the inverse.
     drawn = code.svg_inline(
         border=QUIET_MODULES,
         dark="#000",
@@ -432,7 +434,7 @@ def _new_factor(key: str, uri: str) -> dict[str, Any]:
 
 _TOKENS_PATH = "/account/tokens/"
 _TOKEN_ID = re.compile(ids.PATTERN)
-#: The name of the tick of a dataset begins so.
+#: Prefix of the names of datasets' checkboxes.
 _TICK = "dataset-"
 _DAY = 86_400
 
@@ -475,7 +477,8 @@ def _token_asked(visit: Visit) -> dict[str, Any]:
         "code": visit.text("code"),
     }
     if visit.text("reach") != "all":
-        # Also where none is ticked: the API refuses that, and all would be more than was asked for.
+        # Also sent if none is ticked: the API refuses an empty list, whereas a missing list would
+        # mean all datasets.
         ticked = [name.removeprefix(_TICK) for name in visit.form if name.startswith(_TICK)]
         asked["datasets"] = [f"/api/datasets/{dataset}/" for dataset in ticked]
     return asked

@@ -1,8 +1,8 @@
 """The audit log of an organization, for its owners.
 
-Entries become lines that people read: names instead of paths, equal entries together. Actors and
-objects are shown as the API names them. A path becomes a link only if it is that of a dataset or a
-schema that the visitor can reach.
+Entries become readable lines: names instead of paths, equal entries together. Actors and objects
+have the names that the API reports. A path becomes a link only if it is that of a dataset or a
+schema that the visitor can access.
 """
 
 from __future__ import annotations
@@ -64,12 +64,11 @@ ACTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """
-    Attributes:
-        since: when the oldest of them was; ``until``, the newest.
-        name: of what; empty where it is gone, or not known here.
-        path: the page of it; empty where there is none.
-        count: how many equal entries it stands for.
+    """Attributes:
+    since: time of the oldest entry; ``until``, of the newest.
+    name: name of the object; empty if it is gone, or not known here.
+    path: the object's page; empty if there is none.
+    count: number of equal entries.
     """
 
     since: str
@@ -92,8 +91,9 @@ async def names_of(visit: Visit) -> dict[str, str]:
 
 
 def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> list[AuditLine]:
-    """The newest first, as they come; those that follow each other and differ in time alone are
-    one line."""
+    """Lines in the order of entries, the newest first; consecutive entries that differ only in time
+    are one line.
+    """
     lines: list[AuditLine] = []
     for entry in entries:
         line = _line(entry, names)
@@ -131,7 +131,7 @@ _ASKED = ("action", "without", "user", "until")
 
 
 def _takes(name: str, value: str, people: Mapping[str, str]) -> bool:
-    """Whether the log can be asked for this; an address may hold anything."""
+    """Whether the log accepts this filter; an address may contain anything."""
     match name:
         case "action" | "without":
             return value in ACTIONS
@@ -141,7 +141,7 @@ def _takes(name: str, value: str, people: Mapping[str, str]) -> bool:
 
 
 async def start(visit: Visit) -> Response:
-    """Straight to the only organization, or a choice among several."""
+    """Redirect to the only organization, or show a choice of several."""
     organizations = await visit.every("/api/organizations/")
     if len(organizations) == 1:
         return visit.go(f"/audit-log/{organizations[0]['id']}/")
@@ -149,8 +149,9 @@ async def start(visit: Visit) -> Response:
 
 
 async def log(visit: Visit) -> Response:
-    """A page of entries. The address may hold where it begins, the kind, a person and a day: that
-    tells nothing."""
+    """A page of entries. The address may contain the start, the kind, a person and a day: these
+    reveal nothing.
+    """
     organization = await visit.ask("GET", f"/api/organizations/{visit.id}/")
     query = visit.request.query_params
     at = query.get("offset", "")

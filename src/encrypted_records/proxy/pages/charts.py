@@ -1,8 +1,8 @@
-"""Overview: a picture of every field of what the filters find, each loaded on its own.
+"""Overview: a picture of every field for the filtered records, each loaded separately.
 
-The same pictures stand beside the records; the most frequent values complete what is typed. A heat
-map shows two fields against each other: how many records have both, from aggregates of the index.
-It groups texts by their most common values, and numbers by intervals of one width.
+The records page shows the same pictures; the most frequent values are completions. A heat map shows
+two fields against each other: how many records have both, from aggregates of the index. It groups
+texts by their most common values, and numbers by intervals of equal width.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from encrypted_records.proxy.pages.search_form import is_listed
 
 TOP_VALUES = 8
 BINS = 8
-#: How many shades a cell may have, beside none.
+#: Number of shades of a cell, besides none.
 SHADES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A row or column of the heat map: a text, or the numbers from ``low`` on, below ``above``."""
+    """A row or column of the heat map: a text, or the numbers from ``low`` (inclusive) to ``above``
+    (exclusive).
+    """
 
     label: str
     value: str | None = None
@@ -60,7 +62,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``shade`` is from 0, of none, to :data:`SHADES`, of the most."""
+    """``shade`` is from 0, for no records, to :data:`SHADES`, for the maximum."""
 
     count: int
     shade: int
@@ -102,7 +104,7 @@ def _cell(count: int, most: int, total: int) -> Cell:
 
 
 async def _divide(visit: Visit, on: SchemaQuestion, name: str, where: Any) -> list[Stretch]:
-    """The rows or columns that a field gives."""
+    """The rows or columns of a field."""
     if is_listed(on.types[name]):
         measure = {"op": "distinct", "field": name, "limit": TOP_VALUES, "order": "-count"}
         (found,) = await _measure(visit, on, where, measure)
@@ -126,7 +128,7 @@ def _label(bin_: dict[str, Any]) -> str:
 
 
 def _step(on: SchemaQuestion, name: str) -> Decimal | int:
-    """The least difference of two values of a number."""
+    """The smallest difference between two values of a number field."""
     spec = on.schema["schema"]["properties"][name]
     return step_of(spec)
 
@@ -139,7 +141,7 @@ async def _count(
     across: str,
     columns: Sequence[Stretch],
 ) -> list[int]:
-    """How many records of one row are in each of the columns."""
+    """The number of one row's records in each of the columns."""
     both = condition if where is None else {"and": [where, condition]}
     if is_listed(on.types[across]):
         values = [column.value for column in columns]
@@ -185,7 +187,9 @@ async def overview(visit: Visit) -> Response:
 
 
 async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None = None) -> Response:
-    """The frames of all pictures; with ``?all``, and so without scripts, the pictures as well."""
+    """The frames of all pictures; with ``?all``, which is used without scripts, also the
+    pictures.
+    """
     total = None
     pictures: dict[str, Picture] = {}
     problem = misread or on.down
@@ -219,7 +223,7 @@ async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None 
 
 
 async def facet(visit: Visit) -> Response:
-    """The picture of a field, as a fragment of a page: small beside records, or large."""
+    """The picture of a field, as a fragment of a page: small for the records page, or large."""
     on = await find_question(visit)
     name = _field(visit, on)
     shown: dict[str, Any] = {"schema": on.schema, "large": visit.text("large") == "yes"}
@@ -231,10 +235,10 @@ async def facet(visit: Visit) -> Response:
 
 
 async def complete(visit: Visit) -> Response:
-    """Completions for the line; their values are those of the index.
+    """Completions for the line, with values from the index.
 
-    The schema is taken as it was shown, so that typing asks the API for nothing but what a search
-    for the beginning of a value asks.
+    The cached schema is used, so that typing sends the API no more than a search for the beginning
+    of a value.
     """
     on = await find_question(visit, early=True, asks=False)
     caret = visit.text("caret")
@@ -252,7 +256,7 @@ async def complete(visit: Visit) -> Response:
 
 
 async def pair(visit: Visit) -> Response:
-    """Two fields of what the filters find against each other, as a page and as a part of one."""
+    """Two fields of the filtered records against each other, as a page and as a part of a page."""
     on = await find_question(visit)
     keep_question(visit, on)
     down, across = (_field_at(on, visit.text(name)) for name in ("down", "across"))
@@ -279,7 +283,7 @@ def _field_at(on: SchemaQuestion, position: str) -> str:
 
 
 def _refuse(visit: Visit, error: ErsError) -> Response:
-    """The error instead of the picture; the others stay."""
+    """The error instead of the picture; other pictures stay."""
     return visit.render("facet.html", problems.status_of(error), one=None, failed=error)
 
 

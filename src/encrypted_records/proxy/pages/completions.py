@@ -1,7 +1,7 @@
 """Completions in a line of the condition language. Pure.
 
 The line is read up to the caret. :data:`_NEXT` says which words and signs lead from one place of
-the grammar to the next; a line that leaves it gets no completions, and its error when it is sent.
+the grammar to the next; an invalid line gets no completions, and an error when it is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_OPTIONS = 8
 #: Characters of a value that are shown.
 SHOWN_OF_VALUE = 80
 _FIELD, _VALUE = "a field", "a value"
-#: Place in the grammar -> words, signs and kinds of tokens -> the place that each leads to.
+#: Place in the grammar -> words, signs and kinds of tokens -> the place after each.
 _NEXT: Mapping[str, Mapping[str, str]] = {
     "field": {"not": "field", "(": "field", _FIELD: "operator"},
     "operator": {
@@ -75,13 +75,13 @@ _TEXTS = (
     ("matches", "a pattern"),
 )
 _ABSENT = (("is null", "is missing"), ("is not null", "is not missing"))
-#: The comparisons that are offered, by the set that a type of field names.
+#: The offered comparisons, by the operator set of a field's type.
 _OPERATORS: Mapping[str, Sequence[tuple[str, str]]] = {
     "text": (*_EQUAL, *_TEXTS, *_ABSENT),
     "same": (*_EQUAL, *_ABSENT),
     **dict.fromkeys(("number", "time", "length"), (*_ORDERED, *_EQUAL, *_ABSENT)),
 }
-#: Places that a word of the language follows, with what it says.
+#: Places in the grammar -> the words of the language that follow, each with an explanation.
 _WORDS: Mapping[str, Sequence[tuple[str, str]]] = {
     "null": (("null", "is missing"), ("not null", "is not missing")),
     "with": (("with", ""),),
@@ -96,7 +96,7 @@ _VALUES = ("value", "item", "low", "high", "beginning")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``text`` goes into the line; ``shown`` is read, with ``said`` beside it."""
+    """``text`` is inserted into the line; ``shown`` is displayed, with the explanation ``said``."""
 
     text: str
     shown: str
@@ -105,9 +105,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The completions from the character ``at`` of the line, in place of ``typed``.
+    """The completions from the character ``at`` of the line, replacing ``typed``.
 
-    ``field`` is the field that a value is of; ``hint`` says what kind of value it takes.
+    ``field`` is the field of a value; ``hint`` names the kind of value that it takes.
     """
 
     place: str
@@ -120,7 +120,7 @@ class Completion:
     asks_index: bool = False
 
     def with_values(self, bars: Iterable[Bar]) -> tuple[Option, ...]:
-        """The options, and values of the index with how many records have each."""
+        """The options, and values of the index with their numbers of records."""
         found = (_option_of(bar.label, f"{bar.count:,}") for bar in bars)
         return self.options + tuple(found)[:MOST_OPTIONS]
 
@@ -131,7 +131,7 @@ def complete_line(
     """The completion at the end of ``text``, the line up to the caret.
 
     Args:
-        types: of the schema's fields, as the pages have them.
+        types: types of the schema's fields, as in :func:`.search_form.types_of`.
         properties: the fields in the definition.
     """
     tokens, at, typed = _split(text)
@@ -166,13 +166,13 @@ def complete_line(
 
 
 def _split(text: str) -> tuple[list[Token], int, str]:
-    """The tokens before the one that is being typed, where that begins, and its text so far."""
+    """The tokens before the token at the caret, the position of that token, and its text so far."""
     tokens: list[Token] = []
     at = 0
     while at < len(text):
         match = TOKENS.match(text, at)
         if match is None:
-            # A quote that is not closed yet, or part of a number.
+            # An unclosed quote, or part of a number.
             return tokens, at, text[at + 1 :] if text[at] in "\"'`" else text[at:]
         if match.lastgroup not in (None, "space"):
             tokens.append(Token(str(match.lastgroup), match[0], at))
@@ -193,7 +193,7 @@ def _name_of(token: Token) -> str:
 
 
 def _fields(typed: str, types: Mapping[str, str]) -> tuple[Option, ...]:
-    """The fields whose names have what was typed; those that begin with it come first."""
+    """The fields whose names contain the typed text; names that begin with it come first."""
     wanted = typed.casefold()
     found = [name for name in types if wanted in name.casefold()]
     found.sort(key=lambda name: not name.casefold().startswith(wanted))
@@ -204,7 +204,7 @@ def _fields(typed: str, types: Mapping[str, str]) -> tuple[Option, ...]:
 
 
 def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
-    """Values that the definition names are no question to the index."""
+    """If the definition lists the values, the index is not asked."""
     known: Sequence[object] | None = spec.get("enum")
     own = BY_NAME[kind]
     if own.is_boolean:

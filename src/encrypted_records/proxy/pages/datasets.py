@@ -1,9 +1,9 @@
 """Datasets: browse and find, create, change settings, replace keys, list people, delete with care.
 
 Datasets, schemas and pages are found by a few letters of their names: on the page of all datasets,
-and in the box of its form that a script opens over any page. Typed text travels in the form's body.
+and in the search box that a script opens over any page. Typed text is sent in the form's body.
 
-A form of settings names the version that it has shown, so that a second tab, or a second person,
+A settings form contains the version that it has shown, so that a second tab, or a second person,
 overwrites nothing silently.
 """
 
@@ -107,7 +107,7 @@ def find_matching(targets: list[Destination], typed: str) -> list[Destination]:
 
 # --- pages of datasets ----------------------------------------------------------------------------
 
-#: Records of each schema that a search of the dataset shows.
+#: Records per schema in a search of the dataset.
 _FIRST = 5
 _MOST_FOUND = 12
 
@@ -117,7 +117,7 @@ def _url(visit: Visit) -> str:
 
 
 async def list_all(visit: Visit) -> Response:
-    """All of them; of a form, what has the letters in its name that were typed."""
+    """All datasets; for a sent form, those whose names contain the typed letters."""
     wanted = visit.text("wanted").strip()[:200]
     targets = list_targets(await frame.keep_fresh(visit, visit.desk)) if wanted else []
     found = find_matching(targets, wanted)
@@ -143,8 +143,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, SchemaActivity]:
-    """The states of the newest schemas that have records, by identifier, as far as they are known
-    in time."""
+    """States by identifier of the newest schemas with records, as far as they are known in time."""
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)[:MOST_SCHEMAS]
     try:
@@ -185,8 +184,9 @@ async def create(visit: Visit) -> Response:
 
 
 async def settings(visit: Visit) -> Response:
-    """Changes the version that the page has shown; where that was changed since, the form comes
-    back with what was typed, beside what is stored."""
+    """Change the version that the page has shown. If it was changed since, the form shows the typed
+    texts next to the stored texts.
+    """
     answer = await visit.answer("GET", _url(visit))
     dataset = answer.json()
     schemas = await visit.every("/api/schemas/", dataset=visit.id)
@@ -215,7 +215,7 @@ async def settings(visit: Visit) -> Response:
 
 
 async def delete(visit: Visit) -> Response:
-    """Asks for the name where there is something in it: a click is too easily made."""
+    """Ask for the name if the dataset is not empty: a click is too easily made."""
     dataset = await visit.ask("GET", _url(visit))
     schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
     shown = {
@@ -239,12 +239,12 @@ async def delete(visit: Visit) -> Response:
 # --- keys: a new one, records sealed under it, and older ones forgotten ---------------------------
 
 _KEYS_TEMPLATE = "dataset_keys.html"
-#: Why a schema's records are not sealed again now: somebody does it, or there are none.
+#: Reasons why a schema's records are not re-encrypted now: it is under way, or there are none.
 _NOT_RESEALED = ("reseal_under_way", "nothing_to_reseal")
 
 
 async def show_keys(visit: Visit) -> Response:
-    """Says what older keys still open, and takes the next step of letting them go."""
+    """Show what older keys still decrypt, and take the next step to forget them."""
     if not visit.sends:
         return await _keys_page(visit, await _look_at_keys(visit))
     try:
@@ -284,7 +284,7 @@ async def _keys_shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def _older(keys: dict[str, Any]) -> list[dict[str, Any]]:
-    """The schemas that have something under an older key."""
+    """The schemas with data under an older key."""
     return [schema for schema in keys["schemas"] if not schema["present"]]
 
 
@@ -300,7 +300,7 @@ async def _rotate(visit: Visit) -> Response:
 
 
 async def _reseal(visit: Visit) -> Response:
-    """Begin a job for each schema that has something under an older key."""
+    """Begin a job for each schema with data under an older key."""
     for schema in _older(await _look_at_keys(visit)):
         try:
             await visit.ask("POST", f"{schema['schema']}reseal/")
@@ -322,8 +322,8 @@ _KEY_STEPS = {"rotate": _rotate, "reseal": _reseal, "forget": _forget}
 
 
 async def show_people(visit: Visit) -> Response:
-    """The people and services of a dataset, and whether members may ask for access; a browser that
-    was not let in is told so.
+    """The people and services of a dataset, and whether members may request access; with a message
+    in a browser that is not registered.
     """
     problem: ErsError | None = None
     if visit.sends:

@@ -1,8 +1,8 @@
-"""Values as pages write them, such as numbers, times and sizes, and the controls to type them.
+"""Values as pages show them, such as numbers, times and sizes, and the controls to type them.
 
-A form uses the browser's own control for a type if it loses nothing. A control of the browser shows
-nothing where a value is not of its form, and drops digits that it does not know of. Such a value
-gets a field of text, so that it is shown as it is.
+A form uses the browser's own control for a type if it loses nothing. A browser control shows
+nothing if a value does not match its format, and drops digits that it does not support. Such a
+value gets a text field, so that it is shown unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sentence(text: str) -> str:
 
 
 def marked(text: object) -> Markup:
-    """Text as HTML, in which what stands between backquotes is code."""
+    """Text as HTML, with code in place of text between backquotes."""
     parts = str(text).split("`")
     if len(parts) % 2 == 0:
         return escape(text)
@@ -54,7 +54,7 @@ def position_of(flaw: Flaw) -> str:
 
 
 def plain(value: object) -> str:
-    """A record's value, as a person would type it; nothing where there is none."""
+    """A record's value, as a person would type it; empty if there is none."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -93,7 +93,7 @@ def short(number: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share that is never shown as nothing, or as all, where it is not."""
+    """A share, which is shown as 0 % or 100 % only if it is exact."""
     share = 100 * part / whole if whole else 0.0
     if not share:
         return "0 %"
@@ -104,37 +104,37 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.2g} %" if share < 10 else f"{share:.3g} %"
 
 
-#: A label beside a bar has room for some thirty.
+#: Maximum characters: a label next to a bar has room for some thirty.
 _LABEL_CHARACTERS = 80
 _NUMBER = re.compile(r"(-?)([0-9]+)((?:\.[0-9]+)?)")
-#: Digits before the point from which on they are grouped. Whole numbers of four may be years.
+#: Minimum digits before the point for grouping. Whole numbers of four digits may be years.
 _GROUPED_FROM = 5
 #: A boolean shows a sign before its word.
 _FLAGS = {True: "<b class=yes>true</b>", False: "<b class=no>false</b>"}
-#: Characters that change how others are shown, or cannot be seen.
+#: Characters that change the display of others, or are invisible.
 _INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
-#: Ends of lines and tabs, which people type: a quiet sign, and its name.
+#: Line ends and tabs, which people type: a symbol, and its name.
 _BREAKS = {
     "\n": ("\u23ce", "new line"),
     "\r": ("\u240d", "carriage return"),
     "\t": ("\u21e5", "tab"),
 }
 _NON_JOINER, _JOINER = "\u200c", "\u200d"
-#: Scripts in which a joiner changes the shape of the letters beside it, and belongs to the spelling
-#: (Unicode Standard Annex #31, section 2.3), by the first word of their letters' names.
+#: Scripts in which a joiner changes the shape of the neighbouring letters, and is part of the
+#: spelling (Unicode Standard Annex #31, section 2.3), by the first word of their letters' names.
 _JOINING = frozenset(
     "ARABIC SYRIAC MONGOLIAN NKO DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA"
     " MALAYALAM SINHALA KHMER MYANMAR TIBETAN".split()
 )
 _EMOJI_PRESENTATION = "\ufe0f"
-#: A flag of a region, such as that of Wales, is a black flag and letters that cannot be seen.
+#: A flag of a region, such as that of Wales, is a black flag and invisible letters.
 _BLACK_FLAG, _TAGS = "\U0001f3f4", "".join(map(chr, range(0xE0020, 0xE0080)))
 
 
 def reveal(text: object, *, lines: bool = False) -> Markup:
-    """Text as HTML in which nothing hides: control characters are named in place.
+    """Text as HTML with nothing hidden: control characters are shown by name.
 
-    Joiners within an emoji or between letters of a script that needs them are left as they are.
+    Joiners within an emoji or between letters of a script that needs them are left unchanged.
 
     Args:
         lines: leave line ends as they are.
@@ -158,7 +158,7 @@ def reveal(text: object, *, lines: bool = False) -> Markup:
 
 
 def _is_spelling(text: str, at: int) -> bool:
-    """Whether an invisible character belongs to how the characters beside it are written."""
+    """Whether an invisible character is part of the spelling of the neighbouring characters."""
     sign, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
     if not before:
         return False
@@ -173,14 +173,15 @@ def _is_spelling(text: str, at: int) -> bool:
 
 
 def _script(letter: str) -> str:
-    """The first word of a letter's or mark's name; empty of other characters."""
+    """The first word of the name of a letter or mark; empty for other characters."""
     is_of_words = unicodedata.category(letter)[0] in "LM"
     return unicodedata.name(letter, "").partition(" ")[0] if is_of_words else ""
 
 
 def digits(value: object) -> Markup:
     """A stored number as HTML: gaps between groups of three digits, which are not in its text, so
-    that what is copied is what is stored. Four digits without decimals stay together."""
+    that the copied text is the stored number. Four digits without decimals stay together.
+    """
     return Markup(write_digits(value))  # noqa: S704 - digits and a sign, or escaped
 
 
@@ -206,7 +207,7 @@ def write_digits(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text that is longer than anybody reads beside a bar."""
+    """The beginning of a text that is too long to read next to a bar."""
     return text if len(text) <= _LABEL_CHARACTERS else f"{text[:_LABEL_CHARACTERS]}…"
 
 
@@ -261,7 +262,7 @@ def timed(value: str | float | None) -> Markup:
 
 
 def with_times(text: str) -> Markup:
-    """The text of an error, with its times as :func:`timed` shows them."""
+    """The text of an error, with its times formatted by :func:`timed`."""
     shown, at = Markup(), 0
     for found in TIME.finditer(text):
         with suppress(ValueError):  # an API may write any digits
@@ -287,7 +288,7 @@ def age(then: float) -> str:
 
 
 def second(value: float) -> Markup:
-    """A time of this day, in seconds since 1970, as HTML like :func:`timed`: ``14:03:05 UTC``."""
+    """A time of today, in seconds since 1970, as HTML like :func:`timed`: ``14:03:05 UTC``."""
     instant = datetime.fromtimestamp(value, UTC)
     exact, shown = instant.isoformat(timespec="seconds"), instant.strftime("%H:%M:%S UTC")
     return Markup('<time datetime="{}" data-clock>{}</time>').format(exact, shown)
@@ -295,7 +296,7 @@ def second(value: float) -> Markup:
 
 @cache
 def scripts_are_built() -> bool:
-    """Whether the bundles are there; without Node they could not be made."""
+    """Whether the bundles exist; they cannot be built without Node."""
     return files("encrypted_records.proxy.pages").joinpath("static/built/pages.js").is_file()
 
 
@@ -321,24 +322,23 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 
 # --- controls for values --------------------------------------------------------------------------
 
-#: Beyond this many digits browsers compare numbers with an error.
+#: Number of digits beyond which browsers compare numbers inexactly.
 _EXACT_DIGITS = 15
-#: Longer texts, and those of several lines, get more than one line.
+#: Longer texts, and texts of several lines, get an input of several lines.
 _LONG_TEXT = 80
 _TYPED_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-#: How a boolean is typed, and what it is called.
+#: The values of a boolean, and their labels.
 BOOLEANS = (("true", "yes"), ("false", "no"))
 
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """
-    Attributes:
-        form: ``input``, ``lines`` (of text), ``menu`` or ``buttons`` (one of ``choices``), or
-            ``instant``: a date and time, and its ``offset`` from UTC.
-        type: of an ``input``, what HTML calls it.
-        attributes: more attributes of an ``input``.
-        said: what kind of value it is for.
+    """Attributes:
+    form: ``input``, ``lines`` (of text), ``menu`` or ``buttons`` (one of ``choices``), or
+        ``instant``: a date and time, and its ``offset`` from UTC.
+    type: HTML type of an ``input``.
+    attributes: more attributes of an ``input``.
+    said: the kind of value, as text.
     """
 
     form: str
@@ -384,7 +384,7 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
 
 
 def _step(time: str) -> str:
-    """Seconds, or the decimals that a value has of them."""
+    """Seconds, or the number of decimals in a value's seconds."""
     return "0.001" if "." in time else "1"
 
 
@@ -397,14 +397,14 @@ def _of_number(own: FieldType, spec: Mapping[str, Any], value: str) -> Widget:
     digits = len(f"{max(abs(least), abs(most)):.0f}") + decimals
     if digits > _EXACT_DIGITS or not (not value or _TYPED_NUMBER.fullmatch(value)):
         return Widget("input", value, said, attributes={"inputmode": "decimal"})
-    # A number with more decimals is not refused here: what becomes of it, the schema says.
+    # A number with more decimals is not refused here: the schema decides about rounding.
     step = "any" if own.has_decimals else "1"
     limits = {"step": step, "min": plain(least), "max": plain(most)}
     return Widget("input", value, said, "number", limits)
 
 
 def is_day(text: str) -> bool:
-    """Whether a browser's field of a date shows this."""
+    """Whether a browser's date field can show this."""
     return re.fullmatch(DATE.control.pattern, text) is not None
 
 

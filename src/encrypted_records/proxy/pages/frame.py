@@ -22,11 +22,11 @@ from encrypted_records.model import ids
 from encrypted_records.proxy.http.sessions import Desk
 
 FRESH_SECONDS = 10.0
-#: A page waits no longer than this for what surrounds it.
+#: Maximum seconds that a page waits for its frame.
 WAIT_SECONDS = 3.0
 MOST_DATASETS = 40
 MOST_SCHEMAS = 200
-#: A name has no more, unless the API lies.
+#: Maximum characters of a name, whatever the API sends.
 MOST_CHARACTERS = 200
 _NAME = ("frame",)
 _ID = re.compile(ids.PATTERN)
@@ -44,18 +44,19 @@ class NavigationItem:
 
     id: str
     name: str
-    #: of a dataset, the identifier of its organization
+    #: organization of a dataset
     organization: str = ""
-    #: of a dataset, its schemas
+    #: schemas of a dataset
     schemas: tuple[NavigationItem, ...] = ()
-    #: of a schema, whether records were stored
+    #: whether records were stored in a schema
     filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOrganization:
-    """An organization that the visitor belonged to, and no longer does; ``by`` is the e-mail
-    address of the remover, empty where it is not known, or where the visitor left."""
+    """An organization that the visitor no longer belongs to; ``by`` is the e-mail address of the
+    remover, empty if it is not known, or if the visitor left.
+    """
 
     id: str
     name: str
@@ -64,14 +65,13 @@ class LeftOrganization:
 
 @dataclass(frozen=True, slots=True)
 class PageFrame:
-    """
-    Attributes:
-        more: whether there are datasets or schemas beyond those that are listed.
-        api_ms: how long the API took, in milliseconds; None while it does not answer.
-        keyring: ``open``, ``locked``, ``none`` (not made yet), ``closed`` (this browser is not one
-            of its devices) or ``unknown``.
-        backed_up: whether every key of the keyring has a confirmed backup.
-        left: what the visitor belonged to during this session, and no longer does.
+    """Attributes:
+    more: whether there are more datasets or schemas than listed.
+    api_ms: response time of the API in milliseconds; None if it does not answer.
+    keyring: ``open``, ``locked``, ``none`` (not made yet), ``closed`` (this browser is not one
+        of its devices) or ``unknown``.
+    backed_up: whether every key of the keyring has a confirmed backup.
+    left: organizations that the visitor has left, or was removed from, during this session.
     """
 
     organizations: tuple[NavigationItem, ...] = ()
@@ -85,12 +85,12 @@ class PageFrame:
     found_at: float = field(default=float("-inf"), repr=False)
 
     def name_of(self, dataset: str) -> str:
-        """The name of a dataset; empty where it is not among those that are listed."""
+        """The name of a dataset; empty if it is not listed."""
         return next((dataset_.name for dataset_ in self.datasets if dataset_.id == dataset), "")
 
     @property
     def groups(self) -> list[tuple[str, list[NavigationItem]]]:
-        """The datasets of each organization, with its name where there are several."""
+        """The datasets of each organization, with its name if there are several."""
         if len(self.organizations) < 2:
             return [("", list(self.datasets))]
         known = {organization.id: organization.name for organization in self.organizations}
@@ -223,9 +223,10 @@ def _build_tree(
 
 
 async def _ask_for_keyring(asker: Asker) -> tuple[str, bool]:
-    """Its state, and whether it is backed up.
+    """The keyring's state, and whether it is backed up.
 
-    A browser that the keyring does not open for does not ask it: that would be noted as an attempt.
+    A browser that is not registered for the keyring does not ask: that would be recorded as an
+    attempt.
     """
     try:
         access = await asker.ask("GET", "/api/devices/")
@@ -266,8 +267,8 @@ def keep_count(desk: Desk, schema: str, records: int) -> None:
 
 
 def find_count(desk: Desk, schema: Mapping[str, Any]) -> int | None:
-    """The cached number of records; None if it was not counted, or if records may have been stored
-    or deleted since.
+    """The cached number of records; None if it is unknown, or if records may have been stored or
+    deleted since.
     """
     known = desk.find(("count", str(schema.get("id"))), _Count)
     oldest = max(desk.changed_at, runtime.monotonic() - KNOWN_FOR)

@@ -1,10 +1,10 @@
-"""The start: an empty account is led through its first steps, others see how everything stands.
+"""The start page: first steps for an empty account, an overview for others.
 
-An overview must not wait for its slowest part: what the index of a schema says is asked for all at
-once, and what is not there after two seconds is left out.
+An overview must not wait for its slowest part: the state of all schemas is requested concurrently,
+and missing answers are left out after two seconds.
 
-An account that has nothing yet may take a thousand real rows to look at. They take the way of any
-file: a dataset, a schema and a batch job, by the endpoints for these.
+A new account may load a thousand real rows as an example. They are imported like any file, by the
+endpoints: a dataset, a schema and a batch job.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def example_definition() -> dict[str, Any]:
 
 
 async def store_example(visit: Visit) -> Response:
-    """On to the page of the job."""
+    """Import the example, and redirect to the page of the job."""
     organizations = await own_organizations(visit)
     dataset = await visit.ask(
         "POST",
@@ -62,7 +62,7 @@ async def store_example(visit: Visit) -> Response:
         "/api/schemas/",
         {"name": "People", "dataset": dataset["url"], "schema": example_definition()},
     )
-    # The last entry of a header says which schema the rows are of.
+    # The last entry of the header names the schema of the rows.
     header, _, below = example_rows().partition(b"\n")
     file = header.rstrip(b"\r") + b",schema_id:" + schema["id"].encode() + b"\n" + below
     headers = {"content-type": "text/csv"}
@@ -73,11 +73,11 @@ async def store_example(visit: Visit) -> Response:
 # --- the overview ---------------------------------------------------------------------------------
 
 WAIT_SECONDS = 2.0
-#: Schemas, running jobs and entries of the audit log that are shown.
+#: Maximum number of schemas, running jobs and audit log entries that are shown.
 MOST_SCHEMAS = 24
 MOST_JOBS = 5
 MOST_LINES = 5
-#: A backup is to be tried again after this time.
+#: Seconds after which a backup should be tried again.
 TRIED_SECONDS = 90 * 86_400
 _TRY = "/keyring/#try-title"
 
@@ -109,7 +109,7 @@ class ActivityBar:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A schema on the overview; ``state`` is None where it could not be found out."""
+    """A schema on the overview; ``state`` is None if it is unknown."""
 
     schema: Mapping[str, Any]
     dataset: Mapping[str, Any] | None
@@ -132,9 +132,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """The other people who can read the records, by the only organization's signed list:
-    names of people and services; None where there are several lists, or it was not shown.
-    ``asking``: how many requests for access wait for the visitor, an owner; ``path``, where.
+    """The other people who can read the records, from the organization's signed list: names of
+    people and services; None if there are several organizations, or the list was not shown.
+    ``asking``: the number of access requests that wait for the visitor, an owner; ``path``, their
+    page.
     """
 
     others: Sequence[str] | None
@@ -194,7 +195,7 @@ async def _overview(
         "home.html",
         cards=cards,
         more=len(filled) - len(cards),
-        # Said only where it is the sum of all.
+        # Shown only if it is the complete sum.
         records=sum(state.records for state in known) if complete else None,
         size=sum(state.size for state in known) if complete else None,
         last=max((state.last for state in known if state.last), default=None),
@@ -215,7 +216,7 @@ async def _overview(
 async def states_of(
     visit: Visit, schemas: Sequence[Mapping[str, Any]]
 ) -> dict[str, SchemaActivity]:
-    """The states of schemas by id; those that fail, or are not there in time, are left out."""
+    """States of schemas by id; failed or late answers are left out."""
 
     async def ask(schema: Mapping[str, Any]) -> tuple[str, SchemaActivity] | None:
         try:
@@ -243,7 +244,7 @@ async def states_of(
 
 
 def _days(states: Sequence[SchemaActivity]) -> list[ActivityBar]:
-    """The last days, today's last; nothing where no row was stored on any of them."""
+    """The last days, today at the end; empty if no row was stored on any of them."""
     rows = [sum(counts) for counts in zip(*(state.days for state in states), strict=True)]
     highest = max(rows, default=0)
     if not highest:
@@ -274,7 +275,7 @@ def _searches(visit: Visit) -> list[ActivityBar]:
 
 
 async def _keyring(visit: Visit) -> Any:
-    """The status of the keys; None while the keyring is not open."""
+    """The status of the keys; None if the keyring is not open."""
     if visit.frame is None or visit.frame.keyring != "open":
         return None
     try:
@@ -286,7 +287,7 @@ async def _keyring(visit: Visit) -> Any:
 
 
 async def _safety(visit: Visit, keyring: Any) -> Safety | None:
-    """The people who can read the records, and open steps; None while the keyring is not open."""
+    """The people who can read the records, and open steps; None if the keyring is not open."""
     if keyring is None:
         return None
     steps = [
@@ -309,10 +310,10 @@ async def _safety(visit: Visit, keyring: Any) -> Safety | None:
 
 
 def weigh_trial(tried: int | None, now: float) -> Step:
-    """Whether a restore of the keyring from its backup is to be tried again.
+    """Whether a restore of the keyring from its backup should be tried again.
 
     Args:
-        tried: when that succeeded last, in seconds since 1970.
+        tried: time of the last success, in seconds since 1970.
     """
     if tried is None:
         return Step(False, "You never tried your keyring's backup.", _TRY, "Try to restore it")
@@ -323,12 +324,12 @@ def weigh_trial(tried: int | None, now: float) -> Step:
 
 
 def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) -> Safety:
-    """The other readers, and whether a second owner is a step to take.
+    """The other readers, and whether a second owner is recommended.
 
     Args:
-        people: of an organization, as the proxy shows them. One without a list says nothing of who
-            has its keys.
-        path: of its page.
+        people: people of an organization, as the proxy shows them. An organization without a list
+            does not show who has its keys.
+        path: path of its page.
     """
     if not people["number"]:
         return Safety(None, steps)
@@ -360,7 +361,7 @@ async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> l
 
 
 async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[AuditLine]:
-    """The newest lines of the audit log of the first organization, for its owners."""
+    """The newest lines of the first organization's audit log, for its owners."""
     if visit.frame is None or not visit.frame.organizations:
         return []
     path = f"/api/organizations/{visit.frame.organizations[0].id}/audit-log/"
@@ -385,7 +386,7 @@ async def _is_backed_up(visit: Visit) -> bool:
 
 
 def _has_import(visit: Visit) -> bool:
-    """Whether this proxy has a page that makes dataset, schema and records of one file."""
+    """Whether this proxy has a page that makes dataset, schema and records from one file."""
     return any(getattr(route, "path", "") == "/import/" for route in visit.request.app.routes)
 
 
@@ -395,7 +396,7 @@ def _newest(items: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 async def state(visit: Visit) -> Response:
-    """Whether the API answers, for the band on top of pages; the session is not looked at."""
+    """Whether the API answers, for the banner on top of pages; needs no session."""
     await visit.ask("GET", "/api/status/")
     return visit.render("said.html", title="The API answers", lines=[], link=("/", "Overview"))
 
@@ -409,5 +410,5 @@ routes = [
     page("/state/", state, public=True),
     page("/example/", store_example, methods=("POST",)),
 ]
-#: After all others.
+#: Registered after all other routes.
 last = page("/{path:path}", nothing, public=True)

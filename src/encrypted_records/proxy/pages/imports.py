@@ -1,12 +1,11 @@
-"""Import a file step by step, from a look at its first rows to a schema with its records.
+"""Import a file step by step, from a preview of its first rows to a schema with its records.
 
-The visitor agrees on fields, name, cost and what the server will see; then dataset and schema are
-made, and the file is sent. Nothing is stored before the last step. Only the beginning of a file is
-analysed, whatever its length; with scripts, only the beginning is sent.
+The visitor agrees on fields, name, cost and the data that the server will see; then dataset and
+schema are made, and the file is sent. Nothing is stored before the last step. Only the beginning of
+a file is analysed, whatever its length; with scripts, only the beginning is sent.
 
-The proxy finds how the file is read, and users may change it: each control says one thing that goes
-before what was found. All that was said so far travels with the form, so that a choice stays when
-another one is made.
+The proxy detects how the file is read, and users may change it: each control overrides one detected
+property. The form carries all choices, so that a choice stays when another is made.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ DATE_FORMATS = (
     *("dd.mm.yy", "dd/mm/yy", "mm/dd/yy", "dd-mm-yy", "mm-dd-yy", "yy-mm-dd", "dd-mon-yy"),
     "yyyymmddhhmmss",  # of moments alone
 )
-#: The type of a reading's column, by that of the field which it goes into.
-#: Members of a column that a recipe leaves out.
+#: Defaults for members that a recipe leaves out of a column, and the type of a reading's column by
+#: that of its field.
 _PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
-#: Members about the whole file; changing them makes other columns.
+#: Members about the whole file; changing them changes the columns.
 _OF_COLUMNS = ("encoding", "delimiter", "header_row", "sheet")
-#: Where this page lets members of what can be said be said.
+#: The control on this page for each member of a reading that can be chosen.
 _CONTROLS = {
     "delimiter": "choose the delimiter above",
     "encoding": "choose the charset above",
@@ -92,7 +91,7 @@ class ReadingForm:
     answer: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
     wanted: dict[int, str] = field(default_factory=dict)
-    #: the container that the first bytes show
+    #: the container format that the first bytes show
     likely: str = "csv"
 
     @property
@@ -137,14 +136,18 @@ class ReadingForm:
         return "time_zone" in self.said or any(column.get("type") == "local" for column in columns)
 
     def columns(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each column of the recipe, with members that it leaves out, and what was found of it."""
+        """Each column of the recipe, with defaults for missing members, and the detected
+        properties.
+        """
         if self.answer is None:
             return []
         columns = [{**_PLAIN, **column} for column in self.recipe["columns"]]
         return list(zip(columns, self.answer["fields"], strict=True))
 
     def of_draft(self, draft: SchemaDraft) -> dict[str, Any]:
-        """The recipe under the names that the fields have by now; what is left out has none."""
+        """The recipe with the current names of the fields; columns that are left out have no
+        name.
+        """
         columns = [
             {**column, "name": None if row.left_out else row.name or None}
             for column, row in zip(self.recipe["columns"], draft.rows, strict=True)
@@ -152,8 +155,9 @@ class ReadingForm:
         return {**self.recipe, "columns": columns}
 
     def settle(self, typed: SchemaDraft | None) -> SchemaDraft:
-        """The fields for what was found: those that were typed, where their columns are read as
-        before."""
+        """The fields for the detected columns; typed fields are kept if their columns are read as
+        before.
+        """
         assert self.answer is not None
         made = SchemaDraft()
         made.take(self.answer["schema"])
@@ -182,7 +186,7 @@ def _become(row: FieldRow, kind: str) -> None:
 
 
 def _replace(row: FieldRow, by: FieldRow) -> None:
-    """Replace all of a field except the choices that were made in addition to its type."""
+    """Replace a field except the choices that were made in addition to its type."""
     row.type, row.minimum, row.maximum, row.precision = (
         by.type,
         by.minimum,
@@ -197,7 +201,7 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
 
 
 def reading_of(form: Mapping[str, str]) -> ReadingForm:
-    """The reading that the form says; earlier words hold until it says something else."""
+    """The reading in the form; earlier choices hold until they are changed."""
     before = _object(form.get("reading", ""), _Recipe)
     said = said_before(form)
     reading = ReadingForm(copy.deepcopy(said), None, before)
@@ -220,12 +224,12 @@ def reading_of(form: Mapping[str, str]) -> ReadingForm:
 
 
 def said_before(form: Mapping[str, str]) -> dict[str, Any]:
-    """The words that earlier forms said about the reading."""
+    """The choices of earlier forms about the reading."""
     return _object(form.get("said", ""), _Said) or {}
 
 
 def _kept_members(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Earlier words about a column, unless its type has changed."""
+    """Earlier choices for a column, unless its type has changed."""
     return {} if "type" in own and own["type"] != before.get("type") else before
 
 
@@ -285,7 +289,7 @@ class _Recipe(msgspec.Struct):
 
 
 class _Said(msgspec.Struct):
-    """The members of earlier words that this page relies on."""
+    """The members of earlier choices that this page relies on."""
 
     columns: dict[str, dict[str, Any]] = {}
 
@@ -301,7 +305,7 @@ def _object(text: str, kind: type[_Recipe | _Said]) -> dict[str, Any] | None:
 
 
 def in_words_of_the_page(error: ErsError) -> ErsError:
-    """The refusal of a file, with the control that mends it."""
+    """The refusal of a file, with the control that corrects it."""
     if error.reason != "reading":
         return error
     members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
@@ -312,15 +316,15 @@ def in_words_of_the_page(error: ErsError) -> ErsError:
 # --- the steps ------------------------------------------------------------------------------------
 
 SHOWN_ROWS = 20
-#: Bytes of a file that are looked at, as the pages' scripts have it.
+#: Bytes of a file that are analysed, as in the pages' scripts.
 HEAD_BYTES = 512 << 10
-#: Bytes of a workbook or a JSON object, which are read whole, as the pages' scripts have it.
+#: Bytes of a workbook or a JSON object, which are read whole, as in the pages' scripts.
 WHOLE_BYTES = 5 << 19
 #: Bytes of a file's head that a page without scripts carries along.
 KEPT_BYTES = 32 << 10
-#: Controls for any file; the rest of the form belongs to the file that was looked at.
+#: Controls for any file; the other fields belong to the analysed file.
 _OF_ANY_FILE = ("csrf", "dataset", "new_dataset", "organization", "skip")
-#: Where a session keeps, by schema, how a file is read whose upload follows on another page.
+#: Key of a session's readings by schema, for files that are uploaded later on another page.
 READINGS = "readings"
 _AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
 _BOM = b"\xef\xbb\xbf"
@@ -382,7 +386,7 @@ async def start(visit: Visit) -> Response:
 
 
 async def _work_out(visit: Visit, plan: ImportPlan) -> None:
-    """Fill the plan: fields as proposed or as typed, the first rows, the cost.
+    """Fill the plan: proposed or typed fields, the first rows, the cost.
 
     Raises:
         BadInput: the file, or the definition, cannot be used.
@@ -401,7 +405,7 @@ async def _work_out(visit: Visit, plan: ImportPlan) -> None:
 
 
 async def _read(visit: Visit, plan: ImportPlan) -> None:
-    """Detect how a file is read, as far as the visitor has not stated it.
+    """Detect how a file is read, except for the visitor's choices.
 
     Raises:
         BadInput: the file cannot be read.
@@ -417,7 +421,7 @@ async def _read(visit: Visit, plan: ImportPlan) -> None:
     except BadInput as error:
         if reading.before is None or typed is None:
             raise
-        # The table stays as it was, with what was wrong about the choice.
+        # The table stays as it was, with the error of the choice.
         reading.said, wanted = said_before(visit.form), list(reading.wanted)
         reading.wanted = {}
         reading.answer = await _detect(visit, plan, reading.said)
@@ -448,13 +452,13 @@ async def _detect(visit: Visit, plan: ImportPlan, said: dict[str, Any]) -> dict[
 async def look(
     visit: Visit, definition: Any, sample: str, kind: Format, read: Mapping[str, Any] = _AS_IT_IS
 ) -> dict[str, Any]:
-    """The first rows, and the cells of them that do not fit, by row and field.
+    """The first rows, and their invalid cells, by row and field.
 
     Args:
-        read: the recipe that the sample is read by, and whether it is whole.
+        read: the recipe for the sample, and whether the sample is the whole file.
 
     Raises:
-        BadInput: nothing can be read, or the columns are others.
+        BadInput: nothing can be read, or the columns differ.
     """
     body = {"schema": definition, "sample": sample, "format": kind.value, "rows": SHOWN_ROWS}
     body |= read
@@ -467,7 +471,7 @@ async def look(
 
 
 async def _make(visit: Visit, plan: ImportPlan) -> Response:
-    """Make dataset and schema; the file follows, by the page's script or by the next form.
+    """Make dataset and schema; the page's script or the next form sends the file.
 
     Raises:
         BadInput, Conflict: a name that cannot be used.
@@ -487,7 +491,7 @@ async def _make(visit: Visit, plan: ImportPlan) -> Response:
             "schema": plan.draft.definition(),
         },
     )
-    # For the files of later months; the rows of this one are on their way.
+    # Kept for the files of later months; the rows of this file are being uploaded.
     recipe = plan.reading.of_draft(plan.draft)
     await visit.ask("PUT", f"/api/schemas/{schema['id']}/reading/", recipe)
     if "hx-request" in visit.request.headers:
@@ -521,7 +525,7 @@ async def _show(visit: Visit, plan: ImportPlan | None) -> Response:
         "delimiters": DELIMITER_NAMES,
         "date_formats": {form: form for form in DATE_FORMATS},
         "decimals": DECIMALS,
-        # A page with scripts keeps the file's head where it is.
+        # A page with scripts keeps the file's head itself.
         "kept": "" if plan is None or "hx-request" in visit.request.headers else _kept(visit, plan),
         "pasted": visit.text("sample") if plan else "",
     }
@@ -531,7 +535,8 @@ async def _show(visit: Visit, plan: ImportPlan | None) -> Response:
 
 
 def name_of(file: str) -> str:
-    """A schema's name for a file's: without the ending, and with spaces for what stands for them.
+    """A schema's name from a file's name: without the extension, and with separators replaced by
+    spaces.
 
     It is a proposal: the server sees a name only when it is stored.
     """
@@ -543,7 +548,7 @@ def name_of(file: str) -> str:
 
 
 def _records(plan: ImportPlan) -> int:
-    """How many records the file has: as many as its head, or in proportion to it."""
+    """The estimated number of records in the file: those in its head, extrapolated to its size."""
     if plan.is_whole:
         return max(1, plan.sampled)
     return max(1, round(plan.size / len(plan.head) * plan.sampled))
@@ -554,7 +559,7 @@ def _number(typed: str) -> int:
 
 
 async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:
-    """The first bytes of a file that comes in a form, and its size. The rest is not kept."""
+    """The first bytes of a file in a form, and its size. The rest is not kept."""
     head = bytearray()
     size = 0
     async for piece in pieces:
@@ -565,14 +570,17 @@ async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:
 
 
 def _kept(visit: Visit, plan: ImportPlan) -> str:
-    """For the hidden member of a page without scripts, which has no other place for it."""
+    """The file's head for a hidden field of a page without scripts, which cannot keep it
+    elsewhere.
+    """
     kept = plan.head if is_read_whole(plan.head) else plan.head[:KEPT_BYTES]
     return "" if visit.text("sample") else urlsafe_b64encode(kept).decode()
 
 
 def is_read_whole(start: bytes | bytearray) -> bool:
-    """Whether a file may have no head that tells how it is read: a workbook, or a JSON object,
-    which has the records in one of its members unless it is one of many lines."""
+    """Whether a file's head may not be enough to detect how it is read: a workbook, or a JSON
+    object, which has the records in a member unless it is one of many lines.
+    """
     return start.startswith(b"PK") or start.removeprefix(_BOM).lstrip()[:1] == b"{"
 
 

@@ -27,15 +27,15 @@ from encrypted_records.errors import ApiFailed, ErsError, NotFound
 from encrypted_records.http import problem
 from encrypted_records.model import strict_json
 
-#: Keys that the routes of the page's own request have added to its scope.
+#: Scope keys that the routes of the page's request have added.
 _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
-#: Paths that need no quoting, so that every reader sees the same path.
+#: Paths that need no quoting, so that every parser reads the same path.
 _PATH = re.compile(r"/api/[A-Za-z0-9._/-]*")
 
 _WRITTEN_HERE = msgspec.json.Decoder(float_hook=Decimal)
 
 Headers = Mapping[str, str]
-#: The page that is shown in place of a file that was refused.
+#: Makes the page that replaces a refused file.
 Refusal = Callable[[ErsError], Awaitable[Response]]
 
 
@@ -52,7 +52,7 @@ class ProxyAnswer:
         return next(found, b"").decode("latin-1")
 
     def allows(self, method: str) -> bool:
-        """Whether the answer names a method as allowed for who asked, or names none."""
+        """Whether the answer lists a method as allowed for the caller, or lists none."""
         allowed = self.header("allow")
         return not allowed or method in allowed.replace(" ", "").split(",")
 
@@ -61,8 +61,8 @@ class ProxyAnswer:
         return strict_json.loads(self.body) if self.body else None
 
     def records(self) -> Any:
-        """Parse the body like :meth:`json`, if this proxy has written it and did not forward it:
-        the validation, which takes four times as long, is skipped.
+        """Parse the body like :meth:`json`, for an answer that this proxy made and did not forward:
+        validation, which takes four times as long, is skipped.
         """
         return _WRITTEN_HERE.decode(self.body)
 
@@ -75,8 +75,8 @@ class Inside:
     """The endpoints under /api/, for one page.
 
     Args:
-        request: the page's own request.
-        headers: what proves who asks, in every request.
+        request: the page's request.
+        headers: credentials for every request.
     """
 
     def __init__(self, request: Request, headers: Headers) -> None:
@@ -124,10 +124,10 @@ class Inside:
     async def stream(
         self, method: str, path: str, body: Any
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of an answer, in pieces as they come.
+        """The body of an answer, in pieces as they arrive.
 
         Raises:
-            ErsError: what its problem document stands for.
+            ErsError: the error of its problem document.
         """
         scope, receive = self._send(method, path, body, None, None)
         heard: asyncio.Queue[Message | Exception | None] = asyncio.Queue(1)
@@ -174,11 +174,11 @@ class Inside:
         headers: Headers,
         refused: Refusal | None = None,
     ) -> Response:
-        """The endpoint's answer as the page's own, streaming.
+        """The endpoint's answer as the page's answer, streamed.
 
         Args:
-            headers: put into its answer, instead of its own of these names.
-            refused: what to answer instead of a refusal, with the error that it stands for.
+            headers: replace the answer's headers of these names.
+            refused: makes the answer to a refusal from its error.
         """
         scope, receive = self._send(method, path, body, params, None)
         return _HandedOn(self._request, scope, receive, headers, refused)
@@ -191,7 +191,7 @@ class Inside:
         params: Parameters | None,
         headers: Headers | None,
     ) -> tuple[Scope, Receive]:
-        # Services of a path may come from a form, or from what the API has said.
+        # Parts of a path may come from a form, or from the API.
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
             raise NotFound("there is nothing at that address")
         sent = {**self._headers, **(headers or {})}

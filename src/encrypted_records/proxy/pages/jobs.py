@@ -1,8 +1,8 @@
-"""Jobs: those of all schemas or of one, each with its phases, its bad rows, and a way back.
+"""Jobs: those of all schemas or of one, each with its phases, its bad rows, and an undo.
 
-The interface knows four states; people want to know more: whether a job is being checked, stored or
-packed, why it waits, and that one they have cancelled did not fail. So :class:`JobView` has one
-word for its state, what each phase has done, and how fast.
+The interface knows four states; users want to know more: whether a job is being checked, stored or
+packed, why it waits, and that a cancelled job did not fail. So :class:`JobView` has one word for
+the state, the progress of each phase, and the speed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """``about`` is what ``/api/jobs/<id>/about/`` answers."""
+    """``about`` is the answer of ``/api/jobs/<id>/about/``."""
 
     about: Mapping[str, Any]
     #: the schemas' names by id, as far as they are known
@@ -66,7 +66,7 @@ class JobView:
 
     @property
     def seals_again(self) -> bool:
-        """Whether it stores nothing new."""
+        """Whether the job only re-encrypts records."""
         return bool(self.about["work"] == "reseal")
 
     @property
@@ -82,12 +82,12 @@ class JobView:
 
     @property
     def schemas(self) -> list[tuple[str, str]]:
-        """Identifier and name of each schema that its records are of."""
+        """Identifier and name of each schema of its records."""
         return [(schema, self.names.get(schema, schema)) for schema in self.about["schemas"]]
 
     @property
     def schema(self) -> str | None:
-        """The schema's identifier, where there is one alone."""
+        """The schema's identifier, if there is exactly one schema."""
         schemas = self.about["schemas"]
         return schemas[0] if len(schemas) == 1 else None
 
@@ -109,13 +109,13 @@ class JobView:
 
     @property
     def error(self) -> str:
-        """The reason of the failure, without the hint for programs and the code."""
+        """The reason of the failure, without the code and the hint for programs."""
         said = str(self.about.get("error")) if self.word == "failed" else ""
         return said.partition("; ")[0].removesuffix(f" ({self.code})")
 
     @property
     def code(self) -> str:
-        """The code that its error ends in."""
+        """The code at the end of its error."""
         return str(self.about.get("error")).rpartition(" (")[2].rstrip(")")
 
     @property
@@ -126,7 +126,7 @@ class JobView:
 
     @property
     def rate(self) -> float | None:
-        """Records that were encrypted and stored in a second, once all are."""
+        """Records that were encrypted and stored per second, once all are stored."""
         about = self.about
         if about["status"] != "completed" or not about["checked"] or not about["processed"]:
             return None
@@ -134,7 +134,7 @@ class JobView:
 
     @property
     def phases(self) -> list[Phase]:
-        """The bar: what is uploaded, checked, stored, and of a large job packed."""
+        """The bar: uploaded, checked, stored, and packed for a large job."""
         about, word = self.about, self.word
         total, processed = about["total"], about["processed"]
         sent = about["received"] is not None
@@ -153,7 +153,7 @@ class JobView:
 
 # --- pages ----------------------------------------------------------------------------------------
 
-#: Jobs, what is wrong with rows, and bad rows, that a page shows.
+#: Maximum numbers of jobs, of kinds of errors, and of bad rows on a page.
 SHOWN_JOBS = 50
 SHOWN_FLAWS = 100
 SHOWN_ROWS = 20
@@ -190,7 +190,7 @@ async def _names(visit: Visit) -> dict[str, str]:
 
 
 async def job(visit: Visit) -> Response:
-    """A job; its form cancels it, or forgets it after its end."""
+    """A job; its form cancels it, or deletes it after its end."""
     job_id = visit.part("job")
     if visit.sends:
         await visit.ask("DELETE", f"/api/jobs/{job_id}/")
@@ -219,7 +219,7 @@ async def job(visit: Visit) -> Response:
 def _as_preview(
     rows: Sequence[Mapping[str, Any]], flaws: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Bad rows as the table of a preview shows rows."""
+    """Bad rows, in the form of a preview's table."""
     columns = list(dict.fromkeys(name for row in rows for name in row["data"]))
     wrong: dict[int, dict[str | None, str]] = {}
     for flaw in flaws:
@@ -234,7 +234,7 @@ def _as_preview(
 
 
 async def undo(visit: Visit) -> Response:
-    """Says how many records would be deleted, and deletes them when their number is typed."""
+    """Show how many records would be deleted, and delete them when their number is typed."""
     job_id = visit.part("job")
     view = JobView(await visit.ask("GET", f"/api/jobs/{job_id}/about/"), await _names(visit))
     path = f"/api/jobs/{job_id}/records/"
@@ -256,7 +256,7 @@ async def undo(visit: Visit) -> Response:
 
 
 async def bad_rows(visit: Visit) -> Response:
-    """The rows that did not fit, as a file: browsers go to no address under /api/."""
+    """The bad rows as a file, because browsers do not navigate to addresses under /api/."""
     await visit.ask("GET", _flaws(visit), params={"limit": "1"})  # a problem is shown as a page
     name = f"bad-rows-{visit.part('job')[:8]}.csv"
     return visit.hand_on("GET", _flaws(visit), name, params={"format": "csv"})

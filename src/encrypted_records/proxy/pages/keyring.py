@@ -1,15 +1,15 @@
 """Pages of the keyring and of the devices that may use it.
 
-One shows its backup, versions, passphrase and devices, and restores it; another lets a browser in
-for a code, the passphrase or the words.
+One page shows the keyring's backup, versions, passphrase and devices, and restores it; another page
+registers a browser for a code, the passphrase or the words.
 
-A form that gives keys out or changes them has a field for the proof, which is typed again each
-time. Words and passphrases are in one form or the answer to it: that which asks for some of the
-words carries the others along, unseen. They are never stored: neither in an address nor in the
-state of the session.
+A form that reveals or changes keys has a field for the proof, which is typed each time. Words and
+passphrases are only in one form or the answer to it: the form that asks for some of the words
+carries the others in hidden fields. They are never stored, neither in an address nor in the state
+of the session.
 
-People type the 24 words of a keyring numbered, in lines, and with a word mistyped. An error names
-the number of a mistyped word, never the word.
+People type the 24 words of a keyring numbered, in lines, and with typing errors. An error names the
+number of a mistyped word, never the word.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from encrypted_records.proxy.services import services_of
 
 #: A recovery phrase (docs/SPEC.md, section 8.1), one for each version of the keyring.
 WORDS = 24
-#: How many of them are asked for, to see whether they were written down.
+#: How many words are asked for, to confirm that they were written down.
 WORDS_ASKED = 4
-#: Nobody types more: the words of some two hundred versions.
+#: Maximum characters: the words of some two hundred versions.
 MOST_TYPED = 1 << 16
 _NUMBER = re.compile(r"\b\d+\s*[.):]?")
 
 
 def words_of(typed: str) -> list[str]:
-    """``1. picture 2. clip`` and ``picture, clip`` are two words, as ``Picture clip`` is."""
+    """The words in a text: ``1. picture 2. clip`` and ``picture, clip`` are two words, like
+    ``Picture clip``.
+    """
     return re.sub(r"[,;]", " ", _NUMBER.sub(" ", typed[:MOST_TYPED])).lower().split()
 
 
@@ -116,8 +118,8 @@ async def let_in(visit: Visit) -> Response:
 
 
 async def _let_in_over_mirror(visit: Visit) -> Response:
-    """Register this browser as a new device, which is a login there; where no keyring is here, the
-    words restore it.
+    """Register this browser as a new device, which is a login over a mirror; if the keyring is not
+    here, the words restore it.
     """
     back = visit.text("next") if visit.sends else visit.request.query_params.get("next", "")
     values: dict[str, Any] = {"next": "", "typed": ""}
@@ -140,7 +142,7 @@ async def _let_in_over_mirror(visit: Visit) -> Response:
     except ErsError as error:
         values["typed"] = "" if is_code else typed
         return visit.problem(error, "device_mirror.html", **values)
-    # A session is there only to be ended by logging out.
+    # The session exists only so that logging out can end it.
     session, csrf = runtime.random_hex(16), runtime.random_hex(16)
     return visit.let_in(session, csrf, values["next"] or "/", device)
 
@@ -154,7 +156,7 @@ def _kind_of_proof(typed: str, access: dict[str, Any]) -> str:
 
 
 def _name_of_browser(visit: Visit) -> str:
-    """A name by which this browser is known again in the list of devices."""
+    """A name that identifies this browser in the list of devices."""
     agent = visit.request.headers.get("user-agent", "")
     match = re.search(r"(Firefox|Edg|OPR|Chrome|Safari)", agent)
     names = {"Edg": "Edge", "OPR": "Opera"}
@@ -186,7 +188,7 @@ async def _show_phrases(visit: Visit) -> Response:
 
 
 async def _unlock(visit: Visit) -> Response:
-    """And back to the page that needed it."""
+    """Unlock, and redirect to the page that needed it."""
     await visit.ask("POST", "/api/keyring/unlock/", {"passphrase": visit.text("passphrase")})
     back = visit.text("next")
     return visit.go(back if OWN_PATH.fullmatch(back) else "/keyring/")
@@ -197,7 +199,7 @@ async def _lock(visit: Visit) -> None:
 
 
 async def _ask_for_words(visit: Visit) -> Response:
-    """The words are on paper now: ask for some of them, and show none."""
+    """The words were written down: ask for some of them, and show none."""
     return visit.render(
         "keyring_words.html",
         version=visit.text("version"),
@@ -301,9 +303,8 @@ _ACTIONS: Mapping[str, Callable[[Visit], Awaitable[Response | None]]] = {
 
 
 def _check_repeated(visit: Visit) -> None:
-    """
-    Raises:
-        BadInput: the passphrase was typed in two ways, so that nothing would open with it.
+    """Raises:
+    BadInput: the two typed passphrases differ.
     """
     if visit.text("passphrase") != visit.text("again"):
         raise BadInput("the two passphrases differ", hint="enter the same passphrase twice")
@@ -329,9 +330,9 @@ async def _show(
         existing, locked = None, True
     values: dict[str, Any] = {
         "phrases": shown,
-        # For the sheet on paper; a code takes some milliseconds to draw.
+        # For the printed sheet; a code takes some milliseconds to draw.
         "codes": await aside(_draw_codes, shown or []),
-        # The typed words are shown again: one of them may be mistyped.
+        # The typed words are shown again: a word may be mistyped.
         "typed": visit.text("phrase") if visit.text("do") in ("restore", "try") else "",
         "keyring": existing,
         "locked": locked,
@@ -347,7 +348,7 @@ async def _show(
 
 
 def _draw_codes(shown: Sequence[Mapping[str, Any]]) -> dict[int, Markup]:
-    """By version of the keyring."""
+    """Codes by version of the keyring."""
     return {phrase["version"]: draw_code(phrase["phrase"]) for phrase in shown}
 
 

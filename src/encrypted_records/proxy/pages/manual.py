@@ -1,15 +1,14 @@
 """Help: the project's documents as pages, a search in them, and the reference of all endpoints.
 
-Everybody who reaches the proxy may read the pages under /help/; nothing of them comes from
-elsewhere, so help is there without a network. The order of the documents is that of the site that
-``make docs`` builds. A document's name follows from its path: ``docs/how-to/back-up.md`` is
-``how-to-back-up``.
+Everyone who reaches the proxy may read the pages under /help/; they load nothing from elsewhere, so
+help works without a network. The order of the documents is that of the site that ``make docs``
+builds. A document's name follows from its path: ``docs/how-to/back-up.md`` is ``how-to-back-up``.
 
-Documents are Markdown: those of the checkout that this runs from, or the copies that a wheel has.
-Each is converted once, when it is first asked for. Raw HTML in them is escaped, links between them
-lead to pages, those to other sites stay, and those to files that are no documents become text. A
-long document is shown on several pages, ``http-api``, ``http-api-2`` and so on. A part begins with
-a heading, so that each section is in one part.
+Documents are Markdown: those of the checkout that the proxy runs from, or the copies in a wheel.
+Each is converted once, at its first request. Raw HTML in them is escaped, links between them lead
+to pages, links to other sites stay, and links to files that are not documents become text. A long
+document is shown on several pages, ``http-api``, ``http-api-2`` and so on. Each page begins with a
+heading, so that each section is on one page.
 
 /docs/ shows /api/openapi.json for people.
 """
@@ -33,7 +32,7 @@ from encrypted_records.http import openapi as reference
 from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
 from encrypted_records.proxy.process.offload import aside
 
-#: Heading -> the names of documents, each with its title and what to expect there.
+#: Heading -> the names of documents, each with its title and a short description.
 CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
     "Read these five pages first": {
         "quickstart": (
@@ -103,7 +102,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
         "changelog": ("Changes", "what is new"),
     },
 }
-#: The heading of what was decided; its documents need no title here.
+#: The heading of the decisions; its documents need no title here.
 DECISIONS = "Decisions"
 IS_DECISION = "decisions-"
 
@@ -145,7 +144,9 @@ class HelpOutline:
 
 @cache
 def list_files() -> dict[str, Path]:
-    """Each document's name and its file: in the checkout that this runs from, or the package."""
+    """Each document's name and its file: in the checkout that the proxy runs from, or in the
+    package.
+    """
     folder = find_folder()
     paths = [*folder.glob("*.md"), *(folder / "docs").rglob("*.md")]
     return {document_name(path.relative_to(folder).as_posix()): path for path in paths}
@@ -189,7 +190,7 @@ def list_pages() -> dict[str, str]:
 
 
 def find_document(page: str) -> str | None:
-    """The name of the document that a page is of; None where there is no such page."""
+    """The name of a page's document; None if there is no such page."""
     if page in list_files():
         return page
     name = re.sub(r"-[1-9][0-9]?$", "", page)
@@ -199,7 +200,7 @@ def find_document(page: str) -> str | None:
 
 
 def find_address(name: str, anchor: str) -> str | None:
-    """``page/#anchor`` of a section; None where the document has no such one."""
+    """``page/#anchor`` of a section; None if the document has no such section."""
     page = load_outline(name).places.get(anchor) if name in list_files() else None
     return f"{page}/#{anchor}" if page else None
 
@@ -216,7 +217,9 @@ def read_plain(token: Token) -> str:
 
 
 def _give_anchors(tokens: Sequence[Token], name: str) -> tuple[str, list[tuple[str, str]]]:
-    """The document's title, which is taken out, and its larger headings with their anchors."""
+    """The document's title, which is removed from the tokens, and its larger headings with their
+    anchors.
+    """
     title, contents, used = name, list[tuple[str, str]](), dict[str, int]()
     levels = [token for token in tokens if token.type in ("heading_open", "heading_close")]
     if sum(token.tag == "h1" for token in levels) > 2:  # it has parts; a page has one h1
@@ -269,7 +272,7 @@ _MOST_FOUND = 30
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading of a document and the text below it, for finding."""
+    """A heading of a document and the text below it, for the search."""
 
     page: str
     document: str
@@ -280,10 +283,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page of a document. ``html`` is safe as it is.
+    """A page of a document. ``html`` is safe.
 
-    ``contents`` are the larger headings of the whole document, each with page and anchor;
-    ``pages`` all pages of it.
+    ``contents`` are the larger headings of the whole document, each with page and anchor; ``pages``
+    are all its pages.
     """
 
     name: str
@@ -295,13 +298,13 @@ class Document:
 
 
 def list_names() -> list[str]:
-    """Documents as their first pages are called: those with a title first."""
+    """Documents by the names of their first pages: documents with a title come first."""
     there = list_files()
     return [name for name in TITLES if name in there] + sorted(set(there) - set(TITLES))
 
 
 def list_documents() -> dict[str, list[tuple[str, str, str]]]:
-    """Under each heading, every document's name, its title and what to expect there."""
+    """Under each heading, every document's name, its title and its description."""
     there = list_files()
     listed = {
         heading: [(name, *title) for name, title in section.items() if name in there]
@@ -336,7 +339,9 @@ def load_document(page: str) -> Document:
 
 
 def find_sections(wanted: str) -> list[Section]:
-    """Sections that have every word, in any case; those with all of them in the heading first."""
+    """Sections that contain every word, in any case; sections with all words in the heading come
+    first.
+    """
     words = wanted.casefold().split()[:8]
     if not words:
         return []
@@ -352,7 +357,7 @@ def find_sections(wanted: str) -> list[Section]:
 
 
 def cut_snippet(section: Section, wanted: str, width: int = 180) -> str:
-    """A stretch of the section's text around the first of the words."""
+    """An excerpt of the section's text around the first of the words."""
     words = wanted.casefold().split()
     folded = section.text.casefold()
     at = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
@@ -398,7 +403,7 @@ def _resolve(outline: HelpOutline, path: str) -> HelpOutline | None:
 
 
 def _show(image: Token) -> None:
-    """The picture, or what it shows in words where the package does not have it."""
+    """The picture, or its description if the package does not have it."""
     name = Path(str(image.attrGet("src") or "")).name
     if name in list_images():
         image.attrSet("src", f"../images/{name}")
@@ -460,7 +465,9 @@ def _load(name: str) -> Document:
 
 
 async def lead(visit: Visit) -> Response:
-    """To a section, on the page that has it. The types of errors end so: ``errors/not_found``."""
+    """Redirect to a section, on its page. The types of errors end like this:
+    ``errors/not_found``.
+    """
     address = await aside(find_address, visit.part("name"), visit.part("anchor"))
     if address is None:
         raise NotFound("there is no such section")

@@ -1,8 +1,8 @@
-"""Organizations: who reads what in them, one's invitations, renaming.
+"""Organizations: who reads what in them, the visitor's invitations, renaming.
 
 Members are shown as the roster lists them, which the proxy has verified. An organization without a
 roster has shared and stored nothing yet, and the server's list of members is shown. Removing and
-leaving have a page of their own, which says what they do and what they cannot do.
+leaving have their own page, which explains what they do and what they cannot do.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
 
 
 def _askable(people: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The listed datasets that the visitor may ask for, with their open request, if there is one,
-    and the roles that are left.
+    """The listed datasets that the visitor may request, with the open request, if there is one, and
+    the remaining roles.
     """
     requests = {request["dataset"]: request for request in people["requests"]}
     for dataset in people["datasets"]:
@@ -150,7 +150,7 @@ def _askable(people: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _is_due(people: dict[str, Any]) -> bool:
-    """Whether the visitor, as an owner, has something to do that needs no further word."""
+    """Whether the visitor, as an owner, has pending changes that need no further input."""
     owns = any(person["you"] and person["role"] == "owner" for person in people["people"])
     answered = any(invitation["status"] == "answered" for invitation in people["invitations"])
     return owns and (answered or bool(people["due"]))
@@ -170,7 +170,7 @@ async def _members(visit: Visit, url: str) -> dict[str, Any]:
 
 
 async def remove(visit: Visit) -> Response:
-    """Asks first; who removes themselves leaves."""
+    """Asks for confirmation first; members who remove themselves leave."""
     url = f"/api/organizations/{visit.id}/"
     wanted = visit.part("member")
     people = await visit.ask("GET", f"{url}people/")

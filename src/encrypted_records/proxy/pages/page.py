@@ -82,7 +82,7 @@ PAGE_HEADERS = {
 # --- forms with a file ----------------------------------------------------------------------------
 
 FORM_MEDIA_TYPE = "multipart/form-data"
-#: All fields together; the file does not count.
+#: Maximum bytes of all fields together; the file does not count.
 MAX_FIELDS_BYTES = 4 << 20
 MAX_PARTS = 10_000
 
@@ -95,12 +95,11 @@ class _Part:
 
 
 class FileForm:
-    """``fields`` has what stood before the file; ``filename`` is empty where none was chosen."""
+    """``fields`` has the fields before the file; ``filename`` is empty if no file was chosen."""
 
     def __init__(self, request: Request) -> None:
-        """
-        Raises:
-            BadInput: the request is no such form.
+        """Raises:
+        BadInput: the request is not such a form.
         """
         _, options = parse_options_header(request.headers.get("content-type"))
         boundary = options.get(b"boundary")
@@ -117,17 +116,17 @@ class FileForm:
         self._parser = MultipartParser(boundary, _callbacks(self))
 
     async def open(self) -> None:
-        """Read up to the file's first bytes, or to the end of a form without one.
+        """Read up to the file's first bytes, or to the end of a form without a file.
 
         Raises:
-            BadInput: it is not well formed.
-            TooLarge: its fields are.
+            BadInput: it is malformed.
+            TooLarge: its fields are too large.
         """
         while not (self._in_file or self._complete) and await self._feed():
             pass
 
     async def file(self) -> AsyncIterator[bytes]:
-        """The file's bytes; nothing where none was chosen."""
+        """The file's bytes; empty if no file was chosen."""
         while True:
             while self._pieces:
                 yield self._pieces.popleft()
@@ -212,12 +211,12 @@ def _no_form() -> BadInput:
 
 LOG_IN = "/login/"
 LET_IN = "/device/"
-#: The name of routes of addresses that pages had before.
+#: The route name of former addresses of pages.
 MOVED = "moved"
 MAX_FORM_BYTES = 4 << 20
 MAX_FORM_FIELDS = 10_000
 _ID = re.compile(ids.PATTERN)
-#: The forms of the parts of a page's path, by the names that routes give them.
+#: The required forms of parts of a page's path, by the parameter names in routes.
 _FORMS = {
     "id": _ID,
     "member": _ID,
@@ -229,27 +228,29 @@ _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Visit:
-    """A request as pages see it. ``inside`` asks in the visitor's name, where there is one."""
+    """A request for a page. ``inside`` calls endpoints on behalf of the visitor, if there is
+    one.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        #: The fields of the form as they were typed; the last one of each name.
+        #: The fields of the form as typed; the last value of each name.
         self.form: Mapping[str, str] = {}
-        #: The secret path that this page lies below; its links begin with it.
+        #: The secret path above this page; its links begin with it.
         self.at = at_of(request)
         self.session = request.cookies.get(SESSION, "") if self.at else ""
         self.csrf = request.cookies.get(CSRF, "") if self.at else ""
-        #: The form with its file, where the page takes one and one was sent.
+        #: The form with its file, if the page accepts a file and the request has one.
         self.sent_file: FileForm | None = None
         self.known = False
-        #: the identifier of somebody who is logged in
+        #: the identifier of the logged-in user
         self.user = ""
-        #: what surrounds the page; None for somebody who is not logged in
+        #: the frame around the page; None if the visitor is not logged in
         self.frame: frame.PageFrame | None = None
         self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
-        #: The requests of the endpoints to the API for this page.
+        #: The endpoints' requests to the API for this page.
         self.tally = PageCost()
-        #: The name of the question that this page shows, where its address has another or none.
+        #: The name of the question that this page shows, if its address has another name or none.
         self.question = ""
         self._inside = Inside(request, {})
 
@@ -259,22 +260,22 @@ class Visit:
         return self.part("id")
 
     def part(self, name: str) -> str:
-        """A part of the page's path, in the form of what it stands for."""
+        """A part of the page's path, checked for its form."""
         return str(self.request.path_params[name])
 
     @property
     def sends(self) -> bool:
-        """Whether a form was sent, rather than a page asked for."""
+        """Whether a form was sent, instead of a page requested."""
         return self.request.method == "POST"
 
     @property
     def is_over_mirror(self) -> bool:
-        """Whether a mirror is read, where devices are the only logins."""
+        """Whether the proxy reads from a mirror, where devices are the only logins."""
         return services_of(self.request).mirrored is not None
 
     @property
     def is_for_part(self) -> bool:
-        """Whether a script asks for a part of the page's own content."""
+        """Whether a script requests a part of the page's content."""
         sent = self.request.headers
         return "hx-request" in sent and sent.get("hx-target", "main") not in ("main", "")
 
@@ -289,7 +290,9 @@ class Visit:
 
     @property
     def asked(self) -> str:
-        """The tally for a script: requests, bytes both ways, pages of the index, rows."""
+        """The cost of the page for a script: requests, bytes both ways, pages of the index,
+        rows.
+        """
         tally = self.tally
         return f"{tally.requests} {tally.sent + tally.received} {tally.pages} {tally.rows}"
 
@@ -304,9 +307,9 @@ class Visit:
             NotFound: the path contains a malformed identifier.
             NotAuthenticated: the visitor is not logged in, on a page that is not ``public``.
             NotAllowed: a form without the session's CSRF token.
-            TooLarge: a form of absurd length.
+            TooLarge: the form is too long.
         """
-        # Also around a page that asks nobody who they are, or that is refused before that.
+        # Also around a page without login, or if the request is refused before login.
         self.frame = frame.find_last(services_of(self.request).desks.known(self.session))
         for name, form in _FORMS.items():
             if name in self.request.path_params and not form.fullmatch(self.part(name)):
@@ -322,7 +325,7 @@ class Visit:
         caller = await services_of(self.request).caller(self.as_session())
         headers = {"authorization": caller.auth}
         if self.is_over_mirror:
-            # There the session counts beside the device, which the request has.
+            # Over a mirror the session counts in addition to the request's device.
             headers["cookie"] = self.request.headers.get("cookie", "")
         self._inside = Inside(self.request, headers)
         self.known = True
@@ -332,7 +335,7 @@ class Visit:
             self.frame = await frame.keep_fresh(self, self.desk)
 
     def as_session(self, method: str = "") -> Request:
-        """The request as a script of ours would have sent it: cookies and the CSRF header."""
+        """The request as the pages' scripts would send it: cookies and the CSRF header."""
         headers = self._session_headers().items()
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         changed = {"headers": raw, "method": method or self.request.method}
@@ -356,7 +359,7 @@ class Visit:
     async def ask(
         self, method: str, path: str, body: Any = None, params: Parameters | None = None
     ) -> Any:
-        """The JSON that an endpoint answers; raises the error it answers with."""
+        """The JSON answer of an endpoint; raises the endpoint's error."""
         return (await self._inside.ask(method, path, body, params=params)).json()
 
     async def answer(
@@ -381,11 +384,11 @@ class Visit:
         params: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> ProxyAnswer:
-        """POST a body as it comes."""
+        """POST a body as a stream."""
         return await self._inside.ask("POST", path, body, params=params, headers=headers)
 
     async def ask_as_session(self, path: str, body: Any = None) -> ProxyAnswer:
-        """POST with the cookies themselves, where the session is what the request is about."""
+        """POST with the cookies themselves, for requests about the session."""
         return await self._inside.ask("POST", path, body, headers=self._session_headers())
 
     def show(self, html: str, policy: str) -> Response:
@@ -402,20 +405,21 @@ class Visit:
         params: Parameters | None = None,
         refused: Callable[[ErsError], Awaitable[Response]] | None = None,
     ) -> Response:
-        """The answer of an endpoint as a file for the visitor to keep, streaming; what ``refused``
-        makes of its error where it is refused."""
+        """The answer of an endpoint as a streamed file download; after a refusal, the result of
+        ``refused`` for its error.
+        """
         headers = _as_file(name)
         return self._inside.hand_on(
             method, path, body, params=params, headers=headers, refused=refused
         )
 
     def stream(self, path: str, body: Any) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """POST, and the answer in pieces as they come; raises the error it answers with."""
+        """POST; the answer in pieces as they arrive; raises the endpoint's error."""
         return self._inside.stream("POST", path, body)
 
     @staticmethod
     def as_file(name: str) -> dict[str, str]:
-        """The headers of a file for the visitor to keep."""
+        """The headers of a file download."""
         return _as_file(name)
 
     async def every(self, path: str, **params: str) -> list[dict[str, Any]]:
@@ -452,7 +456,7 @@ class Visit:
         return HTMLResponse(html, status, headers=PAGE_HEADERS)
 
     def problem(self, error: ErsError, template: str = "problem.html", **values: Any) -> Response:
-        """A page that shows what went wrong: one of its own, or the form that was sent."""
+        """A page that shows an error: its own page, or the form that was sent."""
         status = problems.status_of(error)
         response = self.render(template, status, problem=error, **values)
         response.headers["X-Error-Code"] = error.reason
@@ -461,35 +465,36 @@ class Visit:
         return response
 
     def download(self, content: bytes, name: str) -> Response:
-        """A file for the visitor to keep."""
+        """A file download."""
         return Response(content, headers=_as_file(name), media_type="application/octet-stream")
 
     @property
     def path(self) -> str:
-        """The page's own path, without the secret one that it lies below."""
+        """The page's path, without the secret path."""
         path: str = self.request.scope["path"]
         return path
 
     @property
     def here(self) -> str:
-        """The page's own path, and which of a window's questions it shows."""
+        """The page's path, and the name of the question that it shows."""
         question = self.question or self.request.query_params.get("q", "")
         return f"{self.path}?q={question}" if _QUESTION.fullmatch(question) else self.path
 
     def go(self, path: str) -> Response:
-        """Redirect after a form was processed: to another page, or to this one with its result."""
+        """Redirect after a form was processed: to another page, or to this page with the result."""
         sent = self.request.headers
         shown = urlsplit(sent.get("hx-current-url", "")).path
-        # A record beside a table is answered there; what it leads to is shown there as well.
+        # A script shows a record in a panel next to the table; so the redirect's target is shown
+        # there as well.
         if "hx-request" in sent and sent.get("hx-target") == "panel":
             return RedirectResponse(self.at + path, 303, headers=PAGE_HEADERS)
-        # A script would put the other page into the one that is shown, below its address.
+        # A script would show the other page within the current page, under the current address.
         if "hx-request" in sent and not (path == self.path and shown in ("", self.at + path)):
             return _elsewhere(self.at + path)
         return RedirectResponse(self.at + path, 303, headers=PAGE_HEADERS)
 
     def let_in(self, session: str, csrf: str, path: str, device: DeviceSecret) -> Response:
-        """On to a page below the secret path of ``device``, whose cookie the browser gets."""
+        """Redirect to a page below the secret path of ``device``, whose cookie the browser gets."""
         cookie = PageCookie(device, session, csrf)
         target = cookie.at + path
         if "hx-request" in self.request.headers:
@@ -500,7 +505,7 @@ class Visit:
         return response
 
     def let_out(self, path: str) -> Response:
-        """On to a page, without the session; the browser stays the device that it is."""
+        """Redirect to a page, without the session; the browser keeps its device."""
         response = self.go(path)
         if self.device is not None:
             self._set_cookie(response, PageCookie(self.device))
@@ -511,7 +516,7 @@ class Visit:
         cookie.put_into(response, name, secure=self.request.url.scheme == "https")
 
     def forget(self) -> None:
-        """Drop what is remembered of the session, which has ended, except for its desk."""
+        """Drop the cached data of the ended session, except for its desk."""
         services = services_of(self.request)
         self.frame = None
         frame.forget(services.desks.known(self.session))
@@ -560,7 +565,7 @@ def page(
     """
 
     def back_to(visit: Visit) -> str:
-        """This page, if one can go there: a form may have an address that shows nothing."""
+        """This page, if it can be a redirect target: the address of a form may show nothing."""
         return visit.here if "GET" in methods else "/"
 
     async def answer(request: Request) -> Response:
@@ -579,7 +584,7 @@ def page(
                     frame.mark_outdated(services_of(request).desks.known(visit.session))
         except NotAuthenticated as error:
             if visit.is_over_mirror:
-                # The device is the login there.
+                # Over a mirror the device is the login.
                 visit.forget()
                 return visit.problem(error, "device_mirror.html", next=back_to(visit), typed="")
             if public or visit.path == LET_IN:
@@ -589,7 +594,7 @@ def page(
             visit.forget()
             return _to(visit, LOG_IN, back=back_to(visit))
         except NotFound as error:
-            # It may be gone because the visitor was removed from its organization.
+            # The object may be gone because the visitor was removed from its organization.
             if visit.known and not (part or visit.is_for_part):
                 frame.mark_outdated(visit.desk)
                 visit.frame = await frame.keep_fresh(visit, visit.desk)
@@ -604,7 +609,7 @@ def page(
 
 
 def moved(old: str, new: str) -> Route:
-    """The address of a page that another one has replaced: it leads there, with its question."""
+    """Redirects from the old address of a page to the new page, with the query."""
 
     async def lead(visit: Visit) -> Response:
         _, mark, question = visit.here.partition("?")
@@ -616,7 +621,7 @@ def moved(old: str, new: str) -> Route:
 
 
 def _to(visit: Visit, page: str, *, back: str) -> Response:
-    """To a page that has to be passed first, and afterwards to ``back``."""
+    """Redirect to a page that has to be passed first, and afterwards to ``back``."""
     target = visit.at + (page if back == "/" else f"{page}?next={back}")
     if "hx-request" in visit.request.headers:
         return _elsewhere(target)
@@ -624,12 +629,14 @@ def _to(visit: Visit, page: str, *, back: str) -> Response:
 
 
 def _elsewhere(path: str) -> Response:
-    """For htmx, which would follow a redirect and put that page into a part of this one."""
+    """A redirect for htmx, which would follow an HTTP redirect and put that page into a part of the
+    current page.
+    """
     return Response(status_code=204, headers={"HX-Redirect": quote(path, safe="/?=")})
 
 
 def _as_file(name: str) -> dict[str, str]:
-    """The headers of a download. A name may be made of what the API says."""
+    """The headers of a download. A name may contain text from the API."""
     kept = _NO_FILE_NAME.sub("-", name)
     return {**PAGE_HEADERS, "Content-Disposition": f'attachment; filename="{kept}"'}
 

@@ -6,9 +6,9 @@ is shown again after an error, except words and passwords.
 
 A form gives a member rights for each dataset: none, read, or read and write; on all of its schemas,
 or only the ticked ones. Owners also change all rights in one table, with people and services in
-rows and datasets in columns. A cell of it contains the right that it has shown. If another owner
-has changed one of the changed cells since, nothing is changed; cells that the visitor did not
-change keep their present right.
+rows and datasets in columns. Each cell contains the right that it has shown. If another owner has
+changed one of the changed cells since, nothing is changed; cells that the visitor did not change
+keep their current right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from encrypted_records.proxy.pages.page import Visit, page, proof_of
 
 RIGHTS = {"": "nothing", "reader": "reads", "writer": "reads and writes"}
 _ID = re.compile(ids.PATTERN)
-#: Names of fields begin so; an identifier follows.
+#: Prefixes of field names; an identifier follows.
 _RIGHT, _ONLY = "right-", "only-"
 
 
@@ -42,9 +42,9 @@ class Choice:
     name: str
     role: str
     schemas: frozenset[str]
-    #: of the dataset: identifier and name of each schema that can be ticked
+    #: identifier and name of each schema of the dataset that can be ticked
     known: Sequence[tuple[str, str]]
-    #: whether somebody has signed that this is its name
+    #: whether the dataset's name is signed
     signed: bool
 
     def as_share(self) -> dict[str, Any]:
@@ -92,13 +92,13 @@ async def choices_of(
             dataset in called,
         )
         for dataset, name in (names | called).items()
-        # It becomes part of a path.
+        # The identifier becomes part of a path.
         if _ID.fullmatch(dataset)
     ]
 
 
 def changed_choices(choices: Sequence[Choice], before: Sequence[Mapping[str, Any]]) -> list[Choice]:
-    """The choices that differ from the present shares."""
+    """The choices that differ from the current shares."""
     return [
         choice
         for choice in choices
@@ -138,14 +138,15 @@ _MOST_DIGITS = 6
 
 
 async def start(visit: Visit) -> Response:
-    """The people of the only organization, or which there are."""
+    """The people of the only organization, or a choice of organizations."""
     return visit.go("/organizations/")
 
 
 async def invite(visit: Visit) -> Response:
     """Invite an address; the answer to the form shows the twelve words, once."""
     choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
-    # Asked before: nothing may fail between what is said once and its page.
+    # Requested before the change: nothing may fail between a secret that is shown once and its
+    # page.
     organization = await visit.ask("GET", _url(visit))
     problem: ErsError | None = None
     if visit.sends:
@@ -170,7 +171,7 @@ async def invite(visit: Visit) -> Response:
 
 
 async def make_service(visit: Visit) -> Response:
-    """Make a service; the answer to the form shows its string, once."""
+    """Make a service; the answer to the form shows its secret key, once."""
     choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
     organization = await visit.ask("GET", _url(visit))
     problem: ErsError | None = None
@@ -196,10 +197,10 @@ async def make_service(visit: Visit) -> Response:
 
 
 def _end(days: str) -> int | None:
-    """When a service ends, in seconds since 1970; None where no days were chosen.
+    """The end of a service, in seconds since 1970; None if no days were chosen.
 
     Raises:
-        BadInput: this is no number of days: it must not become a service that never ends.
+        BadInput: not a number of days; the service must not become unlimited by mistake.
     """
     if not days:
         return None
@@ -255,7 +256,7 @@ def _request_of(people: dict[str, Any], member: str, dataset: str) -> dict[str, 
 def _with_request(
     shares: Sequence[dict[str, Any]], wanted: dict[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """The shares that the form is to show: with what is asked for in place of what there is."""
+    """The shares that the form shows: the requested share replaces the current share."""
     if wanted is None:
         return list(shares)
     kept = [share for share in shares if share["dataset"] != wanted["dataset"]]
@@ -276,7 +277,7 @@ async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[
 
 
 async def recover(visit: Visit) -> Response:
-    """Become an owner by the recovery words of an owner who was lost."""
+    """Become an owner with the recovery words of a lost owner."""
     problem: ErsError | None = None
     if visit.sends:
         try:
@@ -341,9 +342,8 @@ def find_member(people: dict[str, Any], member: str) -> dict[str, Any]:
 
 
 def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
-    """
-    Raises:
-        BadInput: nothing was chosen, so that who comes in would read nothing.
+    """Raises:
+    BadInput: nothing was chosen, so the new member could read nothing.
     """
     chosen = [choice.as_share() for choice in choices if choice.role]
     if not chosen:
@@ -376,9 +376,9 @@ class RightCell:
     """The right of a member in a dataset: one of :data:`RIGHTS`.
 
     Attributes:
-        now: the right by the signed list.
-        shown: the right that the visitor's form was made of.
-        typed: the right that the form says.
+        now: the current right in the signed list.
+        shown: the right that the visitor's form has shown.
+        typed: the right in the form.
         schemas: names of the only schemas that the right is for; such a cell is changed on the
             member's own page.
     """
@@ -396,7 +396,7 @@ class RightCell:
 
     @property
     def chosen(self) -> str:
-        """The right that the visitor wants, the present one where they left it alone."""
+        """The right that the visitor wants: the current right if the visitor did not change it."""
         return self.now if self.typed == self.shown else self.typed
 
     @property
@@ -416,7 +416,7 @@ class MatrixRow:
 
 
 def matrix_rows(visit: Visit, people: dict[str, Any]) -> list[MatrixRow]:
-    """A line for each member who is not an owner, who would have everything."""
+    """A line for each member except owners, who have all rights."""
     datasets = [id_of(dataset["dataset"]) for dataset in people["datasets"]]
     members = [person for person in people["people"] if person["role"] != "owner"]
     return [
@@ -436,10 +436,9 @@ def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> RightCell:
 
 
 def _changed_cells(lines: Sequence[MatrixRow]) -> Iterator[RightCell]:
-    """
-    Raises:
-        BadInput: an unknown right.
-        Conflict: one of the changed cells has another right than was shown.
+    """Raises:
+    BadInput: an unknown right.
+    Conflict: a changed cell no longer has the right that was shown.
     """
     for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
         if cell.typed not in RIGHTS:
@@ -455,8 +454,9 @@ def _changed_cells(lines: Sequence[MatrixRow]) -> Iterator[RightCell]:
 
 
 async def show_matrix(visit: Visit) -> Response:
-    """The table; of a form, the changes, one after the other: what was done before one fails is
-    done, and shown."""
+    """The table; for a sent form, the changes in order: changes before a failure stay, and are
+    shown.
+    """
     url = f"/api/organizations/{visit.id}/"
     problem: ErsError | None = None
     if visit.sends:

@@ -1,7 +1,7 @@
-"""Pictures of fields, measured on the encrypted index: how values are spread, and how often each.
+"""Pictures of fields, measured on the encrypted index: histograms, and frequencies of values.
 
-A picture of what filters find shows the whole schema behind it. Both are then shares of their own
-records, so that the two can be compared.
+A picture of filtered records shows the whole schema behind them. Both are then shares of their own
+totals, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from encrypted_records.proxy.pages.questions import SchemaQuestion, write_pick
 from encrypted_records.proxy.pages.search_form import is_dated, is_listed
 
 BINS = 20
-#: Dates and instants are counted by the shortest of these that gives no more columns than this: a
-#: period, and how many of it are one column.
+#: Periods for counting dates and instants, each with the number of periods per column; the first
+#: that gives no more than this number of columns is used.
 PERIODS, MOST_PERIODS = (("day", 1), ("month", 1), ("year", 1), ("year", 10), ("year", 100)), 100
-#: Periods of one answer of the API.
+#: Maximum number of periods in an answer of the API.
 _MOST_AT_ONCE = 1000
 TOP_VALUES = 8
 _QUARTILES = (25, 50, 75)
-#: The share of one bar above which the others are drawn once more.
+#: Share of one bar above which the others are also drawn on a logarithmic scale.
 _STEEP = 0.8
 _NAMES = ("lower quartile", "median", "upper quartile")
 
@@ -40,7 +40,7 @@ class Bar:
     """A bar of a picture: one value, or a range of numbers or days.
 
     ``length`` is in percent of the longest bar of the picture, and ``behind`` the same for the
-    whole schema; ``said`` is the count, and the share if useful; ``pick`` is the filter.
+    whole schema; ``said`` is the count, with the share if useful; ``pick`` is the filter.
     """
 
     label: str
@@ -51,7 +51,7 @@ class Bar:
     pick: str
     low: str = ""
     high: str = ""
-    #: whether it is one of the values that are asked for
+    #: whether the question filters by this value
     picked: bool = False
 
 
@@ -78,11 +78,11 @@ class Picture:
     steep: bool = False
     ticks: tuple[str, ...] = ()
     figures: list[tuple[str, str]] = field(default_factory=list)
-    #: the ends of the stretch that is asked for, empty where it has none
+    #: the bounds of the filtered range, empty for an open bound
     asked: tuple[str, str] = ("", "")
 
     def on_a_logarithmic_scale(self) -> Picture:
-        """The same of what is found alone, with tens and hundreds at the same distance."""
+        """The picture of the filtered records only, on a logarithmic scale."""
         highest = max(bar.count for bar in self.bars)
         top = math.log10(1 + highest)
         bars = [
@@ -95,7 +95,7 @@ class Picture:
 
     @property
     def is_listed(self) -> bool:
-        """Whether each bar is of a value, and not of a stretch of values."""
+        """Whether each bar is a value, instead of a range."""
         return BY_NAME[self.type].is_text
 
     @property
@@ -125,14 +125,14 @@ class _Measurement:
 
 
 async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
-    """The picture of a field of what the filters find.
+    """The picture of a field, for the records that match the filters.
 
     Raises:
         ErsError: as /api/records/aggregate/ does.
     """
     own = None
     if _is_counted_by_value(on.types[name]):
-        # Its other values are shown with what they would find.
+        # The field's other values are shown with the counts that they would have.
         own = on.question.own_pick(name, on.types)
     where = on.question.where(on.types, without=own[0] if own else None)
     whole = await _measure(visit, on, name, None)
@@ -145,7 +145,7 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
         found = await _measure_dates(visit, on, name, where, whole)
     else:
         found = await _measure(visit, on, name, where, _bounds(on, name, whole))
-    # The bins of the whole schema, with what is found in each.
+    # The bins of the whole schema, with the counts of the filtered records.
     counts = [item["count"] for item in found.items]
     bins = [{**item, "count": count} for item, count in zip(whole.items, counts, strict=True)]
     behind_counts = [item["count"] for item in whole.items]
@@ -161,7 +161,7 @@ async def _draw_values(
     where: Any,
     picked: Sequence[Any],
 ) -> Picture:
-    """The most frequent values; those that were picked go first, however frequent they are."""
+    """The most frequent values; picked values come first, however frequent they are."""
     found = whole if where is None else await _measure(visit, on, name, where)
     if picked:
         conditions: list[Any] = [{"field": name, "op": "in", "value": picked}]
@@ -181,7 +181,7 @@ async def _draw_values(
 
 
 async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: str) -> Picture:
-    """The picture of a field of texts, of those in the whole schema that begin as ``typed`` does.
+    """The picture of a string field: values in the whole schema that begin with ``typed``.
 
     Raises:
         ErsError: as /api/records/aggregate/ does.
@@ -191,7 +191,7 @@ async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: s
 
 
 def _bounds(on: SchemaQuestion, name: str, whole: _Measurement) -> list[Any]:
-    """The bins of the whole schema: where each begins, and what is above the last."""
+    """The bins of the whole schema: the start of each, and the end of the last."""
     spec = on.schema["schema"]["properties"][name]
     step = Decimal(step_of(spec))
     return [*(item["from"] for item in whole.items), Decimal(whole.items[-1]["to"]) + step]
@@ -236,10 +236,10 @@ def _is_counted_by_value(kind: str) -> bool:
 async def _measure_dates(
     visit: Visit, on: SchemaQuestion, name: str, where: Any, like: _Measurement | None = None
 ) -> _Measurement:
-    """How many records each period has, from the first to the last, also where one has none.
+    """The number of records per period, from the first to the last, including empty periods.
 
     Args:
-        like: whose periods to take.
+        like: measurement whose periods are used.
     """
     asked = {"schema": on.schema["url"], "where": where}
     measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
@@ -283,7 +283,7 @@ async def _measure_dates(
 
 
 def _day_of(value: str) -> date:
-    """The day in UTC that a date is, or that an instant is on."""
+    """The day in UTC of a date or an instant."""
     try:
         instant = datetime.fromisoformat(value)
         return (instant.astimezone(UTC) if instant.tzinfo else instant).date()
@@ -380,7 +380,7 @@ def _picture(
 
 
 def _round_up(highest: float) -> float:
-    """The end of a scale: a number whose half is easy to read, too."""
+    """The end of a scale: a number that is easy to read, and half of which is too."""
     unit = 10.0 ** math.floor(math.log10(highest))
     steps = (2, 4, 6, 8, 10) if unit == 1 else (1, 2, 3, 4, 5, 6, 8, 10)
     return next(unit * step for step in steps if highest <= unit * step * 1.0001)

@@ -42,7 +42,7 @@ from encrypted_records.proxy.pages.search_form import (
 
 # --- changes by buttons ---------------------------------------------------------------------------
 
-#: Comparisons of bars, and how many values each has.
+#: Comparisons of bars, and the number of values of each.
 _PICKS = {"eq": 1, "between": 2, "missing": 0}
 
 
@@ -52,12 +52,12 @@ def change_question(
     """The question after a button was pressed.
 
     Args:
-        question: what the form carries.
+        question: the question in the form.
         do: the button's action and target.
-        definition: of the schema that is asked.
+        definition: the schema's definition.
 
     Raises:
-        NotUnderstood: what was typed into the line is no question; nothing is changed.
+        NotUnderstood: the typed line is not a question; nothing is changed.
         BadInput: no button of the page has this name, or a number cannot be read.
     """
     types = types_of(definition)
@@ -119,7 +119,7 @@ def _known(name: str, types: Mapping[str, str]) -> str:
 
 
 def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str, str]) -> None:
-    """The ends that were typed below pictures, in place of those that were asked for before."""
+    """Replace the previous ranges by the bounds that were typed below pictures."""
     for position, name in enumerate(types):
         low, high = (form.get(f"{end}-{position}", "").strip() for end in ("from", "to"))
         if (low or high) and (not is_listed(types[name]) or is_dated(types[name])):
@@ -163,7 +163,7 @@ def _change_part(question: Question, action: str, target: str, types: Mapping[st
 
 
 def _pick(question: Question, target: str, types: Mapping[str, str]) -> None:
-    """A bar of a picture."""
+    """Apply a click on a bar of a picture."""
     name, op, texts = read_pick(target, types)
     if op == "missing":
         question.add(write({"field": name, "op": "is_null", "value": True}))
@@ -176,10 +176,10 @@ def _pick(question: Question, target: str, types: Mapping[str, str]) -> None:
 
 
 def read_pick(text: str, types: Mapping[str, str]) -> tuple[str, str, list[str]]:
-    """The field, comparison and values that a bar of a picture stands for.
+    """The field, comparison and values of a picture's bar.
 
     Raises:
-        BadInput: it is no bar of the page.
+        BadInput: it is not a bar of the page.
     """
     try:
         name, op, values = msgspec.json.decode(text, type=tuple[str, str, list[str]])
@@ -191,7 +191,7 @@ def read_pick(text: str, types: Mapping[str, str]) -> tuple[str, str, list[str]]
 
 
 def write_pick(name: str, op: str, values: list[str]) -> str:
-    """The target of a button that :func:`read_pick` reads."""
+    """The button target that :func:`read_pick` parses."""
     return msgspec.json.encode((name, op, values)).decode()
 
 
@@ -202,11 +202,11 @@ def _unknown() -> BadInput:
 # --- questions on the desk ------------------------------------------------------------------------
 
 _NAME_BYTES = 12
-#: How long a schema is taken as it was shown.
+#: Seconds for which a shown schema is used without another request.
 FRESH_SECONDS = 10.0
-#: Characters of a question that is kept for a reload.
+#: Maximum characters of a question that is kept for a reload.
 MOST_KEPT = 64 << 10
-#: Members of a form that say which page of the answer is shown.
+#: Members of a form that select the page of the answer.
 _OF_A_PAGE = ("pages", "asked", "start")
 
 
@@ -218,9 +218,9 @@ class _ShownSchema:
 
 @dataclass(slots=True)
 class SchemaQuestion:
-    """A schema that is being searched: ``types`` of its fields by name, in their order.
+    """A schema that is being searched: ``types`` of its fields by name, in order.
 
-    ``name`` is that of the question; ``down`` says that the API cannot be asked just now.
+    ``name`` is the question's name; ``down``: the API cannot be reached at the moment.
     """
 
     schema: dict[str, Any]
@@ -228,23 +228,24 @@ class SchemaQuestion:
     question: Question
     name: str = ""
     down: ErsError | None = None
-    #: of a refused export, to be said once
+    #: of a refused export, to be shown once
     refused: ErsError | None = field(default=None, repr=False)
 
     #: whether the address names a question that is not on the desk
     unknown: bool = False
-    #: what the window asked before a form was sent
+    #: the window's question before the form was sent
     before: Question = field(default_factory=Question, repr=False)
-    #: whether the schema is as it was shown some seconds ago
+    #: whether the schema is a copy that was shown some seconds ago
     remembered: bool = False
-    #: whether an answer did not fit the schema
+    #: whether an answer did not match the schema
     in_doubt: bool = False
-    #: the schema as it is now, where it was not waited for
+    #: request for the current schema, if it was not awaited
     asking: asyncio.Task[dict[str, Any] | ErsError] | None = field(default=None, repr=False)
 
     def address(self, visit: Visit, page: str) -> tuple[str, str]:
-        """The header that gives a script's page its new address: a step that the browser's Back
-        undoes, or, where the answer stays as it is, the same step."""
+        """The header that gives a script's page its new address: a new history entry, or, if the
+        answer stays the same, the same entry.
+        """
         stays = self.question.applied() == self.before.applied()
         path = f"{visit.at}/schemas/{visit.id}/{page}/{self.query}"
         return "HX-Replace-Url" if stays else "HX-Push-Url", path
@@ -255,11 +256,10 @@ class SchemaQuestion:
         return f"?q={self.name}" if self.name else ""
 
     async def is_outdated(self, visit: Visit) -> bool:
-        """Whether the schema is another by now than the one that was taken early, where that was
-        asked, or is in doubt.
+        """Whether the schema differs from the cached copy, if that was requested or is in doubt.
 
         Raises:
-            ErsError: it is gone, or not for this visitor any more.
+            ErsError: it is gone, or the visitor may no longer read it.
         """
         if self.asking is None and not (self.remembered and self.in_doubt):
             return False
@@ -275,9 +275,9 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
     """The schema in the page's path, and the question of the form or of the address.
 
     Args:
-        early: take the schema as it was shown last, and ask for it meanwhile
+        early: use the schema as last shown, and request it concurrently
             (:meth:`SchemaQuestion.is_outdated`).
-        asks: whether an early one is asked for at all.
+        asks: whether an early schema is requested at all.
 
     Raises:
         ErsError: there is no such schema, or the API is down and it was not shown before.
@@ -333,15 +333,15 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
 
 
 def find_shown(visit: Visit, schema: str, name: str) -> Question:
-    """The question of this name on a schema's page of records; where it is not on the desk, one
-    that shows records as the last window did."""
+    """The question of this name on a schema's page of records; if it is not on the desk, a new
+    question with the last window's display settings.
+    """
     kept = visit.desk.find(("search", schema, name), Question)
     return kept or visit.desk.find(("view", schema), Question) or Question()
 
 
 def carry(question: Question) -> list[tuple[str, str]]:
-    """Names and values of the form's fields for a question that is kept, and begins at the first
-    page."""
+    """Form fields, as names and values, for a question that is kept, at its first page."""
     return [pair for pair in question.carried() if pair[0] not in _OF_A_PAGE]
 
 
@@ -360,7 +360,9 @@ def _is_fresh(visit: Visit, shown: _ShownSchema) -> bool:
 
 
 def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
-    """Put the question on the desk and name it, unless it is very long: its forms carry it."""
+    """Put the question on the desk and name it, unless it is very long: then only its forms carry
+    it.
+    """
     visit.question = on.name
     if visit.desk.find(("search", visit.id, on.name), Question) == on.question:
         return True
@@ -370,7 +372,7 @@ def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
         return False
     visit.question = on.name = runtime.random_text(_NAME_BYTES)
     visit.desk.put(("search", visit.id, on.name), question)
-    # How records are shown stays for a window that is opened later; what is asked does not.
+    # Display settings are kept for windows that are opened later; the question is not.
     view = Question(hidden=question.hidden, dense=question.dense, sealed=question.sealed)
     visit.desk.put(("view", visit.id), view)
     return True
@@ -378,7 +380,7 @@ def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
 
 # --- numbers of searches --------------------------------------------------------------------------
 
-#: Minutes that are remembered, and that a bar of the picture stands for.
+#: Minutes that are remembered; below, minutes per bar of the picture.
 KEPT_MINUTES = 60
 BAR_MINUTES = 2
 
@@ -398,7 +400,7 @@ class SearchCounts:
             del self._by_minute[minute]
 
     def bars(self) -> list[int]:
-        """Searches in each two minutes of the last hour, the latest at the end."""
+        """Searches per two minutes of the last hour, the latest at the end."""
         now, bars = self._now(), [0] * (KEPT_MINUTES // BAR_MINUTES)
         for minute, count in self._by_minute.items():
             ago = now - minute
@@ -407,7 +409,7 @@ class SearchCounts:
         return bars
 
     def __len__(self) -> int:
-        """Minutes that are remembered."""
+        """The number of minutes that are remembered."""
         return len(self._by_minute)
 
     def _now(self) -> int:

@@ -25,13 +25,13 @@ from encrypted_records.proxy.pages.search_form import Question
 
 # --- the server's view: stored bytes of records ---------------------------------------------------
 
-#: Bytes of a sealed value that are shown of it.
+#: Bytes of an encrypted value that are shown.
 START_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SealedValue:
-    """``start`` are its first bytes in hex, ``size`` is in bytes."""
+    """``start`` has its first bytes in hex, ``size`` is in bytes."""
 
     start: str
     size: int
@@ -42,9 +42,9 @@ SealedValues = dict[str, dict[str, SealedValue]]
 
 
 async def fetch_sealed(visit: Visit, ids: Sequence[str]) -> SealedValues:
-    """The real stored bytes, which this proxy has fetched, and opened, for the same answer.
+    """The real stored bytes, which this proxy has fetched and decrypted for the same answer.
 
-    A field that a record lacks is sealed as well: the server cannot tell.
+    A missing field is encrypted as well: the server cannot tell the difference.
     """
     if not ids:
         return {}
@@ -59,7 +59,7 @@ async def fetch_sealed(visit: Visit, ids: Sequence[str]) -> SealedValues:
 
 @dataclass(frozen=True, slots=True)
 class OpenRecord:
-    """A record as it is by now."""
+    """The current state of a record."""
 
     version: int
     content: dict[str, Any] = field(repr=False)
@@ -71,7 +71,7 @@ class OpenRecord:
 
 
 async def open_records(visit: Visit, ids: Sequence[str]) -> dict[str, OpenRecord]:
-    """The present state of these records by id, decrypted; without those that are gone."""
+    """The current state of these records by id, decrypted; without deleted records."""
     if not ids:
         return {}
     try:
@@ -94,7 +94,7 @@ def _describe(sealed: bytes) -> SealedValue:
 
 # --- heads of columns -----------------------------------------------------------------------------
 
-#: Texts that HTML takes without quotes.
+#: Texts that HTML allows without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_:-]+")
 
 
@@ -112,7 +112,7 @@ class ColumnHead:
 def columns_of(
     definition: Mapping[str, Any], types: Mapping[str, str], hidden: Collection[str] = ()
 ) -> list[ColumnHead]:
-    """The fields of a schema, by name and type, but for those that are hidden."""
+    """The fields of a schema, by name and type, without the hidden fields."""
     specs = definition["properties"]
     return [
         ColumnHead(name, kind, at, "enum" in specs[name] or "const" in specs[name])
@@ -122,12 +122,12 @@ def columns_of(
 
 
 def quote_attribute(text: str) -> str:
-    """An attribute's value, in quotes where it needs them."""
+    """An attribute's value, in quotes if it needs them."""
     return text if _PLAIN.fullmatch(text) else f'"{escape(text)}"'
 
 
 def write_heads(columns: Sequence[ColumnHead], question: Question) -> Markup:
-    """A ``th`` each: a button that sorts, and one that opens the menu."""
+    """A ``th`` per field: a button that sorts, and a button that opens the menu."""
     parts: list[str] = []
     for column in columns:
         named, at = escape(column.name), column.position
@@ -148,7 +148,7 @@ def write_heads(columns: Sequence[ColumnHead], question: Question) -> Markup:
 
 
 def write_menus(columns: Sequence[ColumnHead], look: str) -> Markup:
-    """The menus that the heads open; ``look`` is the address of the page with all pictures."""
+    """The menus of the heads; ``look`` is the address of the page with all pictures."""
     last = " disabled" if len(columns) < 2 else ""
     parts: list[str] = []
     for column in columns:
@@ -169,7 +169,7 @@ def write_menus(columns: Sequence[ColumnHead], look: str) -> Markup:
 
 
 def write_facets(heads: Sequence[ColumnHead], schema: str) -> Markup:
-    """The places of the small pictures, which a script fills from addresses below ``schema``."""
+    """The frames of the small pictures, which a script loads from addresses below ``schema``."""
     parts: list[str] = []
     for head in heads:
         at, shown = head.position, reveal(head.name)
@@ -183,9 +183,9 @@ def write_facets(heads: Sequence[ColumnHead], schema: str) -> Markup:
 # --- rows -----------------------------------------------------------------------------------------
 
 _MISSING = "<span class=missing title=missing>\N{EN DASH}</span>"
-#: Fields that a record's card has on a phone; each says its name there.
+#: Maximum fields on a record's card on a phone; each has its name there.
 CARD_FIELDS = 4
-#: Names of the ticks of rows, in the form of the ticked ones.
+#: Names of the rows' checkboxes, in the form of ticked records.
 TICK = re.compile(r"t[0-9]{1,2}")
 _PRINT_BYTES = 6
 
@@ -199,8 +199,9 @@ class Links:
 
 
 def fingerprint(data: Mapping[str, Any]) -> str:
-    """A short text that is another one when a record's values are others than those shown. It is
-    in the page that shows them, and nowhere else."""
+    """A short text that changes if a record's values change. It is only in the page that shows the
+    values.
+    """
     whole = strict_json.encode_sorted(data)
     return hashlib.blake2b(whole, digest_size=_PRINT_BYTES).hexdigest()
 
@@ -212,12 +213,12 @@ def write_rows(
     links: Links,
     first: int,
 ) -> Markup:
-    """A row for each record: its number, which leads to it, and its fields.
+    """A row for each record: its number, which is a link to it, and its fields.
 
     Args:
-        records: as a search answers them, with ``id`` and ``data``.
+        records: as a search returns them, with ``id`` and ``data``.
         columns: the fields that are shown, in order.
-        sealed: values as the server has them, which are shown below; empty to show none.
+        sealed: values as stored at the server, which are shown below; empty to show none.
         first: the number of the first record.
     """
     writers = [_Writer(column, place) for place, column in enumerate(columns)]
@@ -235,7 +236,7 @@ def write_rows(
             f' <a href="{at}{identifier}/{query}" id=open-{place + 1}'
             f' aria-label="Record {number}">{number}</a>'
         )
-        # Asked once for each record: most have no value that needs more.
+        # One check per record: most records have no value that needs escaping.
         is_plain = _is_plain("".join([data.get(name) or "" for name in texts]))
         for name, is_text, start, end, writer in cells:
             value = data.get(name)
@@ -259,7 +260,7 @@ class _Writer:
     def __init__(self, column: ColumnHead, place: int) -> None:
         kind = BY_NAME[column.type]
         named = quote_attribute(column.name)
-        # Names of a letter: each stands in the page some hundred times.
+        # Attribute names of one letter: each occurs some hundred times in a page.
         label = f" data-f={named}" if place < CARD_FIELDS else ""
         cell = f"<td class=n{label}>" if kind.is_number else f"<td{label}>"
         is_chip = column.is_listed and kind.is_text
@@ -269,8 +270,8 @@ class _Writer:
         self.start, self.end = (f"{cell}<b>", "</b>") if is_chip else (cell, "")
 
     def write(self, value: str) -> str:
-        """Write the cell of any text, which shows its own direction unless it is of ASCII."""
-        # Between tags a quote is a letter like others.
+        """Write the cell of any text, with its own direction unless it is ASCII."""
+        # Between tags, quotes need no escaping.
         text = escape(value, quote=False) if value.isprintable() else reveal(value)
         if value.isascii():
             return f"{self.start}{text}{self.end}"
@@ -278,7 +279,7 @@ class _Writer:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether this is the same in HTML, and runs in the direction of the page."""
+    """Whether the text is the same in HTML, and has the page's direction."""
     return text.isascii() and text.isprintable() and not ("<" in text or "&" in text or ">" in text)
 
 

@@ -35,8 +35,9 @@ def _url(visit: Visit) -> str:
 
 
 async def show(visit: Visit) -> Response:
-    """With ways to the records before and after it, where it was found on a page of a search; with
-    ``?sealed`` also as the server has it."""
+    """The record; with links to the previous and next record if it was found on a page of a search;
+    with ``?sealed`` also as stored at the server.
+    """
     record = await visit.ask("GET", _url(visit))
     schema = await visit.ask("GET", record["schema"])
     name = visit.request.query_params.get("q", "")
@@ -77,16 +78,16 @@ async def _row(
 
 
 def _query(visit: Visit) -> str:
-    """The query string that leads back to the question by which this record was found."""
+    """The query string that leads back to the question that found this record."""
     name = visit.request.query_params.get("q", "")
     return f"?q={quote(name)}" if name else ""
 
 
 def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **shown: Any) -> Response:
-    """The form of a record. Errors of a field are shown beside it, and others above.
+    """The form of a record. Errors of a field are shown next to it, and others above.
 
     Args:
-        once: identifies the record that the form stores, however often it is sent.
+        once: identifies the record that the form stores, so that sending it again stores nothing.
     """
     shown |= {"once": once, "types": types_of(shown["schema"]["schema"]), "query": _query(visit)}
     if error is None:
@@ -106,7 +107,7 @@ def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **show
 
 async def add(visit: Visit) -> Response:
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
-    # A form that is sent again, because its answer was lost, stores nothing a second time.
+    # A form that is sent again because its answer was lost must not store a second record.
     once = visit.text("once") or str(runtime.uuid7())
     shown: dict[str, Any] = {"schema": schema, "record": None, "etag": "", "versions": {}}
     if not visit.sends:
@@ -126,7 +127,7 @@ async def add(visit: Visit) -> Response:
 
 
 def _go_to(visit: Visit, record_id: str, stored: dict[str, Any], done: str) -> Response:
-    """To the record, which then says what was done, and which of its values were rounded."""
+    """Redirect to the record, whose page shows what was done and which values were rounded."""
     visit.desk.put(("done", record_id), done)
     if stored.get("rounded"):
         visit.desk.put(("rounded", record_id), stored["rounded"])
@@ -157,7 +158,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """Records that were deleted, which can be stored again; ``once`` identifies the new ones."""
+    """Deleted records, which can be stored again; ``once`` identifies the new records."""
 
     id: str
     data: Sequence[dict[str, Any]] = field(repr=False)
@@ -166,8 +167,9 @@ class DeletedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A record that was left as it is, and why; ``number`` is that of its row when it was ticked.
-    One that ``is_gone`` cannot be opened."""
+    """A record that was left unchanged, and why; ``number`` is that of its row when it was ticked.
+    A record that ``is_gone`` cannot be opened.
+    """
 
     number: int
     id: str
@@ -178,8 +180,8 @@ class Left:
 @dataclass(frozen=True, slots=True)
 class PageMessage:
     """A message that the records page shows once; ``gone`` is the id of deleted records that can be
-    stored again, ``edit`` that of a change that can be undone, ``left`` are the records to which
-    it was not done.
+    stored again, ``edit`` that of a change that can be undone, ``left`` are the records that were
+    left unchanged.
     """
 
     text: str
@@ -191,7 +193,7 @@ class PageMessage:
 def leave_gone(
     visit: Visit, gone: DeletedRecords, schema: str = "", left: Sequence[Left] = ()
 ) -> None:
-    """Keep what was deleted of a schema for its button, and have the page say it."""
+    """Keep a schema's deleted records for the undo button, and show a message on the page."""
     visit.desk.put(("gone", schema or visit.id), gone)
     said = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
     visit.desk.put(
@@ -202,7 +204,7 @@ def leave_gone(
 async def edit(visit: Visit) -> Response:
     """Send only the changed fields, for the version of the record that was shown.
 
-    If another user has changed the record meanwhile, the form is shown again for the present
+    If another user has changed the record meanwhile, the form is shown again for the current
     record, with the typed values and both versions of each field that differs.
     """
     answer = await visit.answer("GET", _url(visit))
@@ -283,8 +285,9 @@ def _changed_since(kept: str, hint: str) -> Conflict:
 
 
 async def delete(visit: Visit) -> Response:
-    """Deletes the version that the page has shown. Where the record was changed since, the page
-    comes back with the record as it is by now."""
+    """Delete the version that the page has shown. If the record was changed since, the page shows
+    the current record.
+    """
     answer = await visit.answer("GET", _url(visit))
     record, etag = answer.json(), answer.header("etag")
     if not visit.sends:
@@ -311,7 +314,7 @@ async def delete(visit: Visit) -> Response:
 async def _confirm_delete(
     visit: Visit, answer: ProxyAnswer, problem: ErsError | None = None
 ) -> Response:
-    """Shows what would be deleted, of the version that the form names."""
+    """Show what the deletion removes, for the version in the form."""
     record = answer.json()
     tried = {"erase": "true", "dry_run": "true"}
     costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
@@ -331,7 +334,7 @@ async def _confirm_delete(
 
 
 async def put_back(visit: Visit) -> Response:
-    """Store what was deleted as new records; once, however often it is sent."""
+    """Store deleted records as new records; only once, however often the form is sent."""
     gone = visit.desk.find(("gone", visit.id), DeletedRecords)
     if gone is None or visit.text("record") != gone.id:
         raise NotFound("there is nothing to store again here")
@@ -353,14 +356,17 @@ def _names(schema: dict[str, Any]) -> list[str]:
 
 
 def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
-    """Text in the form by field name: fields are numbered there, as names may be anything."""
+    """The form's texts by field name: the form numbers the fields, because names may be
+    arbitrary.
+    """
     types = types_of(schema["schema"])
     return {name: typed_text(visit, n, types[name]) for n, name in enumerate(_names(schema))}
 
 
 def typed_text(visit: Visit, position: int, kind: str) -> str:
-    """The text typed for a field of a type, with line ends as texts have them: browsers send CRLF,
-    and dates with times without seconds that are 0."""
+    """The text typed for a field of a type. Line ends are normalized (browsers send CRLF), and
+    dates with times get the seconds that browsers omit if they are 0.
+    """
     typed = visit.text(f"value-{position}").replace("\r\n", "\n")
     offset = visit.text(f"offset-value-{position}")
     is_timed = offset or BY_NAME[kind].control.html == "datetime-local"
@@ -370,10 +376,10 @@ def typed_text(visit: Visit, position: int, kind: str) -> str:
 def _typed_data(
     visit: Visit, schema: dict[str, Any], *, only_changed: bool = False
 ) -> dict[str, Any]:
-    """The form's text as values; a field left blank has none.
+    """The form's text as values; a blank field has no value.
 
     Raises:
-        InvalidRecords: a number's field holds something else.
+        InvalidRecords: a field of numbers contains other text.
     """
     flaws: list[Flaw] = []
     data: dict[str, Any] = {}
@@ -390,10 +396,10 @@ def _typed_data(
 
 
 def typed_value(visit: Visit, position: int, name: str, kind: str) -> Any:
-    """The value that the form has for one field; None where it was left blank.
+    """The value of one field in the form; None if it was left blank.
 
     Raises:
-        InvalidRecords: a number's field holds something else.
+        InvalidRecords: a field of numbers contains other text.
     """
     flaws: list[Flaw] = []
     value = _value_of(typed_text(visit, position, kind), name, kind, flaws)

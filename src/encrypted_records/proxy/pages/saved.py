@@ -34,7 +34,7 @@ from encrypted_records.proxy.services import services_of
 
 @dataclass(frozen=True, slots=True)
 class ListedQuestion:
-    """A saved question as the page has it; ``says`` are its parts."""
+    """A saved question as the page shows it; ``says`` are its parts."""
 
     id: str
     name: str
@@ -43,7 +43,7 @@ class ListedQuestion:
 
 
 async def show(visit: Visit) -> Response:
-    """All of a schema's; its forms save one, rename and delete."""
+    """All saved questions of a schema; the forms save, rename and delete one."""
     on = await find_question(visit)
     if not visit.sends:
         return await _show(visit, on)
@@ -106,7 +106,7 @@ def _saved_questions(visit: Visit) -> SavedQuestions:
 
 
 async def _holder(visit: Visit) -> Holder:
-    """The visitor, whose keyring seals."""
+    """The visitor as the holder of the keyring that encrypts."""
     return await services_of(visit.request).holder(visit.as_session())
 
 
@@ -121,7 +121,7 @@ def _describe(on: SchemaQuestion, saved: SavedQuestion) -> ListedQuestion:
 
 
 async def make_link(visit: Visit) -> Response:
-    """A link to the question that the form carries."""
+    """A link to the question in the form."""
     on = await find_question(visit)
     links = services_of(visit.request).question_links
     link, secret = await links.add(from_text(visit.user), from_text(visit.id), carry(on.question))

@@ -1,11 +1,11 @@
-"""The schema editor's form <-> a definition, and what is wrong with it, at its fields. Pure.
+"""The schema editor's form <-> a definition, with errors at its fields. Pure.
 
-One row of the form is one field. Keywords that the table has no column for (``enum``, ``pattern``,
-``title``, ...) travel in a hidden member of their row and come out unchanged. The endpoints judge
-the meaning of the definition, in their own words.
+One row of the form is one field. Keywords without a column in the table (``enum``, ``pattern``,
+``title``, ...) are carried in a hidden member of their row and are not changed. The endpoints judge
+the meaning of the definition, with their own error texts.
 
-An endpoint names a place in JSON by a pointer. People see a table with columns, and the sentence
-belongs under the input that has to change, in the editor's words.
+An endpoint names a place in JSON by a pointer. People see a table with columns, so the error is
+shown under the input that has to change, in the editor's terms.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from encrypted_records.proxy.pages.formatting import sentence
 #: The number of records of an estimate until the user enters one.
 EXPECTED_RECORDS = 100_000
 NUMERIC = tuple(kind.name for kind in PLAIN.values() if kind.is_number)
-#: Types of JSON, and enforced formats, which are types of their own.
+#: JSON types, and enforced formats, which are separate types.
 TYPES = tuple(BY_NAME)
 #: Keywords that a field loses when its type changes.
 _OF_TEXTS = frozenset({"padTo", "maxLength", "minLength", "pattern", "x-index"})
 _OF_NUMBERS = frozenset({"multipleOf", "exclusiveMinimum", "exclusiveMaximum"})
-#: Keywords that hold values, and so show them to the server.
+#: Keywords that contain values, which the server can therefore read.
 _VALUES = ("enum", "const", "default", "examples")
 _NUMBERS = ("minimum", "maximum", "precision")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
 @dataclass(slots=True)
 class FieldRow:
-    """A field as a row of the table: text, as typed. ``more`` are its other keywords."""
+    """A field as a row of the table: text, as typed. ``more`` has its other keywords."""
 
     name: str = ""
     type: str = "string"
@@ -49,17 +49,17 @@ class FieldRow:
     maximum: str = ""
     precision: str = ""
     required: bool = False
-    #: whether no two records may have one value of it
+    #: whether values must be unique across records
     unique: bool = False
     more: dict[str, Any] = field(default_factory=dict)
     note: str = ""
-    #: least and greatest value that a sample has
+    #: least and greatest value in a sample
     seen: str = ""
-    #: what is wrong, by column
+    #: errors by column
     errors: dict[str, str] = field(default_factory=dict)
-    #: the name under which records have it, where it may get another one
+    #: the name of the field in stored records, if it may be renamed
     was: str = ""
-    #: whether the column of a file that it stands for is not stored
+    #: whether its column of a file is not stored
     left_out: bool = False
 
     @property
@@ -81,7 +81,7 @@ class FieldRow:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether its bounds are others than those of any number."""
+        """Whether its bounds differ from the defaults for numbers."""
         whole = str(field_types.WHOLE)
         return self.is_numeric and (self.minimum, self.maximum) != (f"-{whole}", whole)
 
@@ -92,7 +92,7 @@ class FieldRow:
 
     @property
     def published(self) -> list[str]:
-        """The values that the definition holds, which the server can read."""
+        """The values in the definition, which the server can read."""
         held = [self.more.get(keyword) for keyword in _VALUES]
         each = [
             value
@@ -103,7 +103,7 @@ class FieldRow:
 
     @property
     def pad(self) -> str:
-        """Bytes that each text is padded to; empty for those of its type."""
+        """Bytes that each text is padded to; empty for the default of its type."""
         return _text(self.more.get("padTo", ""))
 
     @property
@@ -117,7 +117,7 @@ class FieldRow:
 
     @property
     def lines(self) -> str | None:
-        """The texts that it may be, one a line; None where lines do not say them."""
+        """The allowed texts, one per line; None if lines cannot represent them."""
         listed = self.more.get("enum", [])
         is_said = _is_list(listed) and all(
             isinstance(value, str) and value == value.strip() != "" and len(value.splitlines()) == 1
@@ -126,7 +126,7 @@ class FieldRow:
         return "\n".join(listed) if is_said else None
 
     def take_text_rules(self, *, words: bool, pad: str, lines: str | None) -> None:
-        """Take what the controls of a text say; a text that is no number is refused later.
+        """Take the values of a text field's controls; a text that is not a number is refused later.
 
         Args:
             lines: as :attr:`lines`.
@@ -154,7 +154,7 @@ class FieldRow:
         return strict_json.encode(rest).decode() if rest else ""
 
     def take_values_out(self) -> None:
-        """Leave no value in the definition; texts are padded instead of listed."""
+        """Remove all values from the definition; texts are padded instead of listed."""
         longest = max((len(value.encode()) for value in self.published), default=0)
         self.more = {key: value for key, value in self.more.items() if key not in _VALUES}
         if self.is_text:
@@ -162,7 +162,7 @@ class FieldRow:
             del self.more["type"]
 
     def settle(self) -> None:
-        """Give a field that has become a number the bounds and decimals of any number."""
+        """Give a field that has become a number the default bounds and decimals."""
         if self.is_numeric and not (self.minimum or self.maximum or self.precision):
             whole = not self.has_decimals
             given = (
@@ -196,7 +196,7 @@ class FieldRow:
 
 @dataclass(slots=True)
 class SchemaDraft:
-    """A schema that is being edited. ``rest`` are keywords beside properties and required."""
+    """A schema that is being edited. ``rest`` has the keywords besides properties and required."""
 
     name: str = ""
     description: str = ""
@@ -211,15 +211,17 @@ class SchemaDraft:
 
     @property
     def json(self) -> str:
-        """The definition for reading: what :meth:`definition` gives, or all of it that parses."""
+        """The definition for display: the result of :meth:`definition`, or all of it that
+        parses.
+        """
         body = strict_json.encode(self._definition([]))
         return msgspec.json.format(body, indent=2).decode()
 
     def definition(self) -> dict[str, Any]:
-        """The definition that the table stands for.
+        """The definition in the table.
 
         Raises:
-            InvalidDefinition: a bound is no number, or two fields have one name.
+            InvalidDefinition: a bound is not a number, or two fields have the same name.
         """
         flaws: list[Flaw] = []
         definition = self._definition(flaws)
@@ -251,7 +253,7 @@ class SchemaDraft:
         """Fill the table from a definition.
 
         Raises:
-            InvalidDefinition: it is not even of the right form to be shown in a table.
+            InvalidDefinition: it cannot be shown in a table.
         """
         before = {row.name: row for row in self.rows}
         if not isinstance(definition, dict) or not isinstance(definition.get("properties"), dict):
@@ -296,11 +298,11 @@ class SchemaDraft:
 
     @property
     def publishes(self) -> bool:
-        """Whether the server can read values of a field in it."""
+        """Whether the server can read values of a field in the definition."""
         return any(row.published for row in self.rows)
 
     def follow(self, do: str) -> None:
-        """Do what a button or control of a row asks for: another type, or no list of values."""
+        """Apply a button or control of a row: another type, or no list of values."""
         if do == "type":
             for row in self.rows:
                 row.settle()
@@ -309,7 +311,7 @@ class SchemaDraft:
             self.rows[int(number)].take_values_out()
 
     def follow_rows(self, do: str) -> bool:
-        """Add or remove a row, where a button asks for that; whether it did."""
+        """Add or remove a row for a button; returns whether it did."""
         number = do.removeprefix("remove-")
         if do == "add":
             self.rows.append(FieldRow())
@@ -320,26 +322,27 @@ class SchemaDraft:
         return True
 
     def see(self, spreads: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over the least and the greatest number that rows have."""
+        """Take over the least and the greatest number in rows."""
         for row in self.rows:
             spread = spreads.get(row.name, {})
             if row.is_numeric and spread.get("least") is not None:
                 row.seen = f"{spread['least']} to {spread['most']}"
 
     def annotate(self, proposed: Iterable[Mapping[str, Any]]) -> None:
-        """Take over what a proposal says of its fields."""
+        """Take over the notes of a proposal about its fields."""
         notes = {field["name"]: field for field in proposed}
         for row in self.rows:
             note = notes.get(row.name, {})
             row.note = note.get("note") or ""
             row.seen = ""
             if note.get("least") is not None:
-                # The values that were seen say more than that the bounds are a guess.
+                # The range of the values in the sample is more useful than the note that the bounds
+                # are a guess.
                 row.note, row.seen = "", f"{note['least']} to {note['most']}"
 
 
 def _beside_fields(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a definition that its rows do not stand for."""
+    """The keywords of a definition that are not in its rows."""
     rows = {"type", "properties", "required"}
     return {key: value for key, value in definition.items() if key not in rows}
 
@@ -382,7 +385,8 @@ def _text(value: object) -> str:
 
 
 def draft_of(form: Mapping[str, str]) -> SchemaDraft:
-    """The draft in the form. JSON that was edited beside the table takes precedence over the table.
+    """The draft in the form. JSON that was edited next to the table takes precedence over the
+    table.
 
     Raises:
         Malformed, InvalidDefinition: the edited JSON cannot be shown in a table.
@@ -466,7 +470,7 @@ _BY_DETAIL = {
 
 
 def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
-    """Give each row of ``draft`` its errors; what belongs to no row is returned as sentences."""
+    """Give each row of ``draft`` its errors; errors of no row are returned as sentences."""
     rows = {row.name: row for row in draft.rows if row.name}
     rest: list[str] = []
     for flaw in flaws:
@@ -486,7 +490,7 @@ def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
 
 
 def _place_of(flaw: Flaw) -> tuple[str, str]:
-    """The field and the column that a flaw is about; empty where it is about none."""
+    """The field and the column of a flaw; empty if it concerns none."""
     match = _POINTER.fullmatch(flaw.pointer or "")
     if match is None:
         return flaw.field or "", "name"
@@ -506,7 +510,7 @@ def _words(flaw: Flaw, column: str) -> str:
 
 
 def first_invalid(draft: SchemaDraft) -> str:
-    """The id of the first input with an error; empty where there is none."""
+    """The id of the first input with an error; empty if there is none."""
     for number, row in enumerate(draft.rows):
         for column in ("name", *_INPUTS, "required"):
             if column in row.errors:

@@ -1,9 +1,9 @@
 """Schemas: create from a sample, settings, retention, change the fields, delete with care.
 
-Another definition of the fields is first planned, then taken. A form carries what each of its rows
-was named before, so that a field that has another name keeps its values, and the definition that it
-was made of, so that it replaces no other one. The change is applied as it was shown: where the plan
-would be another by now, it is shown again.
+A new definition of the fields is first planned, then applied. A form carries the previous name of
+each row, so that a renamed field keeps its values, and the definition that it was made from, so
+that it replaces no other definition. The change is applied as it was shown: if the plan would
+differ now, it is shown again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from encrypted_records.proxy.pages.schema_form import (
 )
 from encrypted_records.proxy.pages.search_form import types_of
 
-#: The button that saves although a rule lets records go at once; ``:`` and how many follow.
+#: The button that saves although a rule deletes records at once; ``:`` and their number follow.
 _KEEP_AND_LET_GO = "keep-and-let-go"
 
 
@@ -80,7 +80,7 @@ async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
 
 
 async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
-    """The editor's form was sent: store it, or show it again with what its button asks for."""
+    """Process the editor's form: store it, or show it again with the result of its button."""
     do = visit.text("do")
     try:
         draft = draft_of(visit.form)
@@ -104,8 +104,9 @@ async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
 
 
 async def _count_going(visit: Visit, definition: dict[str, Any], **body: Any) -> int:
-    """How many records a definition's retention would let go at once, where it is another one than
-    the present."""
+    """How many records a definition's retention would delete at once, if it differs from the
+    current rule.
+    """
     asked = {"schema": definition, "dry_run": True, **body}
     plan = await visit.ask("POST", f"{_url(visit)}change/", asked)
     return int(plan.get("old_enough", 0))
@@ -125,10 +126,10 @@ async def _editor(
     sample: dict[str, str] | None = None,
     **shown: Any,
 ) -> Response:
-    """The editor with a draft in it, and what the draft will cost and reveal where asked for.
+    """The editor with a draft, and with the draft's cost and leaks if requested.
 
     Args:
-        sample: rows to estimate by, as the endpoint takes them.
+        sample: rows for the estimate, in the endpoint's format.
     """
     estimate = None
     if estimated and problem is None and any(row.name for row in draft.rows):
@@ -156,7 +157,7 @@ async def _editor(
 
 
 def mark(draft: SchemaDraft, problem: ErsError | None) -> dict[str, Any]:
-    """Mark the draft's rows with errors; what the form says of the others."""
+    """Mark the draft's rows with errors; returns the form's text about the others."""
     if problem is None:
         return {"first_invalid": "", "misplaced": []}
     misplaced = place_errors(draft, problem.flaws)
@@ -164,7 +165,7 @@ def mark(draft: SchemaDraft, problem: ErsError | None) -> dict[str, Any]:
 
 
 async def reseal(visit: Visit) -> Response:
-    """Says what sealing all records again is for, and begins it."""
+    """Explain re-encryption of all records, and begin it."""
     if visit.sends:
         job = await visit.ask("POST", f"{_url(visit)}reseal/")
         return visit.go(f"/jobs/{job['job_id']}/")
@@ -196,8 +197,9 @@ async def settings(visit: Visit) -> Response:
 
 
 async def _keep(visit: Visit) -> Response:
-    """Take the rule that the form has, for the one that the page has shown; one that lets records
-    go at once, if that is confirmed."""
+    """Replace the shown retention rule by the rule in the form; a rule that deletes records at once
+    needs confirmation.
+    """
     schema = await visit.ask("GET", _url(visit))
     before = {"replaces": schema["schema"]}
     if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
@@ -206,7 +208,7 @@ async def _keep(visit: Visit) -> Response:
     days, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
         rule: dict[str, Any] = {"field": field} if field else {}
-        # Another text than a number of days is refused with the rule.
+        # A text that is not a number of days is refused with the rule.
         rule["days"] = int(days) if days.isascii() and days.isdecimal() and len(days) < 9 else days
         definition["retention"] = rule
     try:
@@ -275,7 +277,7 @@ async def _show_settings(
 
 
 async def delete(visit: Visit) -> Response:
-    """Asks for the name where there are, or were, records."""
+    """Ask for the name if there are, or were, records."""
     schema = await visit.ask("GET", _url(visit))
     filled = schema["key_id"] is not None
     shown = {
@@ -298,13 +300,13 @@ async def delete(visit: Visit) -> Response:
 # --- fields ---------------------------------------------------------------------------------------
 
 _FIELDS_TEMPLATE = "fields.html"
-#: Names of a form's fields begin so; a number follows. Its value is a field whose values are lost.
+#: Prefix of form field names; a number follows. The value is a field whose values are lost.
 _DROP = "drop-"
 _Words = dict[str, tuple[str | None, str | None]]
 
 
 async def show_fields(visit: Visit) -> Response:
-    """The fields as they are; or, of a form, the plan, or the change."""
+    """The current fields; for a sent form, the plan, or the change."""
     if not visit.sends:
         await show_words(visit)
     schema = await visit.ask("GET", _url(visit))
@@ -332,7 +334,7 @@ async def show_fields(visit: Visit) -> Response:
 
 
 async def _estimate(visit: Visit, draft: SchemaDraft) -> Any:
-    """The cost of the definition and its leaks, for as many records as the editor supposes."""
+    """The cost of the definition and its leaks, for the number of records in the editor."""
     body = {"records": draft.records, "schema": draft.definition()}
     return await visit.ask("POST", "/api/schemas/estimate/", body)
 
@@ -372,7 +374,7 @@ async def _take_change(visit: Visit, body: dict[str, Any], words: _Words) -> Res
     taken = await visit.ask("POST", f"{_url(visit)}change/", body)
     if "job_id" not in taken:
         return visit.go(f"/schemas/{visit.id}/fields/")
-    # Titles and descriptions are no part of what is sealed for; this page has them shown later.
+    # Titles and descriptions are not part of the encrypted definition; this page shows them later.
     visit.desk.put(("definition", visit.id), (body["schema"], words))
     return visit.go(f"/jobs/{taken['job_id']}/")
 
@@ -398,7 +400,7 @@ async def show_words(visit: Visit) -> None:
 
 
 def _words(definition: Mapping[str, Any]) -> _Words:
-    """By field what describes it and is no rule: its title and its description."""
+    """By field, its descriptive keywords: its title and its description."""
     every = {
         name: (rules.get("title"), rules.get("description"))
         for name, rules in definition["properties"].items()
@@ -407,7 +409,7 @@ def _words(definition: Mapping[str, Any]) -> _Words:
 
 
 def _replaced(visit: Visit, schema: Mapping[str, Any]) -> Any:
-    """The definition that the page has shown; without one, the present."""
+    """The definition that the page has shown; if there is none, the current definition."""
     try:
         return strict_json.loads(visit.text("replaces").encode())
     except BadInput:
@@ -423,7 +425,7 @@ def _drops(visit: Visit) -> list[str]:
 
 
 def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """Differs where what is asked for, or what it takes, does."""
+    """A key that changes with the requested change or its plan."""
     changes = [
         (change["code"], change["pointer"], change.get("records")) for change in plan["changes"]
     ]
@@ -432,7 +434,7 @@ def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 
 
 def _lost(schema: Mapping[str, Any], draft: SchemaDraft) -> list[str]:
-    """The present fields that the draft has no more, under any name."""
+    """The current fields that the draft no longer has, under any name."""
     kept = {row.was for row in draft.rows} | {row.name for row in draft.rows}
     return [name for name in schema["schema"]["properties"] if name not in kept]
 

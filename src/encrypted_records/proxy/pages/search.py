@@ -41,7 +41,7 @@ from encrypted_records.proxy.pages.search_form import (
 
 # --- why nothing was found ------------------------------------------------------------------------
 
-#: Parts of the question that are looked at, and spellings of a text that are shown.
+#: Maximum parts of the question that are examined, and spellings of a text that are shown.
 _MOST_PARTS = 6
 _MOST_SPELLINGS = 3
 
@@ -70,9 +70,8 @@ async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[ReasonText]:
 async def _explain(
     visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], said: str
 ) -> list[ReasonText]:
-    """
-    Args:
-        said: the part, where it is not alone.
+    """Args:
+    said: the part, if it is not the only part.
     """
     name, op, value = where.get("field", ""), where.get("op", ""), where.get("value")
     if op == "between" and value and value[0] > value[1]:
@@ -107,8 +106,9 @@ async def _count(visit: Visit, on: SchemaQuestion, condition: dict[str, Any]) ->
 async def _find_spellings(
     visit: Visit, on: SchemaQuestion, where: dict[str, Any], typed: str
 ) -> list[tuple[str, int]]:
-    """The stored texts that differ from a typed one in letters' case and outer blanks only, with
-    how many records have each."""
+    """The stored texts that differ from a typed text only in case and outer blanks, with the number
+    of records of each.
+    """
     spelled = list(_spellings(typed))
     if not spelled:
         return []
@@ -130,20 +130,22 @@ def _spellings(typed: str) -> Iterator[str]:
 
 # --- the page -------------------------------------------------------------------------------------
 
-#: From the address of the page: these are shorter than those below the secret path.
+#: Relative to the address of the page: these are shorter than addresses below the secret path.
 _RECORDS, _SCHEMA = "../../../records/", "../"
 _FORMATS = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
-#: Where the answer to a script's request goes when it is a problem: what was found before stays.
+#: Target of a problem in the answer to a script's request: the previous results stay.
 _PROBLEM_ONLY = {"HX-Retarget": "#filters", "HX-Reselect": "#filters", "HX-Reswap": "outerHTML"}
 
 
 async def search(visit: Visit) -> Response:
-    """The form changes the question and leads to its address; a script gets the answer at once."""
+    """The form changes the question and redirects to its address; a script gets the answer at
+    once.
+    """
     on = await find_question(visit, early=True)
     try:
         response = await _search(visit, on)
     except BadInput:
-        # A button may be of a field that is newer than the schema that was taken.
+        # The button may be for a field that is newer than the cached schema.
         on.in_doubt = True
         if not await on.is_outdated(visit):
             raise
@@ -163,7 +165,7 @@ async def _search(visit: Visit, on: SchemaQuestion) -> Response:
             on.question, visit.text("do"), visit.form, on.schema["schema"]
         )
     except NotUnderstood as error:
-        # The line may be about a field that is newer than the schema that was taken.
+        # The line may be about a field that is newer than the cached schema.
         on.in_doubt = True
         on.question.typed = visit.text("ask").strip()
         return await _show(visit, on, error)
@@ -250,7 +252,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
 
 
 async def _ask(visit: Visit, question: Question, asked: dict[str, Any]) -> dict[str, Any]:
-    """The page of the answer that the question is at."""
+    """The answer's page for the question's position."""
     if question.pages:
         where: dict[str, Any] = {"cursor": question.pages[-1]}
     else:
@@ -262,9 +264,9 @@ async def _ask(visit: Visit, question: Question, asked: dict[str, Any]) -> dict[
 
 
 async def export(visit: Visit) -> Response:
-    """All records that match, as a file, which is sent while they are found.
+    """All records that match, as a file, which is streamed.
 
-    A refusal leads back to the page, which says it.
+    A refusal leads back to the page, which shows it.
     """
     on = await find_question(visit)
     kind = visit.text("format")

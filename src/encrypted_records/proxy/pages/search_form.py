@@ -1,7 +1,7 @@
-"""The records page's form <-> the question it asks. Pure.
+"""The records page's form <-> the question that it sends. Pure.
 
-- A question has parts, all of which must hold. A part is an expression of the condition language
-  (:mod:`encrypted_records.client.sdk.condition_language`), or words, which are looked for in all
+- A question has parts, all of which must match. A part is an expression of the condition language
+  (:mod:`encrypted_records.client.sdk.condition_language`), or words, which are searched in all
   texts.
 - Every form of the page carries its whole question, so that two windows have two questions.
 """
@@ -33,14 +33,14 @@ from encrypted_records.model.predicates import Joins
 from encrypted_records.model.queries import FOLDING, MAX_OFFSET, parse_query
 
 PAGE_RECORDS = 50
-#: Filters of a question that was saved before it had expressions.
+#: Maximum number of filters in a question that was saved before expressions existed.
 MAX_FORMER = 100
 #: Characters of a part that a page shows.
 SHOWN_OF_PART = 300
 #: As many as a form may have fields.
 _PART = re.compile(r"part-(?:0|[1-9][0-9]{0,4})")
 _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
-#: Comparisons of questions that were saved before they had expressions -> ``op`` and more members.
+#: Comparisons of questions that were saved before expressions existed -> ``op`` and more members.
 _FORMER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "near_two": ("near", {"within": 2}),
     "alike": ("eq", {"fold": True}),
@@ -71,7 +71,7 @@ class Question:
 
     @classmethod
     def read(cls, form: Mapping[str, str], types: Mapping[str, str]) -> Question:
-        """The question that a form carries; one that was changed begins at the first page."""
+        """The question in a form; a changed question begins at the first page."""
         question = cls()
         numbers = sorted(int(name[5:]) for name in form if _PART.fullmatch(name))
         question.parts = [part for at in numbers if (part := form[f"part-{at}"]).strip()]
@@ -92,7 +92,7 @@ class Question:
 
     @property
     def first(self) -> int:
-        """The number of the first record of the page, from 1."""
+        """The number of the page's first record, counted from 1."""
         return self.start + len(self.pages) * PAGE_RECORDS + 1
 
     def begin(self) -> None:
@@ -100,7 +100,7 @@ class Question:
         self.start, self.pages = 0, []
 
     def go_back(self) -> None:
-        """Go to the page before."""
+        """Go to the previous page."""
         if self.pages:
             del self.pages[-1:]
         else:
@@ -117,7 +117,7 @@ class Question:
         yield from self.shown()
 
     def shown(self) -> Iterator[tuple[str, str]]:
-        """The part of :meth:`carried` that belongs to the answer: how it is ordered and shown."""
+        """The subset of :meth:`carried` about the answer's order and display."""
         texts = {"order": self.order, "pages": " ".join(self.pages), "asked": self.mark()}
         texts["start"] = str(self.start or "")
         texts["hidden"] = msgspec.json.encode(self.hidden).decode() if self.hidden else ""
@@ -127,11 +127,11 @@ class Question:
         yield from ((name, text) for name, text in texts.items() if text)
 
     def mark(self) -> str:
-        """Differs where the parts do, so that a cursor is used for its own question only."""
+        """A key that changes with the parts, so that a cursor is used only for its own question."""
         return f"{zlib.crc32(msgspec.json.encode(self.parts)):08x}"
 
     def applied(self) -> tuple[object, ...]:
-        """Differs where the answer does, or how it is shown."""
+        """A key that changes with the answer or its display."""
         ordered = (self.order, self.descending, self.start, *self.pages)
         return self.mark(), ordered, tuple(self.hidden), self.dense, self.sealed
 
@@ -151,18 +151,20 @@ class Question:
         self.begin()
 
     def add(self, part: str) -> None:
-        """Narrow by one more part, and begin at the first page."""
+        """Add a part, and begin at the first page."""
         if part not in self.parts:
             self.parts.append(part)
         self.begin()
 
     def replace(self, number: int, parts: Sequence[str]) -> None:
-        """Ask for others in place of a part, and begin at the first page."""
+        """Replace a part by others, and begin at the first page."""
         self.parts[number : number + 1] = parts
         self.begin()
 
     def own_pick(self, name: str, types: Mapping[str, str]) -> tuple[int, list[Any]] | None:
-        """The part that lists values of a field, and these; a picture of the field changes it."""
+        """The number of the part that lists values of a field, and the values; a picture of the
+        field changes it.
+        """
         for number, where in self._about(name, types):
             if where["op"] in ("eq", "in") and not where.get("fold"):
                 values = where["value"] if where["op"] == "in" else [where["value"]]
@@ -172,8 +174,9 @@ class Question:
     def own_stretch(
         self, name: str, types: Mapping[str, str]
     ) -> tuple[int, tuple[Any, Any]] | None:
-        """The part that asks for a stretch of a field, and its ends, None for an open one; the
-        handles of the field's picture change it."""
+        """The number of the part with a field's range, and its bounds, None for an open bound; the
+        handles of the field's picture change it.
+        """
         for number, where in self._about(name, types):
             value = where["value"]
             match where["op"]:
@@ -196,7 +199,7 @@ class Question:
                 yield number, where
 
     def toggle(self, name: str, value: Any, types: Mapping[str, str]) -> None:
-        """Add a value to those that a field must have, or take it away; begin at the first page."""
+        """Add a value to the accepted values of a field, or remove it; begin at the first page."""
         own = self.own_pick(name, types)
         number, before = own or (len(self.parts), [])
         values = [value_ for value_ in before if value_ != value]
@@ -205,7 +208,7 @@ class Question:
         self.replace(number, [write(one_of(name, values))] if values else [])
 
     def says(self, types: Mapping[str, str]) -> list[str]:
-        """The parts as people read them; of long ones the beginning."""
+        """The parts as shown to people, shortened if long."""
         said = [
             f"any text contains {write_words(part)}" if is_words(part, types) else part
             for part in self.parts
@@ -216,7 +219,7 @@ class Question:
         """The body for /api/records/search/, without page and count.
 
         Raises:
-            InvalidQuery: a part cannot be parsed.
+            InvalidQuery: a part is not valid.
         """
         query: dict[str, Any] = {"schema": schema}
         where = self.where(types)
@@ -227,7 +230,7 @@ class Question:
         return query
 
     def where(self, types: Mapping[str, str], without: int | None = None) -> dict[str, Any] | None:
-        """The condition of all parts but that of the number ``without``; None of no part.
+        """The condition of all parts except part number ``without``; None if there are no parts.
 
         Raises:
             InvalidQuery: a part cannot be understood.
@@ -256,7 +259,8 @@ def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
         definition: the definition of the schema.
 
     Raises:
-        NotUnderstood: the line is not a question to this schema; with the position in the line.
+        NotUnderstood: the line is not a valid question for this schema; with the position in the
+            line.
     """
     text = text.strip()
     types = types_of(definition)
@@ -282,7 +286,7 @@ def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
 
 
 def example_of(types: Mapping[str, str]) -> str:
-    """A comparison with a field of these."""
+    """An example comparison with one of these fields."""
     numbers = [name for name, kind in types.items() if not is_listed(kind)]
     if numbers:
         return f"{write_field(numbers[0])} > 10"
@@ -290,14 +294,14 @@ def example_of(types: Mapping[str, str]) -> str:
 
 
 def _comparison_at(where: Mapping[str, Any], pointer: str) -> int:
-    """The number of the comparison that a JSON pointer of an error leads into."""
+    """The number of the comparison in an error's JSON pointer."""
     known = list(_pointers(where, "/where"))
     within = [place for place in known if f"{pointer}/".startswith(f"{place}/")]
     return known.index(max(within, key=len)) if within else 0
 
 
 def _pointers(where: Mapping[str, Any], at: str) -> Iterator[str]:
-    """The pointers to the comparisons of a condition, in their order."""
+    """The pointers to the comparisons of a condition, in order."""
     if "field" in where:
         yield at
         if where.get("of", {}).get("where"):
@@ -312,8 +316,9 @@ def _pointers(where: Mapping[str, Any], at: str) -> Iterator[str]:
 
 
 def is_words(text: str, types: Mapping[str, str]) -> bool:
-    """Whether this is to be looked for in all texts: it neither begins with the name of a field
-    nor has a sign that compares, and is no expression about a field that is there no more."""
+    """Whether a part is words to search in all texts: it neither begins with the name of a field
+    nor has a comparison sign, and is not an expression about a deleted field.
+    """
     text = text.strip()
     first = TOKENS.match(text)
     if first is None:
@@ -337,10 +342,10 @@ def _is_expression(text: str) -> bool:
 
 
 def words_of(text: str) -> str:
-    """The words looked for in all texts, without quotes around them.
+    """The words to search in all texts, without quotes around them.
 
     Raises:
-        NotUnderstood: there is a backslash in the quotes that is no escape of JSON.
+        NotUnderstood: a backslash in the quotes is not a JSON escape.
     """
     text = text.strip()
     whole = TOKENS.fullmatch(text)
@@ -375,7 +380,7 @@ def condition_of(part: str, types: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _fit(where: dict[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
-    """A year is written without quotes; of a date it is a text."""
+    """A year is written without quotes; for a date field it becomes a string."""
     if "field" not in where:
         return {
             word: [_fit(condition, types) for condition in inner]
@@ -398,8 +403,9 @@ def _year(value: Any) -> Any:
 
 
 def _read_former(form: Mapping[str, str], types: Mapping[str, str]) -> list[str]:
-    """The parts of a question that was saved when it had a field, a comparison and values, each
-    in a member of its own."""
+    """The parts of a question that was saved when field, comparison and values were separate
+    members.
+    """
     together: list[str] = []
     alone: list[str] = []
     any_of = form.get("any") == "yes"
@@ -413,7 +419,7 @@ def _read_former(form: Mapping[str, str], types: Mapping[str, str]) -> list[str]
 
 
 def _read_former_filter(form: Mapping[str, str], number: int, types: Mapping[str, str]) -> str:
-    """A filter as an expression; empty of one that nothing was typed into."""
+    """A former filter as an expression; empty for an empty filter."""
     name, op = form[f"field-{number}"], form.get(f"op-{number}", "eq") or "eq"
     typed = [form.get(f"{part}-{number}", "") for part in ("value", "second")]
     if op in ("missing", "present"):
@@ -444,25 +450,26 @@ def _names(text: str) -> list[str]:
 
 
 def read_value(kind: str, text: str, name: str, flaws: list[Flaw]) -> Any:
-    """The value that a person typed for a field; as it was typed, with a flaw, if it is of another
-    type."""
+    """The value that a person typed for a field; if it has the wrong type, the typed text, with a
+    flaw.
+    """
     listed = kind not in BY_NAME or is_listed(kind)
     typed = read_typed(kind, text, name, flaws) if listed else number(text, name, flaws)
     return text if typed is None else typed
 
 
 def types_of(definition: Mapping[str, Any]) -> dict[str, str]:
-    """The type of each field of a definition, or its format where formats are enforced."""
+    """The type of each field of a definition, or its format if formats are enforced."""
     return {name: type_in(definition, name).name for name in definition["properties"]}
 
 
 def is_listed(kind: str) -> bool:
-    """Whether pictures list the values of such a field; numbers are counted by stretches."""
+    """Whether pictures list the values of such a field; numbers are counted by ranges."""
     return not BY_NAME[kind].is_number
 
 
 def is_text(kind: str) -> bool:
-    """Whether words are looked for in such a field."""
+    """Whether words are searched in such a field."""
     return BY_NAME[kind].is_text
 
 

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 _TEMPLATE = "sql.html"
 #: Rows and characters of a value that the page shows.
 SHOWN_ROWS, SHOWN_CHARACTERS = 100, 500
-#: Tables that are listed with their columns, and columns of each.
+#: Maximum tables that are listed with their columns, and columns of each.
 LISTED_TABLES, LISTED_COLUMNS = 30, 60
-#: Statements of a session that can be had again.
+#: Statements of a session that can be recalled.
 REMEMBERED = 20
 #: Characters of a statement.
 LONGEST = 100_000
 LIMITS = SqlLimits(memory_bytes=1 << 30, seconds=60.0, rows=10_000_000)
-#: For which a statement waits until others have ended.
+#: Maximum seconds that a statement waits for others.
 WAIT_SECONDS = 30.0
-#: Kinds of types whose values stand at the right.
+#: Kinds of types whose values are right-aligned.
 _NUMBERS = ("BIGINT", "INTEGER", "DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "SMALLINT", "TINYINT")
 
 
 class _Inside:
-    """The proxy that answers an engine, which is this one."""
+    """The proxy for an engine, which is this proxy."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -80,7 +80,7 @@ class StatementHistory:
 
 @dataclass(frozen=True, slots=True)
 class ResultRows:
-    """The first rows of a result; ``more`` is whether there are others."""
+    """The first rows of a result; ``more`` is whether there are more rows."""
 
     columns: list[tuple[str, str, bool]]
     rows: list[list[str | None]]
@@ -88,7 +88,7 @@ class ResultRows:
 
 
 async def show(visit: Visit) -> Response:
-    """The statement box; once it is sent, with the rows or with what is wrong."""
+    """The statement box; after it is sent, with the rows or the error."""
     asked = visit.desk.item(("statements",), StatementHistory)
     statement, found, problem = visit.text("statement").strip(), None, None
     if visit.sends and (again := visit.text("again")).isdecimal():
@@ -123,7 +123,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _around(visit: Visit) -> tuple[dict[str, Any] | None, Catalogue]:
-    """The schema that the page is about, if it is about one, and all tables."""
+    """The schema in the page's address, if any, and all tables."""
     schema = None
     if "id" in visit.request.path_params:
         schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
@@ -140,7 +140,7 @@ def _missing() -> ErsError | None:
 
 
 def _sample(catalogue: Catalogue, url: str) -> str:
-    """A statement to begin with, over the schema with this path."""
+    """An example statement about the schema with this path."""
     table = next((table for table in catalogue.tables if table.schema == url), None)
     return "" if table is None else f"SELECT *\nFROM {_written(table)}\nLIMIT 10"
 
@@ -177,7 +177,7 @@ async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Statement
 
     Raises:
         NotInstalled: the extra is missing.
-        Overloaded: too many others run.
+        Overloaded: too many statements are running.
         SqlError, ErsError: as :meth:`Engine.execute`.
     """
     require_sql()
@@ -203,7 +203,7 @@ def _shown(value: Any) -> str | None:
 
 
 async def download(visit: Visit) -> Response:
-    """All rows as a CSV file, which is sent while they are found; a refusal is the page's."""
+    """All rows as a CSV file, which is streamed; a refusal is shown on the page."""
     statement = visit.text("statement").strip()
     stack = AsyncExitStack()
     try:
@@ -231,7 +231,7 @@ async def download(visit: Visit) -> Response:
 async def _lines(
     result: StatementResult, stack: AsyncExitStack, *, safe: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Lines of CSV, the header with the first of them, so that most errors come before it."""
+    """Lines of CSV; the header comes with the first line, so that most errors precede it."""
     from encrypted_records.sql.rendering import unique_names, values_of  # noqa: PLC0415 - optional
 
     head = record_formats.csv_line(
@@ -247,7 +247,7 @@ async def _lines(
 
 
 def _cell(value: Any) -> Any:
-    """A value of JSON as a cell; lists and structures are JSON."""
+    """A JSON value as a cell; lists and structures are written as JSON."""
     return strict_json.encode(value).decode() if isinstance(value, list | dict | float) else value
 
 

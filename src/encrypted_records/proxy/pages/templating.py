@@ -1,18 +1,19 @@
-"""The templates of the pages, and what they may use: static files, links to help, texts of errors.
+"""The templates of the pages, and what they use: static files, links to help, error texts.
 
 Static files are style sheets, scripts and pictures. Their addresses change with the content, and
-browsers keep them:
+browsers cache them:
 
-- ``/static/pages.0123456789ab.css`` is ``pages.css`` as long as its SHA-256 begins so. The content
-  of such an address never changes, so a browser keeps it for a year without asking again.
-- The plain address works as well, and an address of older content leads to what there is now; both
-  are asked for again each time.
-- These files are the same for everybody and hold no secret, so they go out compressed. Pages do
-  not: docs/decisions/pages.md says why.
+- ``/static/pages.0123456789ab.css`` is ``pages.css`` while its SHA-256 begins with these digits.
+  The content of such an address never changes, so a browser caches it for a year without
+  revalidation.
+- The plain address works as well, and an address of older content leads to the current content;
+  browsers revalidate both each time.
+- These files are the same for all users and contain no secret, so they are sent compressed. Pages
+  are not: docs/decisions/pages.md says why.
 
-Errors are said in the words of the pages: what happened, and the page that helps, instead of a
-command. An error's own message is shown where this module has no text for it. Its code is in the
-page in any case, behind "Details", so that it can be looked up in docs/errors.md.
+Error texts are in the terms of the pages: what happened, and the page that helps, instead of a
+command. An error's own message is shown if this module has no text for it. The page always has its
+code behind "Details", so that it can be looked up in docs/errors.md.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _KEPT = "public, max-age=31536000, immutable"
 
 
 def static_address(name: str) -> str:
-    """The address of a file of ``static/``, such as ``built/pages.js``, with its digest in it."""
+    """The address of a file in ``static/``, such as ``built/pages.js``, with its digest."""
     digest = _digest_of(name)
     stem, dot, ending = name.rpartition(".")
     return f"/static/{stem}.{digest}.{ending}" if digest and dot else f"/static/{name}"
@@ -51,7 +52,7 @@ def static_address(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _digest_of(name: str) -> str:
-    """The first digits of the file's SHA-256; empty where there is no such file."""
+    """The first digits of the file's SHA-256; empty if there is no such file."""
     path = files(_PACKAGE).joinpath("static", name)
     if not path.is_file():
         return ""
@@ -76,7 +77,7 @@ def static_application() -> GZipMiddleware:
 
 # --- the section of the documents that helps on a page: its "?" -----------------------------------
 
-#: The beginning of a page's path -> a document and one of its sections; the first that fits counts.
+#: Prefix of a page's path -> a document and one of its sections; the first match counts.
 HELP_TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"/help/.*", "web-ui", "keys"),
     (r"(/schemas/[^/]+)?/sql/.*", "sql", "on-a-page"),
@@ -103,7 +104,7 @@ _PATTERNS = [(re.compile(path), f"/help/{name}/{anchor}/") for path, name, ancho
 
 
 def find_help(path: str) -> str:
-    """The address, below the secret path, of what helps on the page of this path."""
+    """The address of the help for the page with this path, below the secret path."""
     for pattern, address in _PATTERNS:
         if pattern.fullmatch(path):
             return address
@@ -190,8 +191,8 @@ _SAID = {
 }
 
 
-#: Parts of messages that say more than the text of their code: a key of the machine's that is not
-#: opened by typing, and a backup that opens without all that the keyring has.
+#: Parts of messages that say more than the text for their code: a key of the machine that typing
+#: cannot open, and a backup that opens but lacks keys of the keyring.
 _OWN_WORDS = ("is not here", "the backup opens, but")
 
 
@@ -222,7 +223,7 @@ templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     undefined=StrictUndefined,
-    # Otherwise each page asks the disk whether each of its templates has changed.
+    # Otherwise each page checks on disk whether its templates have changed.
     auto_reload=False,
 )
 templates.filters |= formatting.FILTERS

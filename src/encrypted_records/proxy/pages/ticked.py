@@ -42,7 +42,7 @@ from encrypted_records.proxy.pages.records import (
     typed_value,
 )
 
-#: How often records are read again that are changed while they are about to be deleted.
+#: How often records are read again that are changed during their deletion.
 _ATTEMPTS = 3
 _IS_CHANGED = "changed since it was shown"
 _IS_GONE = "deleted since it was shown"
@@ -60,7 +60,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedValue:
-    """A value that an edit has replaced, None for missing; and the version that it has made."""
+    """A value that an edit has replaced, None if it was missing; and the version that the edit
+    made.
+    """
 
     tick: Tick
     value: Any = field(repr=False)
@@ -69,8 +71,9 @@ class ReplacedValue:
 
 @dataclass(slots=True)
 class BulkEdit:
-    """The progress of the edit of one form. A form that is sent again while it is still
-    carried out waits for ``lock``, and so does an undo in another tab."""
+    """The progress of one form's edit. A form that is sent again during the edit waits for
+    ``lock``, and so does an undo in another tab.
+    """
 
     name: str = ""
     value: Any = field(default=None, repr=False)
@@ -83,10 +86,10 @@ class BulkEdit:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     def begin(self, name: str, value: Any, total: int) -> None:
-        """Go on with what the form was sent for, or start over while it has stored nothing.
+        """Continue the form's edit, or start over if it has stored nothing yet.
 
         Raises:
-            InvalidQuery: it has stored another value.
+            InvalidQuery: the edit has stored another value.
         """
         if not self.done:
             self.name, self.value, self.total = name, value, total
@@ -148,7 +151,7 @@ def _ticks(visit: Visit, on: SchemaQuestion) -> list[Tick]:
     ]
     if not ticks:
         raise InvalidQuery("no record is ticked", hint="tick records in the table first")
-    # Each record once, whatever a form has.
+    # Each record once, even if the form repeats it.
     return list({tick.id: tick for tick in ticks}.values())
 
 
@@ -165,7 +168,7 @@ def _back(visit: Visit, on: SchemaQuestion) -> Response:
 async def _sort_out(
     visit: Visit, ticks: Sequence[Tick]
 ) -> tuple[list[tuple[Tick, OpenRecord]], list[Left]]:
-    """The records that are as they were shown, and those that are not."""
+    """The records whose values are unchanged since they were shown, and the others."""
     found = await record_table.open_records(visit, [tick.id for tick in ticks])
     same: list[tuple[Tick, OpenRecord]] = []
     left: list[Left] = []
@@ -181,7 +184,7 @@ async def _sort_out(
 
 
 async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
-    """Delete the ticked records that are as they were shown, in one step.
+    """Delete the ticked records whose values are unchanged since they were shown, in one step.
 
     Raises:
         Conflict: they keep changing.
@@ -211,7 +214,7 @@ async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
 
 
 def _field_of(visit: Visit, on: SchemaQuestion) -> tuple[int, str]:
-    """The field that the form is about, by its place in the schema.
+    """The form's field, by its position in the schema.
 
     Raises:
         InvalidQuery: there is no such field.
@@ -223,8 +226,9 @@ def _field_of(visit: Visit, on: SchemaQuestion) -> tuple[int, str]:
 
 
 def _ask_for_value(visit: Visit, on: SchemaQuestion, error: BadInput | None = None) -> Response:
-    """The form for the field, and then for the value; with what was typed and why that is refused,
-    where it was."""
+    """The form for the field, and then for the value; after a refusal, with the typed text and the
+    reason.
+    """
     ticks = _ticks(visit, on)
     position, name = _field_of(visit, on) if visit.text("field") else (0, "")
     keep_question(visit, on)
@@ -281,11 +285,11 @@ def _is_open(edit: BulkEdit, tick: Tick) -> bool:
 
 
 async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> None:
-    """Change record by record, each only in the version that was compared with what was shown.
+    """Change record by record, only if the version is the compared version.
 
     Raises:
         InvalidRecords: the value fits no record, and nothing was changed.
-        ErsError: of a record that is not about it alone; what was done before is in ``edit``.
+        ErsError: an error that concerns not only one record; ``edit`` has the progress before it.
     """
     same, left = await _sort_out(visit, ticks)
     edit.left |= {record.id: record for record in left}
@@ -297,7 +301,7 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> Non
         try:
             stored = await _patch(visit, tick, edit.name, edit.value, f'"{record.version}"')
         except InvalidRecords as error:
-            # The value is typed once: the first record that refuses it speaks for all.
+            # The value is the same for all: if the first record refuses it, all records would.
             if not edit.done:
                 raise
             why = next((flaw.detail for flaw in error.flaws), error.message)
@@ -319,7 +323,7 @@ async def _patch(visit: Visit, tick: Tick, name: str, value: Any, etag: str) -> 
 
 
 async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
-    """Give the records of an edit their former values back, but for those changed since.
+    """Restore the former values of an edit, except in records that were changed since.
 
     Raises:
         NotFound: it was undone, or belongs to a session that has ended.
@@ -342,7 +346,7 @@ def _nothing_to_undo() -> NotFound:
 
 
 async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
-    """How many records have their former value back, and those that do not."""
+    """The number of restored records, and the records that were not restored."""
     back, left = 0, []
     for replaced in list(edit.done.values()):
         tick = replaced.tick
@@ -360,14 +364,15 @@ async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
 
 
 async def progress(visit: Visit) -> Response:
-    """How many records an edit has dealt with, for the script of its form."""
+    """The number of records that an edit has processed, for the form's script."""
     edit = visit.desk.find(("edit", visit.request.query_params.get("once", "")), BulkEdit)
     return PlainTextResponse(f"{edit.count} {edit.total}" if edit else "", headers=PAGE_HEADERS)
 
 
 def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
-    """Shown columns, divided by tabs. A text that a spreadsheet would run as a formula gets an
-    apostrophe."""
+    """Shown columns, separated by tabs. A text that a spreadsheet would run as a formula gets an
+    apostrophe.
+    """
     names = [name for name in on.types if name not in on.question.hidden]
     written = io.StringIO()
     writer = csv.writer(written, delimiter="\t", lineterminator="\n")

@@ -1,6 +1,6 @@
-"""Trust: who has what of a schema, with one record as it is here and as the server has it.
+"""Trust: who has which data of a schema, with one record as plaintext and as stored at the server.
 
-The server's side is real: the stored bytes of a record that was just read and opened, and the
+The server's side is real: the stored bytes of a record that was just read and decrypted, and the
 requests that have left this proxy.
 """
 
@@ -20,15 +20,15 @@ from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import SchemaDraft
 
-#: Bytes of a sealed field that are shown, and characters of its plaintext.
+#: Bytes of an encrypted field that are shown, and characters of its plaintext.
 SHOWN_BYTES = 20
 SHOWN_CHARACTERS = 80
-#: Requests that have left this proxy.
+#: Maximum number of sent requests that are shown.
 SHOWN_REQUESTS = 6
 
 
-#: The content that the API sees in a request, by its method and path, besides the caller, the time
-#: and the sizes; the first match counts.
+#: What the API sees in a request, by its method and path, besides the caller, the time and the
+#: sizes; the first match counts.
 _SEEN = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
@@ -70,7 +70,7 @@ _SEEN = tuple(
 
 
 def describe_seen(note: Note) -> str:
-    """Describe what the API sees in a request that has left."""
+    """Describe what the API sees in a sent request."""
     asked = f"{note.method} {note.path}"
     return next((text for pattern, text in _SEEN if pattern.match(asked)), "its path alone")
 
@@ -87,7 +87,7 @@ class ExampleCell:
 
 
 async def start(visit: Visit) -> Response:
-    """Straight to the newest schema that has records."""
+    """Redirect to the newest schema with records."""
     schemas = await visit.every("/api/schemas/")
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     if not filled:
@@ -164,7 +164,7 @@ async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
     if not found["results"]:
         return {}
     record = found["results"][0]
-    # Among other rows, as a search asks for them: the API is not told which one is shown here.
+    # Requested with other rows, like a search: the API does not learn which row is shown here.
     (sealed,) = await visit.ask("POST", "/api/records/sealed/", {"ids": [record["id"]]})
     stored_bytes = {name: b64decode(text) for name, text in sealed["fields"].items()}
     cells = [
@@ -187,7 +187,7 @@ async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
 async def _question(
     visit: Visit, schema: Mapping[str, Any], data: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """A search for the first value of the record, and what the API is asked for it."""
+    """A search for the first value of the record, and the requests to the API for it."""
     field = next((name for name in schema["schema"]["properties"] if name in data), None)
     if field is None:
         return None

@@ -1,11 +1,11 @@
 """The page that uploads files into a schema.
 
-With scripts, files go from the browser to /api/files/ by TUS; without, a form sends one file, which
-is handed on as it comes.
+With scripts, files go from the browser to /api/files/ by TUS; without scripts, a form sends one
+file, which is forwarded as a stream.
 
-The columns of a file whose headings are no fields are given fields, or are left out, by the page.
-The file is sent as it is but for its header: another first line says which field each column is of,
-and which are left out. So a file of any size needs no second copy.
+On the page, columns whose headings are not fields are mapped to fields, or left out. The file is
+sent unchanged except for its header: a new first line names the field of each column, and the
+columns that are left out. So a file of any size needs no second copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, is_read_
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import SchemaDraft
 
-#: Columns of a header; no schema has as many fields.
+#: Maximum columns of a header; no schema has as many fields.
 MOST_COLUMNS = 1000
 
 
@@ -40,7 +40,7 @@ class Heading:
 
     @property
     def json(self) -> str:
-        """For a form: which file its choices are of."""
+        """For a form: identifies the file of its choices."""
         return msgspec.json.encode(self.names).decode()
 
 
@@ -59,7 +59,7 @@ def heading_of(start: str) -> Heading | None:
 
 
 class _Lines(Iterator[str]):
-    """Lines of a text, and how long those are that were taken."""
+    """Lines of a text, and the length of the lines that were taken."""
 
     def __init__(self, text: str) -> None:
         self._text = text.removeprefix("\ufeff")
@@ -79,8 +79,9 @@ class _Lines(Iterator[str]):
 
 
 def propose_fields(names: Sequence[str], fields: Collection[str]) -> list[str]:
-    """The field of each column, empty where none suggests itself: that of the same name, or else of
-    the same letters and digits. A field is proposed once."""
+    """The field of each column, empty if none matches: the field with the same name, or else with
+    the same letters and digits. A field is proposed once.
+    """
     proposed = [name if name in fields else "" for name in names]
     proposed = [name if name not in proposed[:at] else "" for at, name in enumerate(proposed)]
     by_letters: dict[str, str] = {}
@@ -110,20 +111,21 @@ def chosen_fields(
 
 
 def header_line(fields: Sequence[str]) -> str:
-    """The header of a file whose columns are of these fields, empty for those that are left out;
-    with its line end."""
+    """The header of a file whose columns have these fields, empty for columns that are left out;
+    with its line end.
+    """
     names = [name or f"{record_formats.LEFT_OUT}{number}" for number, name in enumerate(fields, 1)]
     return record_formats.csv_line(names).decode()
 
 
 def with_header(text: str, heading: Heading, fields: Sequence[str]) -> str:
-    """The text of a file under another header."""
+    """The text of a file with another header."""
     return header_line(fields) + text[heading.length :]
 
 
 # --- pages ----------------------------------------------------------------------------------------
 
-#: Bytes of a further file that are looked at, and of a file that is read whole.
+#: Bytes of a further file that are analysed, and of a file that is read whole.
 LOOKED_AT_BYTES, WHOLE_BYTES = 8 << 20, 15 << 20
 
 
@@ -133,24 +135,24 @@ class ColumnMapping:
 
     heading: Heading
     fields: list[str]
-    #: required fields that no column goes into
+    #: required fields without a column
     lacking: list[str]
-    #: whether somebody has said so, for this file
+    #: whether the visitor has made this choice, for this file
     chosen: bool
 
     @property
     def exact(self) -> bool:
-        """Whether the file can be sent as it is."""
+        """Whether the file can be sent unchanged."""
         return list(self.heading.names) == self.fields and not self.lacking
 
     @property
     def header(self) -> str:
-        """The header that the file is sent with; empty where it is its own."""
+        """The header that the file is sent with; empty for its own header."""
         return "" if self.exact else header_line(self.fields)
 
 
 class _Unmapped(BadInput):
-    """A file whose columns have to be given fields first."""
+    """The columns of a file have to be mapped to fields first."""
 
     def __init__(self, mapping: ColumnMapping) -> None:
         super().__init__(
@@ -191,7 +193,7 @@ async def upload(visit: Visit) -> Response:
 
 
 async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
-    """The first rows of the chosen file, before it is sent: what fits, and what does not."""
+    """The first rows of the chosen file before the upload, with errors."""
     sample = visit.text("sample")
     definition = shown["schema"]["schema"]
     draft = SchemaDraft()
@@ -264,7 +266,7 @@ async def _become_job(
 
 
 async def _kept_reading(visit: Visit) -> bool:
-    """Whether a reading is kept for the schema, also where it does not open any more."""
+    """Whether a reading is kept for the schema, even if it cannot be decrypted."""
     try:
         await visit.ask("GET", f"/api/schemas/{visit.id}/reading/")
     except Conflict:
@@ -320,17 +322,19 @@ async def _send_next(visit: Visit) -> Response:
 
 
 def _most_of(start: bytes | bytearray) -> int:
-    """Bytes of a file that are looked at; of a workbook, or one JSON object, all of it."""
+    """Number of bytes of a file that are analysed; all bytes of a workbook, or of one JSON
+    object.
+    """
     return WHOLE_BYTES if is_read_whole(start) else LOOKED_AT_BYTES
 
 
 async def _under_its_header(
     visit: Visit, file: AsyncIterator[bytes], definition: Any
 ) -> AsyncIterator[bytes]:
-    """The file, under the header that the form's choices make where they are of this file.
+    """The file, with the header from the form's choices if they are for this file.
 
     Raises:
-        _Unmapped: there are columns that are no fields, and no choice was made.
+        _Unmapped: some columns are not fields, and no choice was made.
     """
     start = bytearray()
     async for piece in file:
@@ -351,7 +355,7 @@ async def _under_its_header(
 
 
 def _readable(start: bytes | bytearray) -> str:
-    """The text up to where it is cut, or is no UTF-8; nothing where its first line is not whole."""
+    """The text up to its truncated or invalid end; empty if its first line is incomplete."""
     try:
         text = start.decode("utf-8-sig")
     except UnicodeDecodeError as error:
