@@ -1,1 +1,1 @@
-"""The API: a Django project that keeps accounts, definitions and ciphertext, and holds no key."""
+"""The API: a Django project that stores accounts, definitions and ciphertext, and has no key."""

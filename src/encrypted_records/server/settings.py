@@ -2,21 +2,21 @@
 
 ``ERS_DATA_DIR``          folder of everything the API keeps on disk
 ``ERS_DATABASE_URL``      default: SQLite at <data dir>/api/db.sqlite3
-``ERS_REPLICA_URL``       a PostgreSQL that follows that one, for rows and pages that are read
-``ERS_BULK_URL``          where large parts go; default: files under <data dir>/api/objects/
-``ERS_BULK_BEFORE``       where large parts lie that have not moved to ERS_BULK_URL yet
-``ERS_KEEP_REPLACED``     minutes for which what was replaced stays
-``ERS_ERASE_WITHIN``      days within which the bytes of dead rows go
+``ERS_REPLICA_URL``       a PostgreSQL replica of it, for reading rows and pages
+``ERS_BULK_URL``          the store of large parts; default: files under <data dir>/api/objects/
+``ERS_BULK_BEFORE``       during a move, the previous store of large parts
+``ERS_KEEP_REPLACED``     minutes for which replaced data is kept
+``ERS_ERASE_WITHIN``      days within which the bytes of dead rows are erased
 ``ERS_EMAIL_URL``         default: each message a file under <data dir>/mail/
 ``ERS_MAIL_LINKS``        whether links of such messages are printed: terminal, always or never
 ``ERS_SECRET_KEY_FILE``   default: <data dir>/api/secret.key, created on the first start
 ``ERS_ALLOWED_HOSTS``     names besides the local ones, separated by commas
 ``ERS_PUBLIC_URL``        where links in messages lead: the proxy with its web pages
 ``ERS_TRUSTED_ORIGINS``   origins browsers may send changes from, separated by commas
-``ERS_TRUSTED_PROXIES``   networks whose X-Forwarded-... headers are believed, separated by commas
-``ERS_ADMIN``             addresses of operators, separated by commas; without any, no admin
+``ERS_TRUSTED_PROXIES``   networks whose X-Forwarded-... headers are trusted, separated by commas
+``ERS_ADMIN``             addresses of operators, separated by commas; without any, /admin/ is off
 ``ERS_RATE_LIMITS``       changed limits, such as ``register=100/hour``, separated by commas
-``ERS_PASSWORD_HASHING``  ``standard`` or ``light``: what a hash of a password costs
+``ERS_PASSWORD_HASHING``  ``standard`` or ``light``: the cost of a password hash
 ``ERS_LOG_FORMAT``        ``text`` or ``json``
 """
 

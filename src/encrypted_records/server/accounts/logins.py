@@ -325,7 +325,7 @@ def session_key_of(key: str) -> str:
 
 
 class SessionStore(db.SessionStore):
-    """All methods that pass a session key to the database, including the async ones."""
+    """All methods that pass a session key to the database, sync and async."""
 
     def load(self) -> dict[str, Any]:
         key = self.session_key

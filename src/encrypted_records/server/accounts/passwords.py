@@ -91,7 +91,7 @@ STEP_SECONDS = 30
 RECOVERY_CODES = 10
 _SEED_BYTES = 20
 _ISSUER = "Encrypted Records Service"
-#: Letters of recovery codes, without similar letters. Sixteen of these 32 have 80 bits.
+#: Letters of recovery codes; none looks like another. Sixteen of these 32 are 80 bits.
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 _GROUPS, _GROUP = 4, 4
 

@@ -130,7 +130,7 @@ def drop_expired() -> None:
 
 
 def _drop(unverified: QuerySet[User]) -> None:
-    """Delete users who were never verified, with the organizations that they founded."""
+    """Delete users who were never verified, with the organizations that they created."""
     Organization.objects.filter(memberships__user__in=unverified).delete()
     unverified.delete()
 

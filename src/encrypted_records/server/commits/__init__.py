@@ -1,4 +1,4 @@
-"""Commits: what they may say, and how they are applied, in one transaction or staged ahead.
+"""Commits: validation, and applying them in one transaction or after staging.
 
 May import: ``server.erasure``, ``server.rows``, ``server.objects``, ``server.records``.
 """

@@ -1,4 +1,4 @@
-"""The less frequent endpoints of sealed records; :mod:`.endpoints` has the frequent ones."""
+"""The less frequent endpoints of sealed records; :mod:`.endpoints` has the others."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ class Served:
             self._write({})
 
     def check_file(self, database: Path) -> None:
-        """Called before SQLite opens its file: it would create the file, and drop the journal of a
-        lost database.
+        """Called before SQLite opens its file: it would create the file, and drop the
+        write-ahead log of a lost database.
 
         Raises:
             Startup: the file is missing or empty, although there was a database.

@@ -80,7 +80,7 @@ class RequestPlaces:
     ) -> None:
         """
         Args:
-            most_of_one: threads that one sender has at once; all of them where None.
+            most_of_one: the most threads that one sender may have at once; None for all of them.
         """
         self._most = waiting
         self.wait_seconds = wait_seconds
@@ -97,14 +97,14 @@ class RequestPlaces:
             threading.Thread(target=self._serve, name=f"request-{number}", daemon=True).start()
 
     async def run(self, work: Callable[[Callable[[T], None]], T], sender: bytes = b"") -> T:
-        """Run ``work`` in a thread as soon as one is free.
+        """Run ``work`` in a thread as soon as a thread is free.
 
         Args:
-            work: may also give its outcome to the function that it gets, and go on.
-            sender: whose turn it takes.
+            work: may report its outcome early, through the function that it gets, and go on.
+            sender: the sender whose turn the request takes.
 
         Raises:
-            Overloaded: too many others wait, or it waited for too long.
+            Overloaded: too many requests wait, or the request waited for too long.
         """
         asked = _Asked(work, sender)
         with self._changing:

@@ -1,10 +1,10 @@
-"""Request and answer bodies between network and threads: their limits by path, and where they wait.
+"""Request and answer bodies between network and threads: their limits by path, and their buffers.
 
 A body is complete before a thread gets it, and the unread part of an answer is detached from its
 thread (:mod:`.gateway`); so no thread ever waits for the network. Small bodies are always kept in
-memory. Larger bodies share a budget of memory, and beyond it a budget of disk space, in files
-without a name. The body of a request is written to a file only if it consists of sealed rows and
-pages: bodies that may contain a password are kept in memory, or refused.
+memory. Larger bodies share a memory budget, and beyond it a disk budget, in unnamed files. A
+request's body is written to a file only if it consists of sealed rows and pages: bodies that may
+contain a password are kept in memory, or refused.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """The gateway between the asynchronous server and Django's synchronous threads.
 
 A thread gets a request when it has arrived completely, and is free again when it has made the
-answer. So slow senders and slow readers cost bounded memory (:mod:`.bodies`) but no thread.
-The server limits the time for a body (:mod:`encrypted_records.listening`).
+answer. So slow senders and slow readers cost bounded memory (:mod:`.bodies`) but no thread. The
+server limits the time for a body (:mod:`encrypted_records.listening`).
 
 Up to ``SMALL_BYTES`` of a body are accepted from any sender. Before more is read, the request is
 passed to its view without the body: the view checks credentials first, and refuses the request if
-it would refuse it anyway. Only if the view asks for the body, the rest is received, and the view is
-called again. For a while, bodies with the same credentials are then received directly; the view
-still checks the credentials each time.
+it would refuse it anyway. The rest is received only if the view reads the body; then the view is
+called again. For a while, bodies with the same credentials are received directly; the view still
+checks the credentials each time.
 
-An answer on its way from a thread to the network, which reads it at its own speed.
-
-The thread writes piece after piece and never waits. Unread pieces are kept in memory while there is
-room, otherwise in a file, in order. A slow or absent reader occupies no thread.
+A thread writes its answer piece by piece and never waits, while the network reads it at its own
+speed. Unread pieces are kept in memory while there is room, otherwise in a file, in order. A slow
+or absent reader occupies no thread.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def answer(error: ErsError) -> HttpResponse:
     return response
 
 
-#: What each foreign exception means; the first match decides.
+#: The meaning of each foreign exception; the first match decides.
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...] = (
     ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body cannot be read")),
     ((drf.NotAuthenticated,), lambda: errors.NotAuthenticated("this path needs credentials")),

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _REQUEST = timedelta(seconds=60)
 _ALL_TRIES = timedelta(seconds=20)
 _TRIES = 5
-#: Seconds that a read waits for the next byte, unless the URL says otherwise (``patience``).
+#: Seconds that a read waits for the next byte, unless the URL sets another limit (``patience``).
 PATIENCE = 5
 MOST_PATIENCE = 60
 #: A read or write of at most this many bytes may take three and a half times ``PATIENCE`` in all,

@@ -204,10 +204,10 @@ class Given:
 def newest_grants(
     organization: Organization, member: str, among: QuerySet[Dataset] | None = None
 ) -> Iterator[Grant]:
-    """A member's grants, one for each dataset.
+    """A member's grants, one per dataset.
 
     Args:
-        among: datasets; all of the organization's if None.
+        among: datasets; None for all datasets of the organization.
     """
     stored = StoredGrant.objects.filter(organization=organization, member=member)
     if among is not None:

@@ -1,7 +1,7 @@
 """Organizations: list, read, rename; their members, invitations and audit log.
 
-Members see each other. Only owners invite, change and remove, and read the audit log; but anybody
-may leave.
+Members see each other. Only owners invite, change and remove, and read the audit log; but every
+member may leave.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from encrypted_records.server.db.statements import as_driver_has_it, execute
 
 T = TypeVar("T")
 Key = tuple[int, int]
-#: Keys per query; two parameters each, far below what either database takes.
+#: Keys per query; two parameters each, far below the limit of either database.
 _KEYS_PER_QUERY = 500
 
 
@@ -238,7 +238,7 @@ def insert(table: RowTable, rows: Iterable[tuple[Any, ...]]) -> None:
         return
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            # COPY goes past Django's cursor, which would turn the driver's errors into Django's.
+            # COPY bypasses Django's cursor, which would convert the driver's errors to Django's.
             with connection.wrap_database_errors, cursor.cursor.copy(table.copy) as copy:
                 copy.set_types(table.types)
                 for row in chain(first, left):
@@ -320,7 +320,7 @@ def _look_up(
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
+    """The rows at (group, ordinal), dead rows too; unknown keys are left out."""
     keys = _in_table(keys)
     rows = _keyed_rows("group_id, ordinal, record_id, version, sealed", "record_row", keys)
     return {(row[0], row[1]): row_of(row) for row in rows}
@@ -429,8 +429,8 @@ def dead_of(group: int) -> set[int]:
 
 
 def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
-    """The versions that ended rows of these groups, by group and ordinal; 0 for each row of a group
-    that is completely erased, for which the versions are not kept.
+    """The versions that ended rows of these groups, by group and ordinal; 0 for each row of a
+    completely erased group, whose versions are not stored.
     """
     found: dict[int, dict[int, int]] = {number: {} for number in groups}
     for some in cut(list(found)):
