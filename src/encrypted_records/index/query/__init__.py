@@ -1,5 +1,4 @@
-"""Queries on segments: which keys match, which rows, in which order, and what they add up to.
+"""Queries on segments: matching keys and rows, their order, and aggregations.
 
-:class:`.condition.Condition` is where a query begins. May import: ``index.segments`` and what it
-may.
+A query begins with :class:`.condition.Condition`. May import: ``index.segments`` and its imports.
 """

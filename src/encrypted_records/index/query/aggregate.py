@@ -1,9 +1,9 @@
-"""Measures over the rows that match, from columns alone: exact, whatever the numbers.
+"""Exact measures over the matching rows, computed from columns alone.
 
-One segment's columns of one field are in memory at a time, and of them what measures keep
-(:mod:`.tallies`). Sums are of 64-bit offsets, added in halves so that nothing overflows, and leave
-as integers of any size; averages are rounded once, at the end. Of long strings, only those are
-opened on whose order the answer depends or that it shows.
+Memory holds the column of one field and one segment at a time, and the data that measures keep
+(:mod:`.tallies`). Sums are of 64-bit offsets, added in halves to avoid overflow, and returned as
+integers of any size; averages are rounded once, at the end. Long strings are opened only if the
+answer depends on their order or shows them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from encrypted_records.model.predicates import Everything
 
 @dataclass(frozen=True, slots=True)
 class AggregateLimits:
-    """``groups`` that one request may have, values that an answer may show beside those of its
-    groups, and bytes of different values that may be kept of a field while it is measured. Up to
-    ``left_out`` rows of a segment are looked up to measure the others by directories."""
+    """Maximum number of ``groups`` of a request, of values that an answer shows in addition to its
+    groups' values, and of bytes of distinct values kept per field while it is measured. Up to
+    ``left_out`` rows of a segment are looked up, to measure the others by directories."""
 
     groups: int = 100_000
     shown: int = 200_000
@@ -76,7 +76,7 @@ STANDARD = AggregateLimits()
 
 @dataclass(frozen=True, slots=True)
 class GroupResults:
-    """``values`` are those of the fields that rows are grouped by; one result per measure."""
+    """``values`` are the values of the grouping fields; there is one result per measure."""
 
     values: tuple[Value, ...]
     results: tuple[Any, ...]
@@ -100,12 +100,12 @@ def aggregate(
     *,
     by_row: bool = True,
 ) -> Asking[Aggregated | None]:
-    """The answer; None where ``texts`` now wants some. The sums of columns stay in their
-    segments, for when it is asked for again.
+    """The answer; None if ``texts`` now wants some. The sums of columns stay in their segments, for
+    a repeated call.
 
     Args:
-        parts: the rows that match, all of them certain.
-        by_row: whether columns by row stay in memory for other questions.
+        parts: the matching rows, all certain.
+        by_row: whether row-major columns stay in memory for other queries.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
@@ -113,7 +113,7 @@ def aggregate(
     """
     work = _Work(aggregation, definition, texts, limits, reading, by_row)
     parts = [part for part in parts if len(part)]
-    # A column may have a key for each row of its segment, whichever rows match.
+    # A column may have a key for each row of its segment, even if few rows match.
     rows, keys = sum(map(len, parts)), sum(part.segment.segment.count for part in parts)
     yield Work("measure", rows * len(aggregation.measures) + keys)
     if aggregation.group_by:
@@ -172,7 +172,7 @@ class _Work:
             own, positions = groups.keys(name)
             order = np.argsort(own, kind="stable")
             keys.append(OrderedKeys(name, own[order], positions[order]))
-            # Codes by the order in which keys came become codes by the order of keys.
+            # Convert codes from the order of arrival of keys to the order of keys.
             by_order = np.zeros(len(own) + 1, np.int64)
             by_order[order + 1] = np.arange(1, len(own) + 1)
             members[:, at] = by_order[members[:, at]]
@@ -211,9 +211,7 @@ class _Work:
     def _take_in(
         self, groups: int, add: Callable[[Mapping[str, FieldTally]], Asking[None]]
     ) -> Asking[dict[str, FieldTally]]:
-        """Accumulate all values that measures need for ``groups`` groups; ``add`` adds the
-        values.
-        """
+        """Accumulate all values that measures need for ``groups`` groups, with ``add``."""
         tallies: dict[str, FieldTally] = {}
         left = self._tallies(groups)
         while left:
@@ -237,7 +235,7 @@ class _Work:
         return RankedMeasures(self._shown, name, self.reading, self.by_row, limits)
 
     def _is_ranked(self, parts: Sequence[Candidates], name: str, tally: FieldTally) -> bool:
-        """Whether the values of all parts are taken in together, by where they lie among all."""
+        """Whether the values of all parts are accumulated together, by rank."""
         ranked = self._ranked(name)
         if Needs.RANKS not in tally.needs or tally.needs not in RANKS_AND_SUMS:
             return False
@@ -263,7 +261,7 @@ class _Work:
             if self.by_row:
                 yield from bring_by_row(segment, name, self.reading)
             else:
-                # To turn it round for one question takes more memory, and no less time.
+                # Making it row-major for a single query takes more memory, and no less time.
                 yield from bring_kept(segment, name)
             dictionary = dictionary_of(part, name)
             if dictionary is not None:
@@ -276,7 +274,7 @@ class _Work:
     ) -> Asking[None]:
         """
         Args:
-            number: of each group its place among those that are measured, or -1.
+            number: each group's index among the measured groups, or -1.
         """
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         count = int(number.max()) + 1
@@ -316,11 +314,11 @@ def _has_little(part: Candidates, name: str) -> bool:
 def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int) -> None:
     """
     Args:
-        groups, rows: how many groups are shown, and how many rows these have.
-        most: values that may be shown.
+        groups, rows: the number of groups that are shown, and of their rows.
+        most: maximum number of values shown.
 
     Raises:
-        InvalidQuery: the measures of these would show more than ``most`` values.
+        InvalidQuery: the groups' measures would show more than ``most`` values.
     """
     if sum(count_shown(measure, groups, rows) for measure in measures) > most:
         raise InvalidQuery(
@@ -334,17 +332,17 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
     """The measures.
 
     Args:
-        condition: that of the aggregation.
+        condition: of the aggregation.
 
     Raises:
-        InvalidQuery: it would take too many records or groups.
+        InvalidQuery: too many records or groups would be needed.
         DoesNotOpen: a page, a column or a row does not open.
     """
     if not aggregation.group_by and all(measure == Count() for measure in aggregation.measures):
         count = None if condition.tests else (yield from count_matches(space, condition))
         if count is not None:
             return Aggregated([GroupResults((), (count,) * len(aggregation.measures))], 1)
-    # A large schema's columns are brought one at a time, segment by segment.
+    # A large schema's columns are fetched singly, segment by segment.
     few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
     parts = yield from match_rows(space, condition)
     segments = [part.segment for part in parts if isinstance(part.segment, LoadedSegment)]
@@ -370,7 +368,7 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
 
 
 def _needs_columns(space: Workspace, aggregation: Aggregation) -> bool:
-    """Whether more than directories and a few pages is needed of the fields that are measured."""
+    """Whether measured fields need more than directories and a few pages."""
     if aggregation.group_by or not isinstance(aggregation.where, Everything):
         return True
     if not all(measure.needs in ALL_RANKS for measure in aggregation.measures):

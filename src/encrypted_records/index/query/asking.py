@@ -1,15 +1,15 @@
-"""Questions that say, step by step, what they lack, their limits, and how it is brought.
+"""Queries as generators that yield the data they lack, step by step; their limits and fetches.
 
-Each is a generator, so that fetching and deciding stay apart: a driver fetches what it yields, and
-resumes it with that. An error of a fetch is raised where it was yielded. Each step is one request
-at most, but for pages, rows and segments that are more than a request takes.
+Generators keep fetching and deciding separate: a driver fetches what the query yields, and resumes
+it with the result. An error of a fetch is raised at the yield. Each step is at most one request,
+unless its pages, rows or segments exceed a request.
 
-Pages, directories, row-major columns and sums are fetched by work on one segment or on several, put
-together of these steps. Columns by row and sums are asked for where they are kept, and else made of
-their pages, a window at a time.
+These steps fetch pages, directories, row-major columns and sums of one or several segments.
+Row-major columns and sums are taken from the cache if kept, and else computed from their pages, a
+window at a time.
 
-:class:`Sizes` has the tuned numbers of questions, each with its unit, and the benchmark that chose
-it (docs/decisions/questions.md, memory.md and search-cost.md have the figures). Those of one
+:class:`Sizes` has the tuned numbers of queries, each with its unit and benchmark
+(docs/decisions/questions.md, memory.md and search-cost.md have the figures). The numbers of a
 reading are in :class:`~encrypted_records.index.segments.reading.ReadingLimits`, those of a scan in
 :class:`~encrypted_records.index.query.sorted_scan.ScanLimits`; both are fields here.
 """
@@ -44,18 +44,18 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Segments of a snapshot. They are sent back, opened and in this order: minis as a whole, and
-    large ones without a page."""
+    """Requests segments of a snapshot. They are sent back opened, in this order: whole minis, and
+    large segments without pages."""
 
     segments: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows, at least one. Their records are sent back, in this order.
+    """Requests the records of rows (not empty). They are sent back in this order.
 
-    ``alone`` if they would take the place of all rows that other questions use; ``ranked`` if which
-    they are tells of an order by values (:meth:`RowFetcher.open_rows`).
+    ``alone`` if they would evict all rows that other queries use; ``ranked`` if the choice of rows
+    reveals an order by values (:meth:`RowFetcher.open_rows`).
     """
 
     refs: tuple[RowRef, ...]
@@ -65,9 +65,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Parts of a segment: ``pages`` to put in, and fields whose ``directories`` are. Pages in
-    ``passing`` are looked at once, and taken out again. A ``light`` need takes little memory; any
-    other, even of nothing, waits for the question's turn at memory."""
+    """Requests parts of a segment: ``pages``, and the ``directories`` of fields. Pages in
+    ``passing`` are used once, and then removed. A ``light`` need takes little memory; any other,
+    even an empty need, waits for the query's turn at memory."""
 
     segment: LoadedSegment
     pages: frozenset[int] = frozenset()
@@ -78,15 +78,16 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Pages of several segments, to bring with one request. There is one need of each segment,
-    and all are ``light``: they are in memory at once."""
+    """Requests pages of several segments with a single request. Each segment has a need, and all
+    are ``light``: they are in memory at once."""
 
     needs: tuple[Need, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptColumn:
-    """A column by row. It is sent back if it is kept, and None if it is not; nothing is fetched."""
+    """Requests a kept row-major column. It is sent back, or None if it is not kept; nothing is
+    fetched."""
 
     segment: LoadedSegment
     field: str
@@ -94,7 +95,7 @@ class KeptColumn:
 
 @dataclass(frozen=True, slots=True)
 class KeptSums:
-    """The same of what a column adds up to; ``again`` if it was looked for just before."""
+    """Requests the kept sums of a column; ``again`` if they were just requested before."""
 
     segment: LoadedSegment
     field: str
@@ -103,8 +104,8 @@ class KeptSums:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A column by row or its sums, for questions that follow. It may be kept already, and have
-    grown: things that are made of a column's keys are kept with it."""
+    """Keeps a row-major column or its sums for later queries. It may be kept already and have
+    grown, because data derived from its keys is kept with it."""
 
     segment: LoadedSegment
     field: str
@@ -113,11 +114,11 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """About how many entries of columns are worked on until the next step of this kind, and the
-    stage under which that counts in statistics, if it does. The number says where it is done: what
-    takes long must not keep others waiting. ``long`` where it takes long whatever the number.
+    """The approximate number of column entries that are processed before the next step of this
+    kind, and their stage in statistics, if any. The number decides where the work runs, because
+    long work must not block others. ``long`` if it takes long whatever the number.
 
-    The work before it is sent back, to go on with."""
+    The previous work is sent back, so that it can continue."""
 
     stage: str | None
     entries: int = 0
@@ -125,7 +126,7 @@ class Work:
 
 
 Step = Open | Rows | Need | Together | KeptColumn | KeptSums | Keep | Work
-#: The type of the value that is sent back follows from the step.
+#: The type of the value sent back depends on the step.
 Asking = Generator[Step, Any, T]
 
 
@@ -133,19 +134,19 @@ Asking = Generator[Step, Any, T]
 class WorkSizes:
     """The duration of work, counted in column entries. Chosen by ``bench.search``."""
 
-    #: entries that are worked on sooner than a thread has begun
+    #: entries up to which work is faster than starting a thread
     on_loop: int = 1 << 14
-    #: entries of work in a thread of its own; work on more waits in line
+    #: entries up to which work gets a separate thread; larger work is queued
     in_thread: int = 1 << 20
-    #: entries that take as long as to put a row in order
+    #: entries that take as long as sorting a row
     a_row: int = 8
-    #: entries that take as long as to test a text
+    #: entries that take as long as testing a text
     a_text: int = 64
-    #: entries that take as long as to look a value up
+    #: entries that take as long as looking up a value
     a_value: int = 2048
-    #: segments times values that are looked up in some ten milliseconds
+    #: segments times values that are looked up in about ten milliseconds
     lookups: int = 500
-    #: entries that are looked through for first rows in a third of a millisecond
+    #: entries that are scanned for first rows in a third of a millisecond
     looked_through: int = 1 << 19
 
 
@@ -154,34 +155,32 @@ WORK = WorkSizes()
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes from which on a query is answered in another way (:mod:`.choices`)."""
+    """Thresholds between the ways to answer a query (:mod:`.choices`)."""
 
-    #: rows of all segments, from which on pages are counted before they are brought
-    #: (``bench.scale``)
+    #: rows of all segments from which pages are counted before they are fetched (``bench.scale``)
     few_rows: int = 1 << 21
-    #: rows of all segments, from which on a sorted search looks up whether rows match
-    #: (``bench.scale``)
+    #: rows of all segments from which a sorted search looks up whether rows match (``bench.scale``)
     few_to_sort: int = 1 << 18
     #: pages, and entries in them, of all segments together; with more, the pages of one segment
     #: are in memory at a time (``bench.large_segments``)
     many_pages: int = 1024
     many_entries: int = 1 << 22
-    #: rows times fields up to which all columns that are measured come in one request
+    #: rows times fields up to which all measured columns are fetched in one request
     #: (``bench.large_segments``)
     few_values: int = 1 << 22
-    #: entries of which a set of rows is made in a millisecond (``bench.index_core``)
+    #: entries that are converted to a set of rows in a millisecond (``bench.index_core``)
     few_entries: int = 1 << 16
-    #: rows of a segment of which sets are made for the first ones in the order of storing: as many
-    #: as one part of a set has (``bench.search``)
+    #: rows of a segment in the set for the first rows in storage order: as many as one chunk of a
+    #: set has (``bench.search``)
     prefix_rows: int = 1 << 16
-    #: share of a column's pages from which on it is brought by row and kept
+    #: share of a column's pages from which it is fetched row-major and kept
     #: (``bench.large_segments``)
     most_of_column: float = 0.25
-    #: the same of a column of few values, which takes a byte or two of each row (``bench.scale``)
+    #: the same for a column of few values, which takes a byte or two per row (``bench.scale``)
     most_of_listed: float = 1 / 64
-    #: bytes of the columns by row that are looked into at once (``bench.scale``)
+    #: bytes of the row-major columns that are used at once (``bench.scale``)
     held: int = 32 << 20
-    #: rows of a segment from which on work on it waits for its turn at memory
+    #: rows of a segment from which work on it waits for its turn at memory
     #: (``bench.large_segments``)
     alone_rows: int = 1 << 18
     work: WorkSizes = WORK
@@ -194,8 +193,8 @@ STANDARD = Sizes()
 
 @dataclass
 class Counted:
-    """``certain`` and ``unsure`` are rows as the index alone answered, ``rows`` those that were
-    opened; ``scanned`` the fields whose distinct values were tested one by one."""
+    """``certain`` and ``unsure`` are the rows of the index's answer, ``rows`` the opened rows;
+    ``scanned`` are the fields whose distinct values were tested singly."""
 
     certain: int = 0
     unsure: int = 0
@@ -216,18 +215,18 @@ class Workspace:
     definition: SchemaDefinition
     #: the key of the tails in the index keys of this snapshot's segments
     tails: SchemaKey
-    #: records that may be opened to decide texts that the index does not hold as a whole
+    #: maximum records opened to decide texts that the index does not hold completely
     most_opened: int
-    #: more rows than these would take the place of all that other questions use
+    #: rows beyond which opened rows would evict those of all other queries
     most_kept: int
-    #: more rows than these in an order by values are not hidden as those of any search are
+    #: rows beyond which rows in an order by values are not hidden as in any search
     most_hidden: int
-    #: whether columns by row of so many rows and fields stay for questions that follow
+    #: whether row-major columns of a number of rows and of fields stay for later queries
     keeps_columns: Callable[[int, int], bool]
-    #: whether a segment's column by row is kept
+    #: whether a segment's row-major column is kept
     keeps_column: Callable[[LoadedSegment, str], bool]
     sizes: Sizes = STANDARD
-    #: whether all rows that match are counted, and none is left out because others are enough
+    #: whether all matching rows are counted, even if fewer would be enough
     is_explained: bool = False
     counted: Counted = field(default_factory=Counted)
     #: by uid
@@ -235,7 +234,7 @@ class Workspace:
     _is_awaited: bool = True
 
     def open(self, segments: Sequence[Segment]) -> Asking[list[OpenedSegment]]:
-        """Segments of the snapshot, in this order.
+        """Open segments of the snapshot, in this order.
 
         Raises:
             DoesNotOpen: a mini or a header does not open.
@@ -247,7 +246,7 @@ class Workspace:
         return [self.opened[segment.uid] for segment in segments]
 
     def texts(self) -> Texts:
-        """For long strings that are to be opened."""
+        """A collection of the long strings to open."""
         return Texts(self.most_opened)
 
     def stop(self) -> None:
@@ -264,14 +263,14 @@ class Workspace:
             raise Stopped
 
 
-#: A column that is needed with its keys takes what it takes.
+#: A column that is needed with its keys has no memory limit.
 _ALL_KEYS = sys.maxsize
 
 
 def ask_for(
     segment: LoadedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
 ) -> Asking[T]:
-    """A reading of one segment, as work on several.
+    """Run a reading of one segment as work on several segments.
 
     Args:
         passing, light: as for :class:`Need`.
@@ -293,7 +292,7 @@ def bring_directories(segment: OpenedSegment, fields: Sequence[str]) -> Asking[N
 def bring_all_directories(
     segments: Iterable[OpenedSegment], fields: Collection[str]
 ) -> Asking[None]:
-    """The same of several segments, with one request."""
+    """Fetch the directories of several segments, with one request."""
     yield from bring_together(segments, lambda segment: segment.missing_directories(fields))
 
 
@@ -348,7 +347,7 @@ def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> A
         return
     if field in segment.columns:
         return
-    # After a turn at memory: another question may have made it meanwhile.
+    # After a turn at memory, another query may have made it meanwhile.
     yield Need(segment, directories=(field,))
     column: ByRow | None = yield KeptColumn(segment, field)
     if column is None:
@@ -360,16 +359,16 @@ def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> A
 def bring_sums(
     segment: LoadedSegment, field: str, rows: BitMap, limits: ReadingLimits
 ) -> Asking[ColumnSums]:
-    """The sums of a column of numbers, with the keys of some rows; its directory is here.
+    """The sums of a column of numbers, with the keys of some rows; its directory must be loaded.
 
     Raises:
         DoesNotOpen: the column does not open.
     """
     held = segment.sums.get(field)
     if held is None or not held.has(rows):
-        held = yield KeptSums(segment, field)  # which takes no memory more
+        held = yield KeptSums(segment, field)  # which takes no further memory
     if held is None or not held.has(rows):
-        # Another question may make it while this one waits for its turn.
+        # Another query may make it while this query waits for its turn.
         yield Need(segment)
         held = yield KeptSums(segment, field, again=True)
     if held is None or not held.has(rows):
@@ -433,7 +432,7 @@ def _bring_few(lacking: Sequence[tuple[LoadedSegment, Sequence[str]]]) -> Asking
 
 
 def open_columns(segment: Segment, fields: Collection[str], sizes: Sizes) -> Asking[OpenedSegment]:
-    """A segment with whole columns, which ends with what the caller does with it."""
+    """A segment with whole columns, which are removed after the caller's use."""
     kept: list[KeptSegment] = yield Open((segment,))
     opened = load(kept[0])
     yield from bring_columns([opened], fields, sizes)

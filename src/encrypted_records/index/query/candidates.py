@@ -1,6 +1,6 @@
-"""Rows that match a condition, as far as the index tells, and records opened for the rest.
+"""The rows that match a condition according to the index, and records opened for the rest.
 
-What the index leaves open is whether a row matches, and the order of long strings.
+The index may leave open whether a row matches, and the order of long strings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from encrypted_records.model.records import PlainRecord, RowRef, Segment
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """``certain`` is a subset of ``possible``; the truth lies between them."""
+    """``certain`` is a subset of ``possible``; the matching rows are between them."""
 
     certain: BitMap
     possible: BitMap
@@ -50,19 +50,19 @@ class Matches:
 
 
 class Indexed(Protocol):
-    """All that ordering and aggregating need of a segment, whatever its form."""
+    """The interface of a segment of either form for sorting and aggregation."""
 
     @property
     def segment(self) -> Segment: ...
 
     def dictionary(self, name: str, /) -> ColumnDictionary:
-        """The field of every row of the segment."""
+        """The row-major column of a field."""
 
 
 class Candidates:
-    """Rows of one segment by local ordinal, with positions and whether each surely matches.
+    """Rows of a segment by local ordinal, with their positions and whether each certainly matches.
 
-    What has one value a row is computed on first use.
+    Arrays with a value per row are computed on first use.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Candidates:
         """
         Args:
             matches: live rows.
-            dictionaries: of fields whose whole columns are not needed.
+            dictionaries: for fields whose whole columns are not needed.
         """
         self.segment = segment
         self.matches = matches
@@ -114,8 +114,8 @@ class Candidates:
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all rows that the segment indexes."""
-        # Rows that live are indexed: as many as there are indexed are all of these.
+        """Whether these are all indexed rows of the segment."""
+        # Live rows are indexed, so equal counts mean that these are all indexed rows.
         return len(self) == self.segment.segment.count
 
     def only(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Candidates:
@@ -164,17 +164,16 @@ def within(answer: Matches, segment: Segment, snapshot: Snapshot, *, stored: int
     return answer.without(snapshot.places(segment).later(stored))
 
 
-#: Rows opened at once; one request fetches them.
+#: Number of rows opened at once, with one request.
 BATCH = 256
-#: Each takes some ten milliseconds: to check so many records against values, to normalize so many
-#: characters.
+#: Records times values to check, and characters to normalize, in about ten milliseconds each.
 CHECKS, LONG_TEXT = 5000, 10_000
 
 
 def open_rows(
     refs: Sequence[RowRef], *, alone: bool = False, ranked: bool = False
 ) -> Asking[list[PlainRecord]]:
-    """The records of some rows, in their order; the rest as for :class:`Rows`."""
+    """The records of some rows, in order; arguments as for :class:`Rows`."""
     if not refs:
         return []
     records: list[PlainRecord] = yield Rows(tuple(refs), alone, ranked)
@@ -196,8 +195,8 @@ def check_records(
 
 
 def learn_texts(space: Workspace, texts: Texts, *, ranked: bool = False) -> Asking[None]:
-    """Open one record for each long string that is wanted, in the order of storing: they may be
-    wanted in an order by their values.
+    """Open a record for each wanted long string, in storage order, because the order in which they
+    are wanted may depend on their values.
 
     Args:
         ranked: as for :class:`Rows`.
@@ -218,7 +217,7 @@ def keep_matching(space: Workspace, where: Predicate, part: Candidates) -> Askin
     """The matching rows among some candidates; rows that the index does not decide are opened."""
     if part.matches.exact:
         return part
-    # Few rows of millions are unsure: of these alone positions are made.
+    # Few rows of millions are unsure; positions are computed only for these.
     unsure = ordinals(part.matches.possible - part.matches.certain)
     kept = np.zeros(len(unsure), np.bool_)
     for at in range(0, len(unsure), BATCH):

@@ -1,7 +1,7 @@
-"""The operator for a query on one segment: the first of a table whose rule applies.
+"""Select the way to answer a query on a segment: the first in a table whose rule applies.
 
-The rules look at figures that directories have, never at what was fetched before, but for columns
-by row that are kept in memory, which takes no request. Tuned numbers are in
+The rules use figures from directories, never what was fetched before, except for row-major columns
+that are kept in memory and take no request. Tuned numbers are in
 :class:`~encrypted_records.index.query.asking.Sizes`.
 """
 
@@ -37,7 +37,7 @@ class Way(enum.Enum):
     FILTER = "rows of the sorted column, looked up by row"
 
 
-#: Ways with their rules, the first of which that holds is taken.
+#: Ways with their rules; the first way whose rule holds is used.
 Table = tuple[tuple[Way, Callable[[F], bool]], ...]
 
 
@@ -47,8 +47,8 @@ def choose(table: Table[F], figures: F) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFigures:
-    """``cost`` is of the comparison, ``pages`` of the whole column. ``is_kept``: the column is kept
-    by row; ``keeps``: it would be, if it were brought."""
+    """``cost`` is of the comparison, ``pages`` of the whole column. ``is_kept``: the row-major
+    column is kept; ``keeps``: it would be kept if it were fetched."""
 
     cost: ReadCost
     pages: int
@@ -59,7 +59,7 @@ class ComparisonFigures:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it takes more than is taken at once."""
+        """Whether its pages or entries exceed what is read at once."""
         return self.cost.pages > self.limits.few or (
             self.cost.pages > 1 and self.cost.entries > self.limits.entries
         )
@@ -81,9 +81,9 @@ COMPARISON: Table[ComparisonFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class TestFigures:
-    """Figures of a column that is not here, and whose keys no directory lists.
+    """Figures of a column that is not loaded and whose directory lists no keys.
 
-    ``fits``: whether it can be expected to be kept with its keys, once a sample told that."""
+    ``fits``: whether it can probably be kept with its keys; None before sampling."""
 
     __test__ = False  # not one of pytest's
 
@@ -105,8 +105,8 @@ TEST: Table[TestFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class OldestFigures:
-    """``entries``: those that comparisons take of all segments. ``is_in_order``: the segment's rows
-    have the order of storing."""
+    """``entries``: the entries that comparisons read in all segments. ``is_in_order``: the
+    segment's rows are in storage order."""
 
     entries: int
     few: int
@@ -114,7 +114,7 @@ class OldestFigures:
     is_in_order: bool
 
 
-#: The first rows of a segment in the order of storing, where some are enough.
+#: The first rows of a segment in storage order, if some are enough.
 OLDEST: Table[OldestFigures] = (
     (
         Way.PREFIX,
@@ -126,9 +126,9 @@ OLDEST: Table[OldestFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class CountFigures:
-    """``decided``: whether directories say that all rows match, or that none does; ``is_alone``:
-    they leave a single comparison open, or its negation. ``dead``: whether some rows are.
-    ``by_row``: whether a column by row is the way to look these up, if there are any."""
+    """``decided``: whether directories show that all rows match (True) or no row (False).
+    ``is_alone``: they leave only a single comparison or its negation open. ``dead``: whether some
+    rows are dead. ``by_row``: whether dead rows are best looked up in a row-major column."""
 
     decided: bool | None
     is_alone: bool
@@ -136,7 +136,7 @@ class CountFigures:
     by_row: bool
 
 
-#: How many rows of a segment match comparisons that keys decide.
+#: The number of rows of a segment that match comparisons decided by keys.
 COUNT: Table[CountFigures] = (
     (Way.NONE, lambda figures: figures.decided is False),
     (Way.ALL, lambda figures: figures.decided is True),
@@ -149,8 +149,8 @@ COUNT: Table[CountFigures] = (
 @dataclass(frozen=True, slots=True)
 class LookupFigures:
     """``cost`` is of the comparison, ``pages`` of the whole column; ``listed``: the column has few
-    values; ``is_kept``: it is kept by row. ``stays``: what is brought for this question stays for
-    others. ``can``: rows can be looked up at all; ``is_wide`` as of :class:`ComparisonFigures`."""
+    values; ``is_kept``: it is kept row-major. ``stays``: data fetched for this query stays for
+    others. ``can``: rows can be looked up at all; ``is_wide`` as in :class:`ComparisonFigures`."""
 
     can: bool
     cost: ReadCost
@@ -163,12 +163,12 @@ class LookupFigures:
 
     @property
     def share(self) -> float:
-        """The share of the column's pages from which on the whole column is fetched."""
+        """The share of the column's pages from which the whole column is fetched."""
         few_values = self.stays and self.listed
         return self.sizes.most_of_listed if few_values else self.sizes.most_of_column
 
 
-#: Whether some rows match a comparison: by the set of all that do, or looked up by row.
+#: Whether some rows match a comparison: by the set of all matching rows, or looked up by row.
 LOOKUP: Table[LookupFigures] = (
     (Way.SET, lambda figures: not figures.can or figures.cost.entries <= figures.sizes.few_entries),
     (Way.KEPT, lambda figures: figures.is_kept),
@@ -180,9 +180,9 @@ LOOKUP: Table[LookupFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class SortFigures:
-    """``by_row``: how many comparisons a column by row is to tell; ``wide``: whether one that none
-    tells takes many entries. ``range_entries``: of the range of the field that is sorted by, 0
-    where there is none or all rows are in it."""
+    """``by_row``: the number of comparisons to answer by row-major columns; ``wide``: whether
+    another comparison reads many entries. ``range_entries``: the entries of the sort field's range,
+    0 if there is no range or all rows are in it."""
 
     by_row: int
     wide: bool
@@ -190,7 +190,7 @@ class SortFigures:
     few_entries: int
 
 
-#: The first rows of an order in a large segment.
+#: The first rows of a sort order in a large segment.
 SORT: Table[SortFigures] = (
     (Way.SET, lambda figures: figures.wide),
     (Way.FILTER, lambda figures: figures.by_row > 0 or figures.range_entries > figures.few_entries),
@@ -208,7 +208,7 @@ def comparison_figures(
 ) -> ComparisonFigures:
     """
     Args:
-        segment: the directory must be here.
+        segment: the directory must be loaded.
     """
     can = not isinstance(leaf, AbsentLeaf)
     pages = len(segment.directories[leaf.field].ends) if segment.has_column(leaf.field) else 0

@@ -1,8 +1,8 @@
-"""Fields of a segment's rows, some rows at a time, as they are sent in columns.
+"""Fields of a segment's rows, some rows at a time, in the form of columnar results.
 
-Each field's column is in memory alone, by row or a window of pages at a time. What is left of it
-are keys of the rows, so that values of other rows, dead ones among them, are not there: of texts a
-key for each different value, of all else the key of each row.
+Only one field's column is in memory at a time, row-major or as a window of pages. Only the keys of
+the requested rows are kept, so that values of other rows, including dead rows, are not sent: for
+texts a key for each distinct value, for other types the key of each row.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from encrypted_records.index.segments.reading import Window, read_column, sample
 from encrypted_records.model.definition import FieldSpec, column_spec
 from encrypted_records.model.field_types.base import KeyKind
 
-#: Up to this share of a segment's rows, a column without keys is looked up page by page.
+#: Share of a segment's rows up to which a column without keys is looked up page by page.
 _FEW = 1 / 64
-#: Bytes of a row: in a column by row of few values, and of its number here.
+#: Bytes per row: in a row-major column of few values, and of its number here.
 _ROW_BYTES, _CODE_BYTES = 2, 4
-#: Bytes for a row of a window: its number in the segment, its place, and this place while it is
-#: put there.
+#: Bytes per row of a window: its number in the segment, its place, and a temporary copy of this
+#: place.
 _PLACE_BYTES = 12
-#: Bytes of a value that is not a text, by the type in which it is sent; of other types, at most.
+#: Bytes of a value that is not a text, by the type in which it is sent; the maximum for other
+#: types.
 _VALUE_BYTES = {"bool": 1, "date32[day]": 4, "int64": 8, "time64[us]": 8, "timestamp[us]": 8}
 _LONGEST_VALUE_BYTES = 16
 
@@ -57,11 +58,11 @@ Codes = NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class FieldValues:
-    """A field of some rows by its different values.
+    """A field of some rows by its distinct values.
 
     Attributes:
-        keys: of all values that the rows have, sorted; texts may be narrower than index keys are.
-        codes: of each row 0 where the field is absent, else 1 + the index of its key.
+        keys: the sorted keys of all values of the rows; texts may be narrower than index keys.
+        codes: of each row, 0 if the field is absent, else 1 + the index of its key.
     """
 
     keys: Keys
@@ -73,20 +74,20 @@ class FieldValues:
 
     @property
     def long(self) -> NDArray[np.intp]:
-        """The indexes of the keys of strings that are longer than a key holds."""
+        """The indexes of the keys of strings that are longer than a key."""
         if not has_long(self.keys):
             return np.zeros(0, np.intp)
-        # A key of a string that it holds has nothing in its last bytes.
+        # The last bytes of a key are zero if it holds the whole string.
         return np.flatnonzero(matrix(self.keys)[:, INDEX_KEY_PREFIX:].any(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """A field of some rows by row, which has no texts.
+    """A field of some rows by row; not of texts.
 
     Attributes:
-        keys: of the rows, one each; zero where the field is absent.
-        present: whether each row has the field; None where all have it.
+        keys: the key of each row; zero if the field is absent.
+        present: whether each row has the field; None if all have it.
     """
 
     keys: Keys
@@ -95,11 +96,11 @@ class RowKeys:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """How fields of a segment's rows are read.
+    """The plan for reading fields of a segment's rows.
 
     Attributes:
-        row_bytes: about what a row takes in memory, while its fields are read one after the other.
-        kept: the fields whose columns by row stay for questions that follow.
+        row_bytes: approximate memory per row, while its fields are read one after the other.
+        kept: the fields whose row-major columns stay for later queries.
     """
 
     row_bytes: int
@@ -109,7 +110,7 @@ class WindowPlan:
 def plan_windows(
     space: Workspace, segment: OpenedSegment, fields: Sequence[str]
 ) -> Asking[WindowPlan]:
-    """Look at directories, and at a few pages of texts.
+    """Make a plan from directories and a few pages of texts.
 
     Raises:
         DoesNotOpen: a page does not open.
@@ -117,7 +118,8 @@ def plan_windows(
     held = work = 0
     sizes: dict[str, int] = {}
     if isinstance(segment, LoadedSegment):
-        # All at once: a request for each costs more than it brings, and tells whose each is.
+        # Fetched together: a request for each field would cost more, and would reveal each page's
+        # field.
         yield from bring_directories(segment, fields)
     for name in fields:
         spec = space.definition.fields[name]
@@ -131,16 +133,16 @@ def plan_windows(
         if is_sent_as_text(spec):
             own = int(width * share)
             held += _CODE_BYTES + own
-            # Keys of pages and all together, and numbers before and after keys are put in order.
+            # Keys of pages and joined keys, and codes before and after the keys are sorted.
             work = max(work, 2 * own + 3 * _CODE_BYTES + _PLACE_BYTES)
             continue
         held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
-        # Keys by row, and a mask.
+        # Keys of each row, and a mask.
         work = max(work, width + 1 + _PLACE_BYTES)
     kept: set[str] = set()
     weight = 0
     for name in sorted(sizes, key=sizes.__getitem__):
-        # One of many values takes the place of several.
+        # A column with many values would evict several others.
         weight += -(-sizes[name] // (segment.segment.count * _ROW_BYTES))
         if not space.keeps_columns(space.snapshot.count, weight):
             break
@@ -149,12 +151,12 @@ def plan_windows(
 
 
 def is_sent_as_text(spec: FieldSpec) -> bool:
-    """Whether the field's different values are sent, and which row has which."""
+    """Whether the field is sent as distinct values and codes."""
     return spec.field_type.column_type(spec) == "string"
 
 
 def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[tuple[int, int]]:
-    """About how many different keys a column has, and how many bytes one takes."""
+    """Estimates of the number of distinct keys of a column, and the bytes of a key."""
     directory = segment.directories[name]
     if directory.listed:
         return len(directory.starts), directory.key_bytes
@@ -171,7 +173,7 @@ def read_field(
 
     Args:
         rows: of the segment, ascending.
-        keep: whether its column by row is to stay for questions that follow.
+        keep: whether its row-major column is to stay for later queries.
 
     Raises:
         DoesNotOpen: the column does not open.
@@ -193,7 +195,7 @@ def _read_paged(
     if keep:
         yield from bring_by_row(segment, name, space.sizes.reading)
     else:
-        # To turn it round for one question takes more memory, and no less time.
+        # Making it row-major for a single query takes more memory, and no less time.
         yield from bring_kept(segment, name)
     if segment.has_keys(name):
         return _of_dictionary(segment.dictionary(name), rows)
@@ -225,7 +227,8 @@ class _Pages:
         self._kind = column_spec(segment.definition, field).kind
         self._leading = segment.directories[field].leading
         self._first = int(rows[0]) if len(rows) else 0
-        #: the place among the rows of each ordinal from the first row on, else -1; None of all rows
+        #: for each ordinal from the first row on, its index among the rows, or -1; None for all
+        #: rows
         self._place: NDArray[np.int32] | None = None
         if len(rows) < segment.covered:
             span = int(rows[-1]) - self._first + 1 if len(rows) else 0
@@ -241,8 +244,8 @@ class _Pages:
         raise NotImplementedError
 
     def _places(self, block: EntryBlock) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
-        """The places of a page's entries among the rows, and which entries these are; None of
-        all."""
+        """The indexes among the rows of a page's entries, and a selection of these entries; None
+        for all."""
         own = block.ordinals.astype(np.intp)
         if self._place is None:
             return own, None
@@ -253,13 +256,13 @@ class _Pages:
 
 
 class _PagesByRow(_Pages):
-    """Keys by row."""
+    """Collects the keys of rows."""
 
     def __init__(
         self, space: Workspace, segment: LoadedSegment, field: str, rows: Ordinals
     ) -> None:
         super().__init__(space, segment, field, rows)
-        # Zeros, since what lay in memory before must not be sent instead of an absent value.
+        # Zeros, because old memory content must not be sent instead of an absent value.
         self._keys = np.zeros(len(rows), key_type(self._kind))
         self._present = np.ones(len(rows), np.bool_) if self._leading else None
 
@@ -277,14 +280,14 @@ class _PagesByRow(_Pages):
 
 
 class _PagesByValue(_Pages):
-    """Different keys, and which row has which."""
+    """Collects distinct keys and the code of each row."""
 
     def __init__(
         self, space: Workspace, segment: LoadedSegment, field: str, rows: Ordinals
     ) -> None:
         super().__init__(space, segment, field, rows)
         self._codes = np.zeros(len(rows), np.uint32)
-        #: by number in the column: the keys that the rows have, and the first one's number
+        #: by page index: the keys that the rows have, and the code of the first
         self._pages: dict[int, tuple[Keys, int]] = {}
         self._next = 1
 
@@ -321,14 +324,14 @@ class _PagesByValue(_Pages):
 
 
 def _only_used(keys: Keys, codes: Codes) -> FieldValues:
-    """The same without keys that no row has."""
+    """The values without unused keys."""
     used = np.zeros(len(keys) + 1, np.bool_)
     used[codes] = True
     used[0] = False
     chosen = np.flatnonzero(used)
     if len(chosen) == len(keys):
         return FieldValues(keys, codes)
-    table = np.empty(len(keys) + 1, np.uint32)  # of those that are chosen, and of none
+    table = np.empty(len(keys) + 1, np.uint32)  # for the used keys, and for absent values
     table[0] = 0
     table[chosen] = np.arange(1, len(chosen) + 1)
     return FieldValues(keys.take(chosen - 1), table.take(codes))
@@ -340,14 +343,14 @@ def read_long_texts(
     rows: Ordinals,
     values: Mapping[str, FieldValues],
 ) -> Asking[dict[str, dict[int, str]]]:
-    """The texts that keys do not hold, as they are compared: of each field by the index of its key.
-    One record is opened for each.
+    """The texts that do not fit their keys, in the form in which they are compared: for each field
+    by the index of the key. A record is opened for each.
 
     Args:
-        rows: those of ``values``.
+        rows: the rows of ``values``.
 
     Raises:
-        DoesNotOpen: a record does not open, or holds another text than the index says.
+        DoesNotOpen: a record does not open, or has another text than the index.
     """
     texts = Texts(len(rows) * len(values))
     wanted: dict[str, dict[int, bytes]] = {}

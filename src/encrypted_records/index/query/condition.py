@@ -1,11 +1,10 @@
-"""A predicate with the index keys that it looks for: computed once, used for every segment.
+"""A predicate with its index keys: computed once, used for every segment.
 
-Its tree says how comparisons are joined, and the consequences for rows and keys. The nodes are
-those of a predicate, with an operator (:mod:`.leaves`) at each leaf.
+Its tree joins comparisons, and combines their rows and keys. The nodes are those of the predicate,
+with an operator (:mod:`.leaves`) at each leaf.
 
-A paged segment need not be in memory as a whole: :meth:`Condition.missing` names the pages without
-which :meth:`Condition.match` cannot answer, and is asked again once they are there, until it names
-none.
+A paged segment need not be completely in memory: :meth:`Condition.missing` names the pages that
+:meth:`Condition.match` lacks. The caller loads them and calls it again until it names no page.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from encrypted_records.model.texts import TextTest
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All parts hold; every row matches where there is none."""
+    """All parts hold; every row matches if there are no parts."""
 
     parts: tuple[Node, ...] = ()
 
@@ -81,7 +80,7 @@ def leaves_of(node: Node) -> Iterator[LeafOperator]:
 
 
 def only_leaf(node: Node) -> tuple[LeafOperator | None, bool]:
-    """The leaf of a condition that is one or its negation, and whether it is negated."""
+    """The leaf of a condition that is a leaf or its negation, and whether it is negated."""
     negated = False
     while isinstance(node, Negation):
         node, negated = node.part, not negated
@@ -89,11 +88,11 @@ def only_leaf(node: Node) -> tuple[LeafOperator | None, bool]:
 
 
 def fold(node: Node, segment: OpenedSegment) -> Node | bool:
-    """The part of a condition that a segment's directories, which are here, leave open; True where
-    they say that all of its rows match, and False where none does."""
+    """The part of a condition that a segment's loaded directories leave open; True if they show
+    that all of its rows match, False if no row matches."""
     match node:
         case Every(parts) | Either(parts):
-            # One part decides "or" by holding, and "and" by not holding.
+            # A true part decides "or"; a false part decides "and".
             decides = isinstance(node, Either)
             left: list[Node] = []
             for part in parts:
@@ -114,10 +113,10 @@ def fold(node: Node, segment: OpenedSegment) -> Node | bool:
 
 
 def combine(node: Node, rows: BitMap, found: Mapping[int, Matches]) -> Matches:
-    """The rows that match a condition, of the ``rows`` there are.
+    """The rows among ``rows`` that match a condition.
 
     Args:
-        found: those that match each of its comparisons, by its number.
+        found: the matching rows of each comparison, by its number.
     """
     match node:
         case Every(()):
@@ -139,8 +138,8 @@ def combine(node: Node, rows: BitMap, found: Mapping[int, Matches]) -> Matches:
 
 
 def estimate(node: Node, every: int, counts: Mapping[int, int]) -> int:
-    """Estimate how many of ``every`` rows match, as if comparisons that are joined by "and" had the
-    same rows.
+    """Estimate how many of ``every`` rows match, as if comparisons joined by "and" matched the same
+    rows.
 
     Args:
         counts: the number of matches of each comparison, by its number.
@@ -157,11 +156,10 @@ def estimate(node: Node, every: int, counts: Mapping[int, int]) -> int:
 
 
 def find_first(node: Node, lowest: Mapping[int, list[int] | None], end: int) -> int:
-    """A row before which none matches; ``end`` where none does at all.
+    """A row before which no row matches; ``end`` if no row matches.
 
     Args:
-        lowest: of comparisons, by their number, the first rows of what they select; None if they
-            select all.
+        lowest: the first row that each comparison selects, by its number; None if it selects all.
     """
     match node:
         case Every(parts):
@@ -176,7 +174,7 @@ def find_first(node: Node, lowest: Mapping[int, list[int] | None], end: int) -> 
 
 
 def is_excluded(node: Node, zones: Mapping[str, Zone]) -> bool:
-    """Whether the least and greatest keys of a segment's fields say that no row matches."""
+    """Whether the zones of a segment's fields show that no row matches."""
     match node:
         case Every(parts):
             return any(is_excluded(part, zones) for part in parts)
@@ -189,7 +187,7 @@ def is_excluded(node: Node, zones: Mapping[str, Zone]) -> bool:
 
 
 def bound_keys(node: Node, field: str) -> KeyRange | None:
-    """The keys of ``field`` among which those of all rows are; None where none are known."""
+    """A range with the keys of ``field`` of all matching rows; None if no range is known."""
     match node:
         case Every(parts):
             bounds = (bound_keys(part, field) for part in parts)
@@ -200,8 +198,8 @@ def bound_keys(node: Node, field: str) -> KeyRange | None:
 
 
 def take_range(node: Node, field: str) -> tuple[KeyRange | None, Node]:
-    """The keys of ``field`` among which those of all rows are, and what else a row fulfils whose
-    key is one of these. None, and all of the condition, where keys alone do not tell."""
+    """A range with the keys of ``field`` of all matching rows, and the rest of the condition for
+    rows with keys in the range. None and the whole condition if keys alone do not decide."""
     match node:
         case Every(parts):
             for at, part in enumerate(parts):
@@ -216,14 +214,14 @@ def take_range(node: Node, field: str) -> tuple[KeyRange | None, Node]:
 
 @dataclass(frozen=True)
 class Condition:
-    """``predicate`` is what records are checked against, and ``root`` the same with an operator for
-    each comparison, numbered in their order. ``known`` are long strings that were opened to decide
-    tests of texts."""
+    """Records are checked against ``predicate``; ``root`` is the same with an operator for each
+    comparison, numbered in order. ``known`` are long strings that were opened to decide tests of
+    texts."""
 
     predicate: Predicate
     root: Node
     known: Texts = field(default_factory=Texts)
-    #: what was found so far, by the segment's uid
+    #: the findings so far, by the segment's uid
     _memos: dict[bytes, SegmentMemo] = field(default_factory=dict)
 
     @classmethod
@@ -258,8 +256,8 @@ class Condition:
         return cls(predicate, build(predicate), known)
 
     def with_texts(self) -> Condition:
-        """The same condition, in which what an index of words leaves open is decided by the field's
-        own column, as other tests are."""
+        """The same condition, but rows that a word index leaves open are decided by the field's
+        column, like other tests."""
 
         def build(node: Node) -> Node:
             match node:
@@ -292,22 +290,22 @@ class Condition:
 
     @cached_property
     def by_words(self) -> bool:
-        """Whether an index of words answers some test."""
+        """Whether a word index answers a test."""
         return any(isinstance(leaf, WordsLeaf) for leaf in self.leaves)
 
     @cached_property
     def leaves_words_open(self) -> bool:
-        """Whether texts could decide what an index of words leaves open (:meth:`with_texts`)."""
+        """Whether texts could decide rows that a word index leaves open (:meth:`with_texts`)."""
         return any(isinstance(leaf, WordsLeaf) and leaf.text is None for leaf in self.leaves)
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether keys, and which fields are absent, decide it."""
+        """Whether keys and the absence of fields decide the condition."""
         return all(isinstance(leaf, AbsentLeaf) or leaf.is_exact for leaf in self.leaves)
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """The columns that it looks at."""
+        """The columns that the condition reads."""
         return frozenset(name for leaf in self.leaves for name in leaf.columns)
 
     @cached_property
@@ -320,7 +318,7 @@ class Condition:
         return self._memos.setdefault(segment.segment.uid, SegmentMemo())
 
     def excludes(self, segment: OpenedSegment) -> bool:
-        """Whether the least and greatest keys in the segment's header say that no row matches."""
+        """Whether the zones in the segment's header show that no row matches."""
         return isinstance(segment, LoadedSegment) and is_excluded(
             self.root, segment.directories.zones
         )
@@ -328,7 +326,7 @@ class Condition:
     # --- rows -----------------------------------------------------------------------------------
 
     def missing_to_find(self, segment: OpenedSegment) -> set[int]:
-        """The directories alone of what :meth:`missing` names."""
+        """Only the directory pages that :meth:`missing` names."""
         return set() if self.excludes(segment) else segment.missing_directories(self.columns)
 
     def missing(self, segment: OpenedSegment) -> set[int]:
@@ -343,8 +341,8 @@ class Condition:
     def match(self, segment: OpenedSegment) -> Matches:
         """The rows of ``segment`` that match, as local ordinals.
 
-        Where a merge left dead rows out, a negation has them all the same, and so has a range that
-        all other rows are in: the caller removes the dead rows.
+        Dead rows that a merge left out still match a negation, and a range that contains all other
+        rows: the caller removes dead rows.
 
         Raises:
             DoesNotOpen: a column that is needed does not open.
@@ -372,13 +370,13 @@ class Condition:
     # --- tests of columns -----------------------------------------------------------------------
 
     def to_scan(self, segment: OpenedSegment) -> frozenset[str]:
-        """The fields whose columns are tested in a segment, if it can have any match."""
+        """The fields whose columns are tested in a segment, if it can have a match."""
         if self.excludes(segment):
             return frozenset()
         return frozenset(test.field for test in self.tests)
 
     def missing_to_scan(self, segment: OpenedSegment) -> set[int]:
-        """The directories of :meth:`to_scan` that are not here."""
+        """The directories of :meth:`to_scan` that are not loaded."""
         return segment.missing_directories(self.to_scan(segment))
 
     def missing_to_test(self, segment: OpenedSegment) -> set[int]:
@@ -395,7 +393,7 @@ class Condition:
             yield from (test for test in self.tests if test.number not in memo.found)
 
     def settle(self, segment: OpenedSegment) -> None:
-        """Keep the rows that pass each test, so that whole columns are needed no more."""
+        """Store the rows that pass each test, so that whole columns are no longer needed."""
         memo = self.memo(segment)
         for test in self.untested(segment):
             test.rows(segment, memo)
@@ -427,8 +425,7 @@ class Condition:
         return segment.count - matching
 
     def sort_range(self, field: str) -> KeyRange | None:
-        """Keys of ``field`` among which those of all rows that match are; None where none is
-        known."""
+        """A range with the keys of ``field`` of all matching rows; None if no range is known."""
         return bound_keys(self.root, field)
 
 

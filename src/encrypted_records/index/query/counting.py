@@ -39,10 +39,9 @@ def count_all(space: Workspace, condition: Condition) -> Asking[int]:
 
 
 def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
-    """The number of matching records, if directories determine it: for one comparison or its
-    negation, and with many records also for several joined comparisons, of which at most one is
-    undecided in each segment, except in a few segments. Dead rows of segments are looked up.
-    Otherwise None.
+    """The number of matching records if directories determine it, otherwise None. They do for a
+    comparison or its negation; with many records also for several joined comparisons, if at most
+    one is undecided in each segment, except in a few segments. Dead rows of segments are looked up.
 
     Raises:
         DoesNotOpen: a page or a column does not open, or a key holds no text.
@@ -60,8 +59,8 @@ def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
 
 
 def _is_folded(space: Workspace, condition: Condition) -> bool:
-    """Whether directories tell the count, or leave little open: keys decide each comparison, and
-    there is one alone, or sets of rows would take longer."""
+    """Whether directories give the count, or leave little open: keys decide each comparison, and
+    there is a single comparison, or sets of rows would take longer."""
     if not all(leaf.is_exact or isinstance(leaf, AbsentLeaf) for leaf in condition.leaves):
         return False
     every = sum(segment.count for segment in space.snapshot.segments)
@@ -69,7 +68,7 @@ def _is_folded(space: Workspace, condition: Condition) -> bool:
 
 
 def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
-    """The count of one test, by its keys; no row of a segment may be dead."""
+    """The count of a test, by its keys; no row of a segment may be dead."""
     snapshot = space.snapshot
     leaf, _ = only_leaf(condition.root)
     if not isinstance(leaf, TestLeaf) or any(
@@ -85,8 +84,8 @@ def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
 
 
 def _count_compared(space: Workspace, condition: Condition) -> Asking[int]:
-    """The records that match comparisons that keys decide. Most segments have all of their rows,
-    or none, in a range of a field that grows with time."""
+    """The number of records that match comparisons decided by keys. Most segments have all or none
+    of their rows in a range of a field that grows with time."""
     snapshot, lookups = space.snapshot, space.sizes.work.lookups
     segments = yield from space.open(snapshot.segments)
     yield Work("fetch_pages", long=condition.values * len(segments) > lookups)
@@ -129,7 +128,7 @@ def _count_compared(space: Workspace, condition: Condition) -> Asking[int]:
     for large, compared in by_row:
         dead = snapshot.dead_rows(large.segment)
         matching = len((yield from open_column(space, large, compared)).of(dead))
-        # Rows that a merge left out are dead and in no column.
+        # Rows that a merge left out are dead, but not in any column.
         is_negated = large.segment.uid in negated
         count -= _dead_in(snapshot, large.segment) - matching if is_negated else matching
     answers = (yield from Matching(space, condition).find(left)) if left else []
@@ -141,7 +140,7 @@ def _figures(
 ) -> CountFigures:
     """
     Args:
-        leaf: the only comparison that is left open, if there is one alone.
+        leaf: the comparison that is left open, if there is only one.
     """
     dead = _dead_in(space.snapshot, segment.segment) > 0
     return CountFigures(
@@ -163,7 +162,7 @@ def _missing_ends(by_ends: Mapping[bytes, LeafOperator], segment: OpenedSegment)
 
 
 def _dead_in(snapshot: Snapshot, segment: Segment) -> int:
-    """How many of the rows that a segment indexes are dead."""
+    """The dead rows among the indexed rows of a segment."""
     return len(snapshot.dead_rows(segment)) - segment.purged
 
 

@@ -1,8 +1,8 @@
-"""The different values of a field in rows of all segments, read out of its column.
+"""The distinct values of a field in rows of all segments, read from its columns.
 
-A semi-join takes them as a list of values. A global dictionary has the different keys and the key
-of each matching row: checks for a field that is to become required, unique or narrower use these
-small codes; each key is read once.
+A semi-join uses them as a list of values. A global dictionary has the distinct keys and the code of
+each matching row: checks for a field that is to become required, unique or narrower use these small
+codes; each key is read once.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from encrypted_records.model.predicates import refuse_join
 
 
 class GlobalDictionary:
-    """``keys`` are sorted and all different. ``codes`` has one number per row: 0 where the field
-    is absent, else 1 + the index of its key. ``counts`` has the number of
-    rows of each code, ``positions`` the rows' own.
+    """``keys`` are sorted and distinct. ``codes`` has a number per row: 0 if the field is absent,
+    else 1 + the index of its key. ``counts`` has the number of rows of each code, ``positions`` the
+    position of each row.
 
-    What has one value per row is computed on first use: most proofs need counts alone.
+    Arrays with a value per row are computed on first use: most proofs need only counts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GlobalDictionary:
 
 
 def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDictionary:
-    """The field of all candidates, in their order, with the keys of these rows and no others.
+    """The field of all candidates, in order, with only the keys of these rows.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
@@ -94,7 +94,8 @@ def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDi
 
 
 class _SegmentField:
-    """The field of one segment's candidates: the keys of their rows, and how many have each."""
+    """The field of one segment's candidates: the keys of their rows, and the number of rows of
+    each."""
 
     def __init__(self, field: str, part: Candidates) -> None:
         self._part = part
@@ -103,7 +104,7 @@ class _SegmentField:
         self.absent = int(counts[0])
         self.keys: NDArray[Any] = part.dictionary(field).keys
         self.counts = counts[1:]
-        #: which keys of the segment these are, unless they are all
+        #: the indexes of these keys in the segment; None if they are all
         self._used: NDArray[np.intp] | None = None
         if not self.counts.all():
             self._used = np.flatnonzero(self.counts)
@@ -111,10 +112,10 @@ class _SegmentField:
         self._width = len(counts)
 
     def map_codes(self, indexes: Codes) -> Codes:
-        """The code of each row among all keys.
+        """The global code of each row.
 
         Args:
-            indexes: where each of its own keys is among all.
+            indexes: the index among all keys of each of its keys.
         """
         mapped: Codes = np.zeros(self._width, np.int64)
         mapped[1:][slice(None) if self._used is None else self._used] = indexes + 1
@@ -123,16 +124,16 @@ class _SegmentField:
 
 
 def _unite(held: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
-    """All different keys of several columns, sorted, and where those of each column are there.
+    """All distinct keys of several columns, sorted, and the index there of each column's keys.
 
-    Most keys are in one large segment as a rule, and to sort them again takes longest: those of the
-    others are inserted between them.
+    Usually most keys are in one large segment, and sorting them again would take longest: the keys
+    of the other segments are inserted between them.
     """
     largest = max(range(len(held)), key=lambda at: len(held[at]), default=-1)
     if largest < 0:
         return np.zeros(0, np.uint64), []
     keys = held[largest]
-    # A column of absent rows only says nothing of the type of keys.
+    # A column with only absent rows does not determine the type of keys.
     others = [some for at, some in enumerate(held) if at != largest and len(some)]
     if not others:
         here: Codes = np.arange(len(keys))
@@ -154,7 +155,7 @@ def _unite(held: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
     return every, indexes
 
 
-#: Bytes of the values of one semi-join.
+#: Maximum bytes of the values of a semi-join.
 MOST_BYTES = 512 << 20
 
 
@@ -170,10 +171,10 @@ class DistinctValues:
 def collect_values(
     space: Workspace, condition: Condition, spec: FieldSpec, pointer: str, *, stored: int
 ) -> Asking[DistinctValues]:
-    """The values of a field in the records that match, among the first ``stored`` rows.
+    """The values of a field in the matching records among the first ``stored`` rows.
 
     Args:
-        pointer: leads to the semi-join in the question.
+        pointer: JSON pointer to the semi-join in the query.
 
     Raises:
         InvalidQuery: ``too_many_long``; or the values take too much memory.
@@ -187,7 +188,7 @@ def collect_values(
         answer = matched.within(space.snapshot, stored)
         part = Candidates.of(answer.segment, answer.matches, space.snapshot)
         part = yield from keep_matching(space, condition.predicate, part)
-        # One segment's column at a time is in memory beyond the cache.
+        # At most one segment's column is in memory in addition to the cache.
         with scope(answer.segment):
             keys, long = yield from list_values(part, spec.name, texts, space.sizes.reading)
         rows += len(part)
@@ -206,7 +207,7 @@ def collect_values(
 def list_values(
     part: Candidates, field: str, texts: Texts, limits: ReadingLimits = STANDARD
 ) -> Asking[tuple[list[Keys], set[bytes]]]:
-    """The keys that some rows have, sorted in each list, and apart from them those of long strings,
+    """The keys that some rows have, sorted in each list, and separately the keys of long strings,
     whose texts are now wanted.
 
     Raises:
@@ -254,8 +255,8 @@ class _Found:
     def take(self, keys: Keys, held: NDArray[np.bool_], row_of: Ordinals) -> None:
         """
         Args:
-            held: which of the keys some row has.
-            row_of: such a row of each.
+            held: a mask of the keys that some row has.
+            row_of: such a row for each.
         """
         long: NDArray[np.bool_] = held & are_long(keys)
         places = self._part.places
