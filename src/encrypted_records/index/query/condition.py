@@ -159,7 +159,8 @@ def find_first(node: Node, lowest: Mapping[int, list[int] | None], end: int) -> 
     """A row before which no row matches; ``end`` if no row matches.
 
     Args:
-        lowest: the first row that each comparison selects, by its number; None if it selects all.
+        lowest: by comparison number, first rows of the parts that it selects; None if it selects
+            all.
     """
     match node:
         case Every(parts):

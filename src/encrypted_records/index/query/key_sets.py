@@ -1,16 +1,17 @@
 """Sets of index keys that a comparison selects: ranges, values of another column, tested keys.
 
 A leaf becomes ranges of sorted keys that *certainly* match and ranges that *possibly* do; no column
-is needed to compute them. They differ only if strings beyond an index key's 48 bytes are compared
-by order or prefix.
+is needed to compute them. They differ only if strings longer than an index key's 48 bytes are
+compared by order or prefix.
 
-The values of one column are a set that another field's column is compared with. Both are sorted, so
-that comparing them is one pass over their keys. Numbers are brought to the other field's grid
-first; those that are not on it are no value of that field. Long strings have index keys under their
-own schema's tails, and are given as texts.
+The values of a column are a set that another field's column is compared with. Both are sorted, so
+that the comparison is a single pass over their keys. Numbers are first converted to the other
+field's grid; numbers that are not on it cannot be values of that field. Long strings have index
+keys under their schema's tails, and are passed as texts.
 
-The distinct keys of a segment's column are tested one by one. Where the directory lists the keys,
-they are tested there, and data pages are needed only of those that pass. Else the whole column is.
+The distinct keys of a segment's column are tested singly. If the directory lists the keys, they are
+tested there, and only the data pages of passing keys are needed; otherwise the whole column is
+needed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from encrypted_records.model.predicates import (
 
 
 def span_of(keys: Keys) -> KeyRange:
-    """The range from the first to the last of some keys, of which there is at least one."""
+    """The range from the first to the last of some keys; there must be a key."""
     first, last = keys[[0, -1]].tolist()
     return KeyRange(Edge(first, "left"), Edge(last, "right"))
 
@@ -72,8 +73,8 @@ def find_positions(column: Lookup, ranges: Sequence[KeyRange]) -> list[tuple[int
 
 
 def holds_all(column: Lookup, ranges: Sequence[KeyRange]) -> bool:
-    """Whether every row is in one of these, where that is known without any page."""
-    # Dates and running numbers grow with the order of storing: most segments are in or out. Of a
+    """Whether every row is known, without any page, to be in one of these ranges."""
+    # Dates and serial numbers grow in storage order: most segments are completely in or out. For a
     # column in memory, its entries show that as quickly.
     return not isinstance(column, Column) and any(map(column.all_within, ranges))
 
@@ -119,7 +120,7 @@ def _exactly(*ranges: KeyRange | None) -> KeyRanges:
 def _number(spec: FieldSpec, low: int, high: int) -> KeyRange | None:
     lowest = spec.numbers.lowest
     first, last = max(low - lowest, 0), min(high - lowest, 2**64 - 1)
-    # What lies outside the 64 bits of an offset is no key.
+    # Offsets outside 64 bits are not keys.
     return KeyRange(Edge(first, "left"), Edge(last, "right")) if first <= last else None
 
 
@@ -130,7 +131,7 @@ def _prefix(ordered: bytes) -> KeyRanges:
 
 
 def _uuid_range(leaf: TextRange) -> KeyRanges:
-    """Uuids in their one spelling are in the order of their bytes."""
+    """Canonically spelled uuids sort like their bytes."""
     first, last = Edge(b"", "left"), last_with(b"")
     if leaf.low is not None:
         first = Edge(values.uuid_key(leaf.low), "left" if leaf.low_included else "right")
@@ -164,12 +165,12 @@ def _unless_empty(first: Edge, last: Edge) -> tuple[KeyRange, ...]:
 
 
 def _comparable(edge: Edge) -> tuple[bytes, bool]:
-    """Edges of strings in their order; keys compare as if padded with zeros."""
+    """A sortable form of edges; string keys compare as if padded with zeros."""
     assert isinstance(edge.key, bytes)
     return edge.key.ljust(INDEX_KEY_BYTES, b"\0"), edge.side == "right"
 
 
-#: Of no more values, each is looked up as that of any comparison is.
+#: Up to this many values, each is looked up like the value of a comparison.
 FEW = 1000
 #: The greatest key of a number.
 _LAST = 2**64 - 1
@@ -177,8 +178,8 @@ _LAST = 2**64 - 1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KeyMembers:
-    """``keys`` are sorted and distinct, as ``spec``, the field that is compared, has them; none is
-    of a long string. ``long`` are those, in the form in which texts are compared."""
+    """``keys`` are sorted and distinct, on the grid of ``spec``, the compared field, without long
+    strings. ``long`` are the long strings, in the form in which texts are compared."""
 
     spec: FieldSpec
     keys: Keys
@@ -200,10 +201,10 @@ class KeyMembers:
         return bool(held_in(key, self.keys)[0])
 
     def index_keys(self, tail: TailKey) -> Keys:
-        """The index keys of all of them, sorted.
+        """The index keys of all values, sorted.
 
         Args:
-            tail: of the field that is compared.
+            tail: of the compared field.
         """
         if not self.long:
             return self.keys
@@ -222,16 +223,16 @@ def held_in(keys: Keys, wanted: Keys) -> Mask:
 
 
 def are_alike(spec: FieldSpec, other: FieldSpec) -> bool:
-    """Whether values of two fields can be equal: of one format, or of none and both of texts or
-    both of numbers."""
+    """Whether values of two fields can be equal: they have the same format, or no format and are
+    both texts or both numbers."""
     own, its = spec.field_type, other.field_type
     return own is its or (own.is_number and its.is_number)
 
 
 def join_keys(parts: Sequence[Keys], spec: FieldSpec) -> Keys:
-    """The sorted, distinct keys of several columns of a field as one."""
+    """The sorted, distinct keys of several columns of a field together."""
     none: Keys = np.zeros(0, key_type(spec.kind))
-    # What is in order already is merged, which takes a tenth of the time of sorting it.
+    # Sorted inputs are merged, which takes a tenth of the time of sorting.
     every = np.sort(np.concatenate((none, *(part for part in parts if len(part)))), kind="stable")
     return every[run_starts(every)]
 
@@ -247,12 +248,12 @@ def are_long(keys: Keys) -> Mask:
 def compare_with(
     own: FieldSpec, other: FieldSpec, keys: Keys, long: Collection[str], *, few: int = FEW
 ) -> Predicate:
-    """Whether ``own`` has one of the values of ``other`` whose keys these are.
+    """The comparison of ``own`` with the values of ``other`` that have these keys.
 
     Args:
         keys: sorted and distinct, none of a long string.
         long: the long strings, in the form in which texts are compared.
-        few: of no more values, each is looked up alone.
+        few: up to this many values, each is looked up separately.
     """
     if not own.is_of_texts:
         keys = to_grid(own, other, keys)
@@ -267,7 +268,8 @@ def compare_with(
 
 
 def to_grid(own: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:
-    """The keys of ``other``'s values as ``own`` has them, without those that it cannot have.
+    """The keys of ``other``'s values on the grid of ``own``, without values that ``own`` cannot
+    have.
 
     Both are sorted; exact, whatever bounds and decimals the fields have.
     """
@@ -275,7 +277,7 @@ def to_grid(own: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:
     keys = keys.astype(np.uint64)
     more = mine.precision - theirs.precision
     if more < 0:
-        # Only every so-many-th of their points is one of ours.
+        # Only one in several of their points is on our grid.
         step = 10**-more
         first = -theirs.lowest % step
         keys = keys[keys % np.uint64(step) == np.uint64(first)] // np.uint64(step)
@@ -289,19 +291,19 @@ def to_grid(own: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:
         return keys[:0]
     keys = keys[np.searchsorted(keys, np.uint64(begin)) :]
     keys = keys[: np.searchsorted(keys, np.uint64(end), "right")]
-    # What is kept has its place within 64 bits, and unsigned numbers go round at their end.
+    # The remaining results fit 64 bits, and unsigned arithmetic wraps around.
     shift = (lowest * factor - mine.lowest) % 2**64
     return keys * np.uint64(factor) + np.uint64(shift)
 
 
 def is_whole(segment: OpenedSegment, field: str) -> bool:
-    """Whether a column is in memory as a whole, or has nothing in it."""
+    """Whether a column is completely in memory, or is empty."""
     return not isinstance(segment, LoadedSegment) or segment.has_keys(field)
 
 
 def needs_whole(segment: OpenedSegment, field: str) -> bool:
-    """Whether a column must be brought into memory as a whole before its keys are tested; its
-    directory must be here."""
+    """Whether a whole column must be loaded before its keys are tested; its directory must be
+    loaded."""
     if is_whole(segment, field):
         return False
     assert isinstance(segment, LoadedSegment)
@@ -322,7 +324,7 @@ def distinct_keys(segment: OpenedSegment, field: str) -> ListedKeys | WholeKeys:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WholeKeys:
-    """Distinct keys of a column by row in memory."""
+    """The distinct keys of a row-major column in memory."""
 
     whole: ColumnDictionary
 
@@ -359,7 +361,7 @@ class WholeKeys:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ListedKeys:
-    """Distinct keys of a column whose directory lists them."""
+    """The distinct keys of a column whose directory lists them."""
 
     column: PagedColumn
 
@@ -372,7 +374,7 @@ class ListedKeys:
         return ColumnTexts(self.keys)
 
     def missing(self, mask: Mask) -> set[int]:
-        """The pages without which :meth:`rows_of` cannot give the rows of the keys in ``mask``."""
+        """Missing pages that :meth:`rows_of` needs for the keys in ``mask``."""
         return set().union(*(self.column.missing_entries(*span) for span in self._spans(mask)))
 
     def rows_of(self, mask: Mask) -> BitMap:
@@ -396,7 +398,7 @@ class ListedKeys:
                 yield at, held[0]
 
     def _spans(self, mask: Mask) -> list[tuple[int, int]]:
-        """The bounds of the keys' entries; neighbours are joined."""
+        """The bounds of the keys' entries; adjacent bounds are joined."""
         starts = self.column.directory.starts.astype(np.int64)
         edges: NDArray[np.int64] = np.append(starts, self.column.present)
         steps = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))

@@ -1,12 +1,12 @@
-"""Leaf operators of a condition, one class for each kind of comparison.
+"""Leaf operators of a condition, with a class for each kind of comparison.
 
 For one segment, each operator gives the cost of the comparison (``cost``), the pages that it lacks
 (``missing``), the rows that it selects (``rows``) and their number (``count``), and can read them a
 window of pages at a time (``read``). Operators do not fetch. :mod:`.choices` selects the way.
 
-A match is two sets of local ordinals: those that *certainly* match and those that *possibly* do.
-They differ only where strings longer than an index key are compared by order, by prefix or as
-texts; the rows between the two are decided on the opened records.
+A match is two sets of local ordinals: rows that *certainly* match and rows that *possibly* match.
+They differ only if strings longer than an index key are compared by order, by prefix or as texts;
+opened records decide the rows in the difference.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ReadCost:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scan:
-    """Masks of a column's distinct keys, in their order: of those that certainly pass a test, and
-    of those that possibly do.
+    """Masks of a column's distinct keys, in order: keys that certainly pass a test, and keys that
+    possibly pass.
     """
 
     certain: Mask
@@ -82,14 +82,14 @@ class Scan:
 
     @property
     def undecided(self) -> Mask:
-        """The long strings of which only their text says whether they pass."""
+        """The long strings whose texts must decide whether they pass."""
         return self.possible & ~self.certain
 
 
 @dataclass(eq=False, slots=True)
 class SegmentMemo:
-    """The findings of a question in one segment, by the number of the leaf: keys that pass a test,
-    rows that match, and where key ranges begin and end."""
+    """The findings of a query in a segment, by leaf number: keys that pass a test, matching rows,
+    and the positions of key ranges."""
 
     scans: dict[int, Scan] = field(default_factory=dict)
     found: dict[int, Matches] = field(default_factory=dict)
@@ -103,14 +103,14 @@ class SegmentMemo:
 
 @dataclass(frozen=True, eq=False)
 class LeafOperator(ABC):
-    """``number`` is its place among the leaves of its condition; ``values`` is how many values the
-    comparison has."""
+    """``number`` is its index among the leaves of its condition; ``values`` is the number of values
+    of the comparison."""
 
     number: int
     field: str
     values: int
 
-    #: whether it can be read a window of pages at a time, by :meth:`read`
+    #: whether :meth:`read` can read it a window of pages at a time
     in_windows: ClassVar[bool] = False
 
     @property
@@ -120,41 +120,41 @@ class LeafOperator(ABC):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is one of key ranges alone, and they decide it."""
+        """Whether key ranges alone decide it."""
         return False
 
     @property
     def test(self) -> TestLeaf | None:
-        """The test of each distinct key of the field that it makes, if it makes one."""
+        """The test of each distinct key of the field, if the operator makes such a test."""
         return None
 
     def excludes(self, zones: Mapping[str, Zone]) -> bool:
-        """Whether the least and greatest keys of a segment's fields say that no row matches."""
+        """Whether the zones of a segment's fields show that no row matches."""
         return False
 
     def decided(self, segment: OpenedSegment) -> bool | None:
-        """Whether all rows of a segment match, or none does, where its directory, which is here,
-        tells that; else None."""
+        """Whether all rows of a segment match (True) or no row (False), if its loaded directory
+        shows that; else None."""
         return None
 
     def cost(self, segment: LoadedSegment) -> ReadCost:
-        """The cost of its rows, whether pages are here or not; the directory is here."""
+        """The cost of its rows, including loaded pages; the directory must be loaded."""
         return ReadCost(0, 0)
 
     @abstractmethod
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
-        """The pages that :meth:`rows` lacks; directories are here."""
+        """The pages that :meth:`rows` lacks; directories must be loaded."""
 
     @abstractmethod
     def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
-        """The rows that match, dead ones among them.
+        """The matching rows, including dead rows.
 
         Raises:
             DoesNotOpen: a column that is needed does not open.
         """
 
     def missing_to_count(self, segment: LoadedSegment) -> set[int]:
-        """The pages that :meth:`count` lacks; directories are here."""
+        """The pages that :meth:`count` lacks; directories must be loaded."""
         return set()
 
     def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
@@ -174,7 +174,7 @@ class LeafOperator(ABC):
 
 @dataclass(frozen=True, eq=False)
 class RangeLeaf(LeafOperator):
-    """A comparison whose rows have their keys in some ranges."""
+    """A comparison whose matching rows have keys in some ranges."""
 
     ranges: KeyRanges
     in_windows: ClassVar[bool] = True
@@ -188,7 +188,7 @@ class RangeLeaf(LeafOperator):
         return zone is not None and not any(map(zone.meets, self.ranges.possible))
 
     def holds_all(self, segment: OpenedSegment) -> bool:
-        """Whether every row of a segment possibly matches, where its directory tells that."""
+        """Whether every row of a segment possibly matches, as far as its directory shows."""
         return holds_all(segment.lookup(self.field), self.ranges.possible)
 
     def decided(self, segment: OpenedSegment) -> bool | None:
@@ -219,7 +219,7 @@ class RangeLeaf(LeafOperator):
         if self.number in memo.found:
             return set()
         column = segment.lookup(self.field)
-        # Where the two differ, what is certain lies within what is possible, in some page.
+        # If the two differ, the certain range is inside the possible range, within some page.
         return set().union(
             *(
                 column.missing_for(key_range)
@@ -279,7 +279,7 @@ class RangeLeaf(LeafOperator):
     def filter(
         self, segment: LoadedSegment, limits: ReadingLimits = STANDARD
     ) -> Reading[ColumnFilter]:
-        """A function that tells of rows whether they match, by the column by row, which is here.
+        """A filter of rows by the row-major column, which must be loaded.
 
         Raises:
             DoesNotOpen: a page does not open.
@@ -346,7 +346,7 @@ class AbsentLeaf(LeafOperator):
 
 @dataclass(frozen=True, eq=False)
 class TestLeaf(LeafOperator):
-    """A comparison that no order of keys decides: each distinct key of the column is tested."""
+    """A comparison that the order of keys cannot decide: each distinct key is tested."""
 
     __test__ = False  # not one of pytest's
 
@@ -361,15 +361,15 @@ class TestLeaf(LeafOperator):
         """Masks of the keys that certainly pass, and of those that possibly pass.
 
         Args:
-            texts: of the keys, made where they are needed.
+            texts: of the keys, created on demand.
         """
 
     def scan(self, segment: OpenedSegment, memo: SegmentMemo, go_on: GoOn = go_on_always) -> Scan:
-        """The keys of a segment that pass, found once.
+        """The keys of a segment that pass; computed once.
 
         Args:
-            segment: its directory of the field must be here, and the whole column where
-                :func:`needs_whole` says so.
+            segment: the field's directory must be loaded, and the whole column if
+                :func:`needs_whole`.
 
         Raises:
             DoesNotOpen: the column does not open.
@@ -417,7 +417,7 @@ class TestLeaf(LeafOperator):
 
 @dataclass(frozen=True, eq=False)
 class MembersLeaf(TestLeaf):
-    """The field's value is one of those that a field of another schema has: ``keys``, sorted."""
+    """The field's value is among the values of another schema's field: ``keys``, sorted."""
 
     keys: Keys
 
@@ -434,8 +434,8 @@ class MembersLeaf(TestLeaf):
 
 @dataclass(frozen=True, eq=False)
 class TextLeaf(TestLeaf):
-    """A test of texts, which long strings leave open that are not ``known``: records that were
-    opened tell them."""
+    """A test of texts. Long strings that are not ``known`` are undecided until their records are
+    opened."""
 
     of_text: TextTest
     known: Texts
@@ -451,8 +451,8 @@ class TextLeaf(TestLeaf):
         return certain, possible
 
     def missing_to_want(self, segment: OpenedSegment, memo: SegmentMemo) -> set[int]:
-        """The pages that :meth:`want` lacks. A test that was made before needs none, so that they
-        may never have come, or have gone since."""
+        """The pages that :meth:`want` lacks. An earlier test needs no pages, so they may never have
+        been loaded, or have been removed since."""
         if not isinstance(segment, LoadedSegment) or is_whole(segment, self.field):
             return set()
         return self._keys(segment).missing(self.scan(segment, memo).undecided)
@@ -464,7 +464,7 @@ class TextLeaf(TestLeaf):
         rows: BitMap,
         places: GroupPlaces,
     ) -> None:
-        """Want the texts of the keys that possibly pass and that some of ``rows`` have.
+        """Request the texts of the keys of ``rows`` that only possibly pass.
 
         Raises:
             InvalidQuery: as :meth:`Texts.want`.
@@ -480,11 +480,11 @@ class TextLeaf(TestLeaf):
 
 @dataclass(frozen=True, eq=False)
 class WordsLeaf(LeafOperator):
-    """A test of words by the index of a field's words, in ``column``. Rows whose words the column
-    does not list are possible, and so are those that have all words of a phrase: the records say
-    more; or the field's own column does, by ``text``.
+    """A test of words by a field's word index, in ``column``. Rows whose words the column does not
+    list match possibly, and so do rows that have all words of a phrase: records decide these, or
+    the field's column by ``text``.
 
-    ``words`` are the keys of each word; a row that has them all passes if ``is_enough``.
+    ``words`` are the keys of each word; a row with all of them passes if ``is_enough``.
     """
 
     column: str
@@ -519,7 +519,7 @@ class WordsLeaf(LeafOperator):
             return ReadCost(0, 0)
         directory = segment.directories[self.column]
         every = set().union(*(directory.pages(word) for word in (*self.words, UNDECIDED)))
-        # Entries are packed, and count for little.
+        # Entries are packed, so they count for less.
         return ReadCost(len(every), 0)
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
@@ -570,10 +570,10 @@ def read_tests(
     go_on: GoOn = go_on_always,
     limits: ReadingLimits = STANDARD,
 ) -> Reading[list[Matches]]:
-    """The rows that pass some tests, all of one field, from the whole column.
+    """The rows that pass several tests of one field, from the whole column.
 
     Raises:
-        DoesNotOpen: as :func:`read_column`, or a key holds no text.
+        DoesNotOpen: as :func:`read_column`, or a key is not a text.
     """
     name = tests[0].field
     masks = [(_no_rows(segment), _no_rows(segment)) for _ in tests]
@@ -629,7 +629,7 @@ def read_undecided(
 def _read_between(
     segment: LoadedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
 ) -> Reading[list[BitMap]]:
-    """The rows of some key ranges, and of some others; pages are read once for all of these."""
+    """The rows of two lists of key ranges; each page is read once for both."""
     if field in segment.columns:
         filters = yield from filter_column(segment, field, every, limits)
         return [matches_of.all_rows() for matches_of in filters]
@@ -644,7 +644,7 @@ def _read_between(
     def take(window: Window) -> None:
         for page, block in window:
             for mask, key_range in wanted.get(page, ()):
-                # As in ``by_row``: by other numbers, numpy takes twice as long.
+                # As in ``by_row``: numpy takes twice as long with indexes of another type.
                 mask[entries_between(block, key_range).astype(np.intp)] = True
 
     yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
@@ -652,8 +652,8 @@ def _read_between(
 
 
 def _is_older(segment: OpenedSegment, field: str) -> bool:
-    """Whether a large segment is older than a field, of which it has no value. To look a column up
-    that is not there makes one with all rows."""
+    """Whether a large segment is older than a field, so that it has no values. Looking up the
+    missing column would create a column of all rows."""
     return isinstance(segment, LoadedSegment) and not segment.has_column(field)
 
 

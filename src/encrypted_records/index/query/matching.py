@@ -1,13 +1,13 @@
-"""Match rows with little of large segments in memory at a time.
+"""Match rows with only a small part of large segments in memory at a time.
 
-Where rows are few, all pages that a condition needs are brought at once. Else columns are tested,
-and comparisons of many pages are made, one segment after the other: by a column by row that is kept
-or is worth it, or else a window of pages at a time. Only rows that pass stay.
+With few rows, all pages that a condition needs are fetched at once. Otherwise columns are tested,
+and comparisons of many pages are made, one segment after the other: by a row-major column that is
+kept or worth making, or a window of pages at a time. Only matching rows stay in memory.
 
-The first rows of a segment that match are found without the set of all rows that do: ten rows in
-the order of storing need no set of half a million. Where a comparison takes many entries of a
-column, those are looked through for the first row that can match, and only the rows of a window
-that begins there are made into sets.
+The first matching rows of a segment are found without the set of all matching rows: ten rows in
+storage order need no set of half a million. If a comparison reads many entries of a column, these
+are scanned for the first row that can match, and sets are made only of the rows in a window that
+begins there.
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, fits_by_row
 from encrypted_records.model.records import Segment
 
-#: Entries that are looked at together.
+#: Number of entries that are processed together.
 _AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """Local ordinals that match: all of those before the end of a window. ``is_all`` if there are
-    no others."""
+    """All matching local ordinals before the end of a window. ``is_all`` if there are no others."""
 
     rows: BitMap
     is_all: bool
 
 
 def match_first(condition: Condition, segment: OpenedSegment, window: int) -> FirstRows | None:
-    """The rows that match in the first ``window`` rows among which any can, dead ones among them
-    as for :meth:`Condition.match`; None of a condition that key ranges alone do not decide.
+    """The matching rows in the first window of ``window`` rows that can contain a match, including
+    dead rows as for :meth:`Condition.match`; None for a condition that key ranges alone do not
+    decide.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
@@ -104,7 +104,8 @@ def match_first(condition: Condition, segment: OpenedSegment, window: int) -> Fi
             return Matches.exactly(rows)
         parts = zip(_join(pieces), lows, strict=True)
         near = (some for some, low in parts if low < begin + window)
-        # Below zero, ordinals go on from the highest: so one comparison is enough for both ends.
+        # Negative differences wrap around to high ordinals, so a single comparison checks both
+        # ends.
         return Matches.exactly(bitmap(*(some[some - np.uint32(begin) < window] for some in near)))
 
     rows = BitMap(range(begin, min(end, begin + window))) & segment.everything
@@ -115,8 +116,8 @@ def match_first(condition: Condition, segment: OpenedSegment, window: int) -> Fi
 
 
 def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:
-    """The same entries in fewer arrays: of pages each is so small that numpy's calls cost more than
-    what they do, and of all of them memory would have to come from the system."""
+    """The same entries in fewer arrays: arrays of single pages are so small that the overhead of
+    numpy's calls dominates, and an array of all entries would need memory from the system."""
     held: list[Ordinals] = []
     size = 0
     for some in pieces:
@@ -131,7 +132,7 @@ def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentMatches:
-    """The live rows of one segment that match, as local ordinals."""
+    """The live matching rows of a segment, as local ordinals."""
 
     segment: OpenedSegment
     matches: Matches
@@ -141,7 +142,7 @@ class SegmentMatches:
         return self.segment.segment.uid
 
     def within(self, snapshot: Snapshot, stored: int) -> SegmentMatches:
-        """The part of it in the first ``stored`` rows of the schema."""
+        """The matches in the first ``stored`` rows of the schema."""
         return SegmentMatches(
             self.segment, within(self.matches, self.segment.segment, snapshot, stored=stored)
         )
@@ -152,7 +153,7 @@ class SegmentMatches:
 
 
 def match_rows(space: Workspace, condition: Condition) -> Asking[list[Candidates]]:
-    """The rows that match. Records are opened where the index does not decide.
+    """The matching rows. Records are opened if the index does not decide.
 
     Raises:
         InvalidQuery, DoesNotOpen: as :meth:`Matching.find`.
@@ -178,8 +179,8 @@ class Matching:
 
     @property
     def by_row(self) -> bool:
-        """Whether a column may be turned round for a comparison of many of its pages: of very many
-        rows that takes longer than to read ranges, if it does not stay."""
+        """Whether a column may be made row-major for a comparison of many of its pages: with very
+        many rows that takes longer than reading ranges, unless the column stays in memory."""
         return self.space.keeps_columns(self.space.snapshot.count, len(self.condition.columns))
 
     def find(
@@ -189,16 +190,15 @@ class Matching:
         decide: bool = True,
         first: int | None = None,
     ) -> Asking[list[SegmentMatches]]:
-        """The matches of live segments, from the index alone, and from long strings that are
-        tested; none of segments without any.
+        """The matches of live segments, from the index alone and from tested long strings; segments
+        without matches are left out.
 
         Args:
-            among: some of the live ones; all if None.
-            first: how many rows are enough: of each segment those that were stored first. All if
+            among: some of the live segments; all if None.
+            first: the number of rows that are enough, of each segment the rows stored first; all if
                 None.
-            decide: open records of long strings that the condition tests, one for each. Where an
-                index of words leaves more rows open than may be opened, their texts are tested,
-                too.
+            decide: open a record for each long string that the condition tests. If a word index
+                leaves more rows open than may be opened, their texts are tested, too.
 
         Raises:
             InvalidQuery: ``too_many_long``.
@@ -207,7 +207,7 @@ class Matching:
         space, condition = self.space, self.condition
         searched = tuple(space.snapshot.segments if among is None else among)
         many = condition.values * len(searched) > space.sizes.work.lookups
-        # Pages for tests of texts are brought in segment by segment, and so are large columns.
+        # Pages for tests of texts and large columns are fetched segment by segment.
         missing = condition.missing
         if condition.tests:
             missing = condition.missing_to_scan
@@ -244,7 +244,7 @@ class Matching:
                 return (yield from self._match_in_turn(segments))
             yield Work("fetch_pages")
         yield from bring_together(segments, condition.missing)
-        # A column of words may be long in a small segment, too, and takes long to open.
+        # A word column may be long even in a small segment, and takes long to open.
         if many or condition.tests or condition.by_words:
             yield Work("resolve", work.on_loop + 1, long=many)
             return self._match_live(segments)
@@ -267,8 +267,8 @@ class Matching:
         return False
 
     def _match_in_turn(self, segments: Sequence[OpenedSegment]) -> Asking[list[SegmentMatches]]:
-        """The same, with the pages of one segment in memory at a time, and of a comparison that
-        takes many, a window of them."""
+        """Match with the pages of one segment in memory at a time, and a window of pages for a
+        comparison that reads many."""
         found = yield from self.match_each(segments)
         pairs = zip(segments, found, strict=True)
         live = (
@@ -278,7 +278,7 @@ class Matching:
         return [segment for segment in live if segment.matches.possible]
 
     def _decide_tests(self, answers: list[SegmentMatches]) -> Asking[list[SegmentMatches]]:
-        """The answers once the long strings that the tests could not decide are known."""
+        """The matches, after opening the long strings that the tests could not decide."""
         condition = self.condition
         unsure = {
             answer.segment: answer.matches.possible - answer.matches.certain
@@ -292,7 +292,7 @@ class Matching:
         yield from learn_texts(self.space, condition.known)
         for segment in unsure:
             for test in condition.text_tests:
-                # More of its texts are known now.
+                # More of the segment's texts are known now.
                 condition.memo(segment).forget(test)
         decided = yield from self._match_all(list(unsure), many=True)
         return [answer for answer in answers if answer.segment not in unsure] + decided
@@ -302,7 +302,7 @@ class Matching:
     ) -> list[SegmentMatches]:
         """
         Args:
-            entries: that comparisons take of all segments.
+            entries: the number of entries that comparisons read in all segments.
         """
         answers: list[SegmentMatches] = []
         for segment in segments:
@@ -318,7 +318,7 @@ class Matching:
         self, segment: OpenedSegment, dead: BitMap, entries: int, enough: int
     ) -> Matches | None:
         """The matches of a segment that were stored first, at least ``enough`` unless they are all;
-        None where they cannot be told alone."""
+        None if they cannot be found separately."""
         figures = OldestFigures(
             entries,
             self.space.sizes.work.on_loop,
@@ -334,8 +334,8 @@ class Matching:
         return Matches.exactly(live) if found.is_all or len(live) >= enough else None
 
     def match_each(self, segments: Sequence[OpenedSegment]) -> Asking[list[Matches]]:
-        """The rows of each segment that match, dead ones among them as for
-        :meth:`Condition.match`, one segment after the other.
+        """The matching rows of each segment, including dead rows as for :meth:`Condition.match`,
+        one segment after the other.
 
         Raises:
             DoesNotOpen: a page or a column does not open.
@@ -378,7 +378,7 @@ class Matching:
         return counts
 
     def want_texts(self, unsure: Mapping[OpenedSegment, BitMap]) -> Asking[None]:
-        """Want the long strings that decide whether these rows pass the condition's tests.
+        """Request the long strings that decide whether these rows pass the condition's tests.
 
         Raises:
             DoesNotOpen: as :meth:`test`.
@@ -391,7 +391,7 @@ class Matching:
                 yield from self._count_larger(segment)
 
     def _testing(self, segments: Iterable[OpenedSegment]) -> Work:
-        # Together: of hundreds of small ones, each would be done at once.
+        # Small segments together: each of hundreds would otherwise run on the event loop.
         return Work(
             "scan",
             sum(segment.segment.count for segment in segments) * self.space.sizes.work.a_text,
@@ -422,7 +422,7 @@ class Matching:
         return choose(COMPARISON, figures) is not Way.AT_ONCE
 
     def _read(self, segment: LoadedSegment, leaf: LeafOperator) -> Asking[Matches]:
-        """The rows of a comparison that takes much."""
+        """The rows of a comparison that reads many pages."""
         field = leaf.field
         with scope(segment):
             yield from bring_kept(segment, field)
@@ -454,7 +454,7 @@ class Matching:
             test.scan(segment, memo, go_on)
 
     def _bring_tested(self, segment: OpenedSegment) -> Asking[None]:
-        """Have columns with their keys, as far as these can be expected to be kept."""
+        """Load columns with their keys, if these can probably be kept."""
         if not isinstance(segment, LoadedSegment):
             return
         names = sorted(self.condition.to_scan(segment))
@@ -478,7 +478,7 @@ class Matching:
             yield from bring_by_row(segment, field, self.limits)
 
     def _count_larger(self, segment: OpenedSegment) -> Asking[None]:
-        """Columns that are kept have grown as their texts were tested."""
+        """Update the size of kept columns, which grew when their texts were tested."""
         if isinstance(segment, LoadedSegment):
             for name in sorted(self.condition.to_scan(segment) & segment.columns.keys()):
                 if segment.has_keys(name):
@@ -491,7 +491,7 @@ class Matching:
         for name in sorted(condition.to_scan(segment)):
             tests = [text_test for text_test in condition.text_tests if text_test.field == name]
             if isinstance(segment, LoadedSegment) and needs_whole(segment, name):
-                if tests:  # else values of a semi-join alone are looked for
+                if tests:  # otherwise only values of a semi-join are looked up
                     reading = read_undecided(segment, tests, rows, places, self.limits)
                     yield from ask_for(segment, reading)
                 continue

@@ -1,6 +1,6 @@
 """Results of measures from the accumulated values (:mod:`.tallies`).
 
-Groups and lists of values are shown in their order, for which long strings may have to be opened.
+Groups and lists of values are sorted, which may require opening long strings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OrderedKeys:
     def __init__(self, field: str, keys: Keys, positions: Positions) -> None:
         """
         Args:
-            positions: of each key that of a row that has it, where it is of a long string.
+            positions: for each key of a long string, the position of a row that has it.
         """
         self.field = field
         self.keys = keys
@@ -62,14 +62,14 @@ class OrderedKeys:
 
     @cached_property
     def _classes(self) -> Codes:
-        """By code a number that is equal where only opened records tell the order."""
+        """A number for each code; equal numbers mean that only opened records give the order."""
         by_class = classes(self.keys)
         new = np.ones(len(by_class), np.bool_)
         new[1:] = by_class[1:] != by_class[:-1]
         return np.concatenate((np.zeros(1, np.int64), np.cumsum(new)))
 
     def ranks(self, codes: Codes, texts: Texts) -> Codes | None:
-        """The order of codes, right for those given; None where ``texts`` now wants some."""
+        """The order of codes, exact for the given codes; None if ``texts`` now wants some."""
         ranks: Codes = np.arange(len(self.keys) + 1)
         if not self._long:
             return ranks
@@ -85,12 +85,12 @@ class OrderedKeys:
         return ranks
 
     def text(self, code: int, texts: Texts) -> str:
-        """The text of a code; an empty one stands for one that is now wanted."""
+        """The text of a code; an empty placeholder for a text that is now wanted."""
         key = bytes(self.keys[code - 1])
         return texts.text(self.field, key, lambda: int(self._positions[code - 1]))
 
 
-#: Decimals of an average beyond its field's.
+#: Decimals of an average in addition to its field's.
 AVERAGE_DECIMALS = 6
 _WIDE = Context(prec=150)
 
@@ -115,7 +115,7 @@ class MeasureResults:
         """Each measure of each group.
 
         Args:
-            counts: how many rows each group has.
+            counts: the number of rows of each group.
         """
         tables: dict[str, list[GroupValues]] = {}
         for name, tally in tallies.items():
@@ -153,8 +153,8 @@ class MeasureResults:
         return results
 
     def _variances(self, measure: Variance, tally: FieldTally) -> list[Decimal | None]:
-        """The variance of each group; None for fewer than two values. A field's lowest value, from
-        which keys are counted, makes no difference."""
+        """The variance of each group; None for fewer than two values. The field's lowest value, the
+        origin of keys, makes no difference."""
         precision = self.definition.fields[measure.field].numbers.precision
         found: list[Decimal | None] = []
         for at, count in enumerate(tally.present.tolist()):
@@ -170,8 +170,8 @@ class MeasureResults:
     def _sums(
         self, name: str, tally: FieldTally, shown: Callable[[int, int, int], Any]
     ) -> list[Any]:
-        """``shown`` of each group's exact sum in grid points, its number of values, and the
-        field's precision; None for a group without values."""
+        """The result of ``shown`` for each group's exact sum in grid points, its number of values,
+        and the field's precision; None for a group without values."""
         numbers = self.definition.fields[name].numbers
         high, low = tally.halves.tolist()
         return [
@@ -226,8 +226,8 @@ class MeasureResults:
         }
 
     def edges(self, measure: Measure, points: NDArray[Any]) -> list[int]:
-        """The points below which a measure counts values between the outermost ``points``, as
-        offsets: of a histogram, where the bins begin, and where the last one ends."""
+        """The bin edges, as offsets, for values between the outermost ``points``: the beginnings of
+        a histogram's bins, and the end of the last bin."""
         if not isinstance(measure, Histogram):
             return []
         spec = self.definition.fields[measure.field]
@@ -239,8 +239,8 @@ class MeasureResults:
         return [edge - spec.numbers.lowest for edge in measure.edges]
 
     def refine(self, tallies: Mapping[str, FieldTally]) -> dict[str, FieldTally]:
-        """Empty ones, for those that must take all values in again: in finer cells, since some
-        measure needs to know more of these."""
+        """Empty tallies with finer cells, for the fields whose values must be accumulated again
+        because a measure needs more precision."""
         again: dict[str, FieldTally] = {}
         for name, tally in tallies.items():
             if tally.table is None:
@@ -258,7 +258,7 @@ class MeasureResults:
         return again
 
     def _note_need(self, need: _Need, measure: Measure, group: GroupValues) -> None:
-        """Note what a measure must know of the cells in which a group's values were counted."""
+        """Record the cells of a group that a measure needs more precisely."""
         match measure:
             case Percentile():
                 need.keys(group.keys[_find_shares(measure, group)])
@@ -266,7 +266,7 @@ class MeasureResults:
                 if measure.edges or need.keys(group.keys[[0, -1]]):
                     need.cuts(self.edges(measure, group.keys), group.keys)
             case Distinct():
-                pass  # no cells stand for values that are shown one by one
+                pass  # values that are shown singly are not counted in cells
             case Count() | Extreme() | Sum() | Average() | Variance():
                 pass  # these need no table of values
             case _:
@@ -288,7 +288,7 @@ class MeasureResults:
         }
 
     def _value(self, field: OrderedKeys, code: int) -> Value:
-        """The value of a code; a text as it is compared, in NFC."""
+        """The value of a code; a text is in NFC, as it is compared."""
         if code == 0:
             return None
         key = field.keys[code - 1].item()
@@ -299,7 +299,7 @@ class MeasureResults:
 
 
 class _Need:
-    """The cells, among those in which values were counted, of which more must be known."""
+    """The cells that must be counted more precisely."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
@@ -308,14 +308,14 @@ class _Need:
         self.is_open = False
 
     def keys(self, firsts: NDArray[Any]) -> bool:
-        """Each of these cells must be one key; whether they are."""
+        """Require that each of these cells is a single key; returns whether they are."""
         self._firsts.update(firsts.tolist())
         known = bool(np.all(self._cells.lasts(firsts) == firsts))
         self.is_open |= not known
         return known
 
     def cuts(self, edges: Sequence[int], firsts: NDArray[Any]) -> None:
-        """No cell of a group, of whose cells the first keys are given, may have an edge inside."""
+        """Require that no edge is inside a cell of a group, given the first keys of its cells."""
         inside = [edge for edge in edges if 0 < edge < 2**64]
         self._cuts.update(inside)
         before = np.searchsorted(firsts, np.array(inside, np.uint64))
@@ -331,8 +331,8 @@ class _Need:
 
 
 def list_ranks(measure: Measure, count: int) -> list[int]:
-    """The places, from 1, of the values in order that a measure asks for. For a percentile:
-    the k-th is the first that at least k of them do not exceed."""
+    """The ranks, from 1, of the values that a measure needs. For a percentile, the k-th value is
+    the first that at least k values do not exceed."""
     match measure:
         case Percentile():
             return [max(1, math.ceil(share * count / 100)) for share in measure.p]
@@ -358,7 +358,7 @@ def count_shown(measure: Measure, groups: int, rows: int) -> int:
 
 
 def _find_shares(measure: Percentile, group: GroupValues) -> NDArray[np.intp]:
-    """Which of the values of a group are asked for; it has some."""
+    """The indexes of the needed values of a group, which is not empty."""
     upto = np.cumsum(group.counts)
     return np.searchsorted(upto, list_ranks(measure, int(upto[-1])))
 

@@ -1,14 +1,14 @@
 """Narrowing: the rows of a large segment that can be among the first of an order, field by field.
 
-Of the rows of one field's order, those before the last one that is wanted are kept, and those equal
-to it go on to the next field. A column by row with its keys tells all of that; of one that has
-none, the pages are read in which the last row lies. So of millions of rows a few are left, and only
-of these are keys looked up.
+In the order of a field, rows before the last wanted row are kept, and rows equal to it continue to
+the next field. A row-major column with its keys is sufficient for that; without keys, the pages
+that contain the last row are read. So a few of millions of rows are left, and keys are looked up
+only for these.
 
-Thresholds say how far the first rows of all segments reach, as far as some segments show it. Rows
-of one value of the first field may be in all segments, and to tell which of them are first, pages
-of the second field must be read in each. Where one of the two grows with time, the last or the
-first segment has them all: least and greatest values rule the others out.
+Thresholds bound the first rows of all segments, from the segments read so far. Rows with the same
+value of the first field may be in all segments; then pages of the second field must be read in
+each. If one of the two fields grows with time, the last or the first segment has all first rows:
+least and greatest values rule the others out.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.queries import SortKey
 
-#: A value in its order: none before all others.
+#: A value in sort order; an absent value sorts before all others.
 Value = tuple[int | bytes, ...]
 NONE: Value = ()
-#: Of each field one.
+#: A value for each field.
 Best = tuple[Value, ...]
 T = TypeVar("T")
-#: Of more rows it takes longer than it saves.
+#: Maximum number of rows; with more it takes longer than it saves.
 _MOST = 4096
 
 
 class Threshold:
-    """The values of the first two fields of the last row that is wanted; of an order by one field,
-    all rows have the same second value."""
+    """The values of the first two fields of the last wanted row; in an order by one field, all rows
+    have the same second value."""
 
     def __init__(self, order: Sequence[SortKey], want: int) -> None:
         self._descending = [key.descending for key in order[:2]]
@@ -60,8 +60,8 @@ class Threshold:
         return self._is_known and len(self._held) >= self._want
 
     def add(self, rows: BitMap, fields: Sequence[Dictionary]) -> None:
-        """Take in rows that match, and their fields; not very many. Long strings tell no order, so
-        that nothing is known any more where there is one."""
+        """Add a few matching rows, and their fields. The order of long strings is unknown, so that
+        a long string makes the threshold unknown."""
         fields = fields[: len(self._descending)]
         if any(field.long for field in fields):
             self._is_known = False
@@ -80,12 +80,12 @@ class Threshold:
         """The best value of each field in a segment.
 
         Args:
-            directories: the segment's; None for a field of which it has no column.
+            directories: the segment's; None for a field without a column.
         """
         return tuple(map(_first_value, directories, self._descending))
 
     def excludes(self, best: Best) -> bool:
-        """Whether a segment that has no better values can have none of the first rows."""
+        """Whether a segment without better values cannot have any of the first rows."""
         return self.is_known and self._is_behind(best, self._held[-1])
 
     def left(self, rows: BitMap, first: PartialDictionary, best: Best) -> BitMap:
@@ -141,7 +141,7 @@ def _values(held: Dictionary, rows: Ordinals) -> list[Value]:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """The rows that are left, and the fields of the order as they are needed of these."""
+    """The remaining rows, and the sort fields as far as they are needed for these."""
 
     rows: BitMap
     dictionaries: Mapping[str, Dictionary]
@@ -149,8 +149,8 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class NarrowRequest:
-    """``want`` rows of ``among`` after ``after``, in an order. ``dictionaries`` have fields of all
-    of these rows, whose columns are not needed."""
+    """Requests ``want`` rows of ``among`` after ``after``, in an order. ``dictionaries`` have
+    fields of all of these rows, so that their columns are not needed."""
 
     order: Sequence[SortKey]
     among: BitMap
@@ -163,7 +163,7 @@ class NarrowRequest:
 def narrow(
     segment: LoadedSegment, request: NarrowRequest, limits: ReadingLimits = STANDARD
 ) -> Asking[Narrowed]:
-    """All rows that can be among those that are wanted, and few others.
+    """All rows that can be among the wanted rows, and few others.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
@@ -180,8 +180,8 @@ def narrow(
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Rows before the last one that is wanted, and those that are equal to it, as far as this field
-    tells; ``open`` where only records tell more of these."""
+    """Rows before the last wanted row, and rows equal to it, by this field; ``open`` if only
+    records decide the order of the equal rows."""
 
     before: BitMap
     equal: BitMap
@@ -190,7 +190,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Rows behind a key, equal to it, and of its class with another key."""
+    """Rows after a key, rows equal to it, and rows of its class with another key."""
 
     later: BitMap
     equal: BitMap
@@ -206,8 +206,9 @@ class _Narrowing:
     def cut(self, level: int, rows: BitMap, want: int, *, after: bool) -> Asking[BitMap]:
         """
         Args:
-            level: the field of the order that decides now; those before are equal.
-            after: whether these were equal to the start's, too, so that rows before it are out.
+            level: the index of the deciding sort field; earlier fields are equal.
+            after: whether earlier fields equal the start's, too, so that rows before it are
+                excluded.
         """
         request = self.request
         start = request.after if after else None
@@ -284,7 +285,7 @@ class _Narrowing:
 
 
 def _page_of(directory: Outline, edge: Edge) -> int:
-    """The page of present rows in or before which an edge lies."""
+    """The page of present rows that contains an edge or follows it."""
     before = directory.exact(edge)
     if before is None:
         return directory.locate(edge)[0] - directory.leading
@@ -293,8 +294,8 @@ def _page_of(directory: Outline, edge: Edge) -> int:
 
 
 def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
-    """For each code the number of its class, 0 for absent; and for each class whether it has
-    several keys.
+    """For each code, the number of its class (0 for absent); for each class, whether it has several
+    keys.
     """
     if not held.long:
         ranks = np.arange(len(held.keys) + 1)
@@ -349,14 +350,14 @@ def _cut_codes(
 
 
 def _last_rank(counts: Codes, want: int, *, descending: bool) -> int:
-    """The rank of the last row that is wanted; there are more rows than that."""
+    """The rank of the last wanted row; there must be more rows."""
     upto = np.cumsum(counts[::-1] if descending else counts)
     at = int(np.searchsorted(upto, want))
     return len(counts) - 1 - at if descending else at
 
 
 def _select(codes: NDArray[np.unsignedinteger], chosen: NDArray[np.bool_], rows: BitMap) -> BitMap:
-    """The rows whose code is chosen."""
+    """The rows with a chosen code."""
     pieces: Iterable[Ordinals] = (some[chosen.take(codes.take(some))] for some in in_parts(rows))
     return bitmap(*pieces)
 

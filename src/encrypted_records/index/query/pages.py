@@ -1,9 +1,9 @@
-"""One page of a search: match -> sort -> rows -> check, as a query that reports what it lacks.
+"""A page of a search: match -> sort -> rows -> check, as a generator that yields the data it lacks.
 
-Rows are returned in the order that the query names, otherwise in the order of storing. A cursor
-names the last row returned and the newest group of the first page's snapshot, so that later pages
-neither repeat nor skip rows while other writers store more. It contains no value: the position of
-its row in a sorted order is read from the row itself.
+Rows are returned in the query's order, or else in storage order. A cursor names the last row
+returned and the newest group of the first page's snapshot, so that later pages neither repeat nor
+skip rows while other writers store more. It contains no value: the position of its row in a sorted
+order is read from the row itself.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from encrypted_records.model.records import PlainRecord, RowRef, Segment
 
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The last row returned, and how many rows were stored when the first page was: in the schema
-    itself, and for each semi-join in the schema that it asks. ``question`` is what
-    :meth:`UidKey.of_question` says of the search."""
+    """The last row returned, and the number of stored rows at the time of the first page: in the
+    schema itself, and in the schema of each semi-join. ``question`` is the result of
+    :meth:`UidKey.of_question` for the search."""
 
     position: int
     stored: int
@@ -52,11 +52,11 @@ def encode_cursor(cursor: Cursor) -> str:
 def decode_cursor(text: str, snapshot: Snapshot, question: bytes, joins: int = 0) -> Cursor:
     """
     Args:
-        question: as :class:`Cursor` has it.
-        joins: how many semi-joins the question has.
+        question: as in :class:`Cursor`.
+        joins: the number of semi-joins of the query.
 
     Raises:
-        InvalidQuery: no answer to this question had it.
+        InvalidQuery: it is not a cursor of this query.
     """
     cursor = _decode(text)
     if cursor is None or not hmac.compare_digest(cursor.question, question):
@@ -76,10 +76,10 @@ def decode_cursor(text: str, snapshot: Snapshot, question: bytes, joins: int = 0
 
 
 def joined_of(text: object) -> tuple[int, ...]:
-    """The number of rows that each semi-join of a query considers; empty if its cursor does not
-    say.
+    """The number of rows that each semi-join of a query considers; empty if its cursor has no such
+    numbers.
 
-    Whether it is a cursor at all, :func:`decode_cursor` says.
+    :func:`decode_cursor` checks whether it is a cursor.
     """
     cursor = _decode(text) if isinstance(text, str) else None
     return () if cursor is None else cursor.joined
@@ -93,15 +93,16 @@ def _decode(text: str) -> Cursor | None:
     return cursor if min(cursor.stored, *cursor.joined, 0) >= 0 else None
 
 
-#: Rows of the segments that are searched first, where the oldest rows that match are enough.
+#: Rows of the segments that are searched first, if the oldest matching rows are enough.
 FIRST_ROWS = 1 << 18
-#: Fields whose absent values may be elsewhere than the index has them: each doubles the questions.
+#: Maximum number of fields whose absent values may be at another end than in the index: each
+#: doubles the queries.
 _MOST_SPLIT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A row that may match; ``certain`` if it surely does."""
+    """A row that may match; ``certain`` if it certainly does."""
 
     position: int
     ref: RowRef
@@ -115,7 +116,8 @@ Found = list[tuple[Candidate, PlainRecord]]
 @dataclass(frozen=True, slots=True)
 class PageRequest:
     """A request for one page of a query: after ``start``, among the first ``stored`` rows of the
-    schema. ``later`` is whether it begins further on for who asks, though it has what comes before.
+    schema. ``later``: the client's page begins further on, although this request includes the rows
+    before it.
     """
 
     space: Workspace
@@ -149,11 +151,11 @@ class PageRequest:
 def find_page(
     request: PageRequest, first_rows: int = FIRST_ROWS
 ) -> Asking[tuple[int | None, Found]]:
-    """The count, if it is asked for, and the rows of a page: one more where there is a next page.
+    """The count, if requested, and the rows of a page, with an extra row if there is a next page.
 
     Args:
-        first_rows: rows of the segments that are searched first, where the oldest rows that match
-            are enough.
+        first_rows: rows of the segments that are searched first, if the oldest matching rows are
+            enough.
 
     Raises:
         InvalidQuery: ``too_many_long``, or ``cursor_gone``.
@@ -173,12 +175,12 @@ def find_page(
 def find_top(
     space: Workspace, where: Predicate, ranks: Sequence[Rank], want: int, *, later: bool
 ) -> Asking[list[PlainRecord]]:
-    """The first ``want`` records that match, wherever the order has those without a value, and
-    maybe some that come later.
+    """The first ``want`` matching records, and possibly some later records. The order may put
+    absent values at either end.
 
-    The index has them first, or last where it descends. Where that is another place than the one
-    wanted, the first records with a value and the first ones without are found each by itself: the
-    first of all are among these, since both kinds are in their order.
+    The index has absent values first, or last if it descends. If the order wants the other end, the
+    first records with a value and the first without are found separately: the first of all are
+    among these, because both lists are sorted.
 
     Args:
         later: as for :class:`PageRequest`.
@@ -205,7 +207,7 @@ def _find_apart(
     *,
     later: bool,
 ) -> Asking[list[PlainRecord]]:
-    """As :func:`find_top`, where ``split`` are those of ``ranks`` that are misplaced."""
+    """Like :func:`find_top`; ``split`` are the misplaced fields of ``ranks``."""
     if not split:
         where = conditions[0] if len(conditions) == 1 else And(tuple(conditions))
         order = tuple(rank.key for rank in ranks)
@@ -218,17 +220,18 @@ def _find_apart(
     lacking = Absent(rank.key.field)
     records: list[PlainRecord] = []
     for absent in (rank.absent_first, not rank.absent_first):
-        # Those without a value are equal in it.
+        # Records without a value are equal in this field.
         left = [other for other in ranks if not (absent and other is rank)]
         part = (*conditions, lacking if absent else Not(lacking))
         records += yield from _find_apart(space, part, left, rest, want, later=later)
         if rank is ranks[0] and len(records) >= want:
-            break  # all that is left comes after these
+            break  # the remaining records come after these
     return records
 
 
 def _find_misplaced(space: Workspace, ranks: Sequence[Rank]) -> Asking[list[Rank]]:
-    """Those of which a record may lack the value, and is to be elsewhere than the index has it."""
+    """The fields that records may lack, and whose absent values the order wants at the other end
+    than the index."""
     others = [rank for rank in ranks if rank.absent_first == rank.key.descending]
     if not others:
         return []
@@ -246,13 +249,13 @@ def _find_misplaced(space: Workspace, ranks: Sequence[Rank]) -> Asking[list[Rank
 
 
 def _count_from_directories(request: PageRequest) -> Asking[int | None]:
-    """The count that is asked for, where directories give it sooner than all rows that match do;
-    else None."""
+    """The requested count, if directories give it faster than the set of all matching rows; else
+    None."""
     query, space = request.query, request.space
     if not query.count or request.stored < space.snapshot.stored:
         return None
     if query.limit:
-        # The rows of a small schema are there with the first request. Tests are not made twice.
+        # The first request fetches the rows of a small schema. Tests are not made twice.
         every = sum(segment.count for segment in space.snapshot.segments)
         if every <= space.sizes.few_rows or request.condition.tests:
             return None
@@ -260,7 +263,7 @@ def _count_from_directories(request: PageRequest) -> Asking[int | None]:
 
 
 def _find_sorted(request: PageRequest, count: int | None) -> Asking[tuple[int | None, Found]]:
-    """In the order of fields; all segments are needed."""
+    """Find rows in the order of fields, which needs all segments."""
     query, space = request.query, request.space
     if query.count and count is None:
         answers = yield from request.find()
@@ -273,7 +276,7 @@ def _find_sorted(request: PageRequest, count: int | None) -> Asking[tuple[int | 
 
 
 def _find_counted(request: PageRequest) -> Asking[tuple[int | None, Found]]:
-    """In the order of storing, with a count, which needs all segments."""
+    """Find rows in storage order with a count, which needs all segments."""
     answers = yield from request.find()
     count = yield from count_rows(request.space, request.query.where, answers)
     candidates = scan_stored(answers, request.space.snapshot, request.start)
@@ -284,10 +287,9 @@ def _find_counted(request: PageRequest) -> Asking[tuple[int | None, Found]]:
 
 
 def _find_oldest(request: PageRequest, first_rows: int) -> Asking[Found]:
-    """In the order of storing, without the segments that are not needed: where the segments
-    before them have enough rows."""
+    """Find rows in storage order, without the segments after those that have enough rows."""
     if request.condition.tests or request.condition.by_words:
-        # Where a test of long strings passes often, the first ones are enough.
+        # If a test of long strings passes often, the first strings are enough.
         rows = yield from _take_oldest(request, first_rows, decide=False)
         if rows is not None:
             return rows
@@ -298,8 +300,8 @@ def _find_oldest(request: PageRequest, first_rows: int) -> Asking[Found]:
 
 
 def _take_oldest(request: PageRequest, first_rows: int, *, decide: bool) -> Asking[Found | None]:
-    """The rows; None where ``decide`` is false, and too many records would have to be opened that
-    then do not match."""
+    """The rows; None if ``decide`` is false and too many non-matching records would have to be
+    opened."""
     space, start = request.space, request.start
     rows: Found = []
     left = request.query.offset
@@ -307,7 +309,7 @@ def _take_oldest(request: PageRequest, first_rows: int, *, decide: bool) -> Aski
     for segments in space.snapshot.by_age(after=start.position if start else 0, rows=first_rows):
         if len(rows) == request.wanted:
             break
-        # After a cursor the first rows are others; and what is explained counts all.
+        # After a cursor the first rows are others; and EXPLAIN counts all rows.
         enough = left + request.wanted - len(rows)
         some = enough if start is None and not space.is_explained else None
         answers = yield from request.find(segments, decide=decide, first=some)
@@ -329,7 +331,7 @@ def _take_oldest(request: PageRequest, first_rows: int, *, decide: bool) -> Aski
 def scan_stored(
     answers: Sequence[SegmentMatches], snapshot: Snapshot, after: Cursor | None
 ) -> Iterator[Candidate]:
-    """Candidates in the order in which they were stored, after the cursor's row."""
+    """Candidates in storage order, after the cursor's row."""
     last = after.position if after else -1
     every = (_scan_segment(answer, snapshot, last) for answer in answers)
     return heapq.merge(*every, key=lambda found: found.position)
@@ -363,7 +365,7 @@ def _leave_out(
     ranked: bool = False,
 ) -> Asking[int | None]:
     """Take the first ``count`` matching candidates, or all if there are fewer; returns how many
-    were taken. Certain matches are not opened. None and ``limit`` as for :func:`_take`.
+    were taken. Certain matches are not opened. ``limit`` and None as for :func:`_take`.
     """
     left = count
     while left and request.wanted and (batch := list(islice(candidates, left))):
@@ -403,7 +405,7 @@ def check_candidates(
     """The candidates that match, with their records.
 
     Raises:
-        DoesNotOpen: a candidate that surely matches does not.
+        DoesNotOpen: a candidate that certainly matches does not match.
     """
     rows: Found = []
     fits = yield from check_records(space, where, records)
@@ -428,8 +430,8 @@ def _take_sorted(
         after = yield from _locate_start(request, start, texts)
     rows: Found = []
     left = query.offset
-    # The first rows alone are fetched as those of any search. Those of one page after the other
-    # would tell the order.
+    # Only the first page's rows are fetched like those of any search. Fetching page after page that
+    # way would reveal the order.
     ranked = request.later or start is not None or left > 0
     while len(rows) < request.wanted:
         want = left + request.wanted - len(rows)

@@ -1,14 +1,14 @@
-"""Measures of numbers over all rows of segments, or all but a few: without the column.
+"""Measures of numbers over all or nearly all rows of segments, without reading the column.
 
-What measures need of the values is where some of them lie among all, and what all add up to, which
-is kept of each segment. The values of rows that are left out, because they are dead or do not
-match, are looked up and taken off.
+Measures need the ranks of some values, and the sums of all values, which are kept per segment. The
+values of rows that are left out, because they are dead or do not match, are looked up and
+subtracted.
 
 A segment's directory has the first and last key and the entries of each page. Therefore only pages
-that may contain a key are read: one for each segment, and for the k-th value the few that it may be
-in; all others are counted unread. No column is read. Of opened pages only the keys among which a
-value is, and their counts, are kept: for several values together no more than
-``ReadingLimits.entries``; or, for one value alone, those of two pages of each segment.
+that may contain a key are read: a page for each segment, and for the k-th value the few pages that
+may contain it; all others are counted unread. No column is read. Of opened pages, only the keys
+around a value and their counts are kept: for several values together at most
+``ReadingLimits.entries``; for a single value, those of two pages of each segment.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Wi
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankedRows:
-    """A field of some rows of a segment, in stretches: between ``firsts`` and ``lasts`` there are
-    ``counts`` values. A stretch of several keys is a page of present rows of ``segment``.
-    ``left_out`` are values that stretches count, and that are not among them."""
+    """A field of some rows of a segment, in stretches with ``counts`` values from ``firsts`` to
+    ``lasts``. A stretch of several keys is a page of present rows of ``segment``. ``left_out`` are
+    values that the stretches count but that are not among the rows."""
 
     firsts: Keys
     lasts: Keys
@@ -55,15 +55,14 @@ class RankedRows:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each stretch is one key."""
+        """Whether each stretch is a single key."""
         return self.segment is None or np.array_equal(self.firsts, self.lasts)
 
 
 @dataclass(eq=False, slots=True)
 class _Around:
-    """The ``number``-th value lies between two keys. ``below`` is how many there are in opened
-    pages before these, and ``runs`` has the keys of such pages between these, and how often each
-    comes."""
+    """The ``number``-th value is between two keys. ``below`` counts the values of opened pages
+    below these; ``runs`` has the keys of opened pages between these, and their counts."""
 
     number: int
     first: int
@@ -103,7 +102,7 @@ class Ranks:
         return int(self._counts.sum()) - len(self._left_out)
 
     def upto(self, keys: Collection[int]) -> Asking[dict[int, int]]:
-        """The number of values that are not above each of these keys.
+        """For each of these keys, the number of values not above it.
 
         Raises:
             DoesNotOpen: a page does not open.
@@ -121,8 +120,8 @@ class Ranks:
         return dict(zip(points.tolist(), found.tolist(), strict=True))
 
     def select(self, numbers: Collection[int]) -> Asking[dict[int, int]]:
-        """The values that come as these in their order, counted from 1; and of each, how many are
-        not above it.
+        """The values with these ranks, counted from 1; and for each, the number of values not above
+        it.
 
         Args:
             numbers: up to :attr:`count`.
@@ -134,11 +133,11 @@ class Ranks:
         together: list[_Around] = []
         held = 0
         order = list(numbers)
-        # Looked for in their order, they would tell in which order the keys of pages are.
+        # Searching them in order would reveal the key order of pages.
         runtime.chance.shuffle(order)
         for number in order:
             around = yield from self._narrow(number)
-            # Each keeps its own keys of a page that several need.
+            # Each search keeps its keys of a page that several searches need.
             own = self._held(around)
             if held and own and held + own > self._limits.entries:
                 found |= yield from self._find(together)
@@ -148,9 +147,10 @@ class Ranks:
         return found | (yield from self._find(together))
 
     def _narrow(self, number: int) -> Asking[_Around]:
-        """Between which keys a value lies, as directories tell it; where very many others may lie
-        there, from pages too."""
-        # Each of these is true of its key alone: no more than that are surely, or possibly, below.
+        """The keys between which a value is, from directories; if very many values may be between
+        them, also from pages."""
+        # The bounds hold for each key separately: the numbers of values certainly, or possibly,
+        # below.
         surely = self._upto - self._left_out.searchsorted(self._ends, "right")
         possibly = self._before - self._left_out.searchsorted(self._begins)
         last = int(self._ends[np.argmax(surely >= number)])
@@ -170,7 +170,7 @@ class Ranks:
         return found
 
     def _held(self, around: _Around) -> int:
-        """The entries of the pages that are opened to find a value."""
+        """The number of entries of the pages that are opened to find a value."""
         return int(self._counts[self._pages_of([around])].sum())
 
     def _pages_of(self, every: Sequence[_Around]) -> NDArray[np.intp]:
@@ -189,7 +189,7 @@ class Ranks:
                 begin = int(block.keys.searchsorted(first))
                 end = int(block.keys.searchsorted(last, "right"))
                 bounds = _bounds(block)[begin : end + 1]
-                # Copies, or the page would stay.
+                # Copies, because views would keep the page in memory.
                 around.runs.append((block.keys[begin:end].copy(), np.diff(bounds)))
                 around.below += int(bounds[0])
 
@@ -197,7 +197,7 @@ class Ranks:
         return dict(map(self._choose, every))
 
     def _choose(self, around: _Around) -> tuple[int, int]:
-        """The value, and how many are not above it."""
+        """The value, and the number of values not above it."""
         first, last = np.array([around.first, around.last], np.uint64)
         alone = ~self._wide & (self._firsts >= first) & (self._firsts <= last)
         keys = np.concatenate([self._firsts[alone], *(keys for keys, _ in around.runs)])
@@ -210,19 +210,19 @@ class Ranks:
         return int(key), int(upto[keys.searchsorted(key, "right") - 1])
 
     def _whole_upto(self, points: Keys) -> Codes:
-        """The values of stretches that end with these keys or before."""
+        """The number of values of stretches that end at or below these keys."""
         sums = np.concatenate((np.zeros(1, np.int64), self._upto))
         return sums[self._ends.searchsorted(points, "right")]
 
     def _whole_below(self, key: np.uint64) -> int:
-        """The values of stretches that end before a key."""
+        """The number of values of stretches that end below a key."""
         at = int(self._ends.searchsorted(key))
         return int(self._upto[at - 1]) if at else 0
 
     def _open(
         self, chosen: NDArray[np.intp], take: Callable[[int, EntryBlock], None]
     ) -> Asking[None]:
-        """Hand over the pages of some stretches, with their numbers."""
+        """Pass the pages of some stretches, with their numbers, to the caller's function."""
         every: list[tuple[LoadedSegment, dict[int, int]]] = []
         for owner in np.unique(self._owners[chosen]).tolist():
             segment = self._segments[owner]
@@ -231,7 +231,7 @@ class Ranks:
             own = chosen[self._owners[chosen] == owner]
             places = (self._places[own] + leading).tolist()
             every.append((segment, dict(zip(places, own.tolist(), strict=True))))
-        # A few are brought together, are worth keeping, and take little.
+        # A few pages are fetched together, are worth keeping, and take little memory.
         with scope(*(segment for segment, _ in every)):
             entries = int(self._counts[chosen].sum())
             few = len(chosen) <= self._limits.window and entries <= self._limits.entries
@@ -260,11 +260,12 @@ def _hand_over(
 
 
 def _bounds(block: EntryBlock) -> Codes:
-    """How many entries lie before each of a page's keys, and behind the last one."""
+    """The number of entries before each of a page's keys, and after the last."""
     return np.append(block.starts, len(block.ordinals)).astype(np.int64)
 
 
-#: Of a segment's rows, the share that may be left out: to look many up takes as long as all.
+#: Maximum share of a segment's rows that may be left out: looking up many takes as long as reading
+#: all.
 _MOST_LEFT_OUT = 1 / 16
 _HIGHEST = 2**64 - 1
 
@@ -285,7 +286,7 @@ class RankedMeasures:
     left_out: int
 
     def fits(self, part: Candidates) -> bool:
-        """Whether a part is measured so sooner than by its column."""
+        """Whether measuring a part this way is faster than reading its column."""
         segment = part.segment
         if not isinstance(segment, LoadedSegment) or not segment.has_column(self.field):
             return False
@@ -295,12 +296,12 @@ class RankedMeasures:
         return left_out <= min(self.left_out, segment.count * _MOST_LEFT_OUT)
 
     def add(self, parts: Sequence[Candidates], tally: FieldTally) -> Asking[None]:
-        """Take in all values of some parts. Each fits, is small, or is older than the field. What
-        columns add up to stays in their segments, for measures that are refined.
+        """Accumulate all values of some parts. Each part fits, is small, or is older than the
+        field. The sums of columns stay in their segments, for measures that are refined.
 
         Args:
-            tally: it needs no more than :data:`RANKS_AND_SUMS`; if it needs ranks, it has had no
-                values, and gets no more.
+            tally: needs at most :data:`RANKS_AND_SUMS`; if it needs ranks, it is empty before and
+                gets no further values.
 
         Raises:
             DoesNotOpen: a page or a column that is needed does not open.
@@ -333,7 +334,7 @@ class RankedMeasures:
         return RankedRows(firsts, lasts, counts, left_out, segment)
 
     def _look_up(self, segment: LoadedSegment, rows: BitMap) -> Asking[Keys]:
-        """The keys of rows that are left out."""
+        """Look up the keys of the rows that are left out."""
         if not self.by_row:
             sums = yield from bring_sums(segment, self.field, rows, self.limits)
             return sums.keys_of(rows)
@@ -344,14 +345,14 @@ class RankedMeasures:
         left_out = Halves.of(rows.left_out)
         if rows.segment is None or rows.is_exact:
             return Halves.of(rows.firsts, rows.counts) - left_out
-        # What was looked up need not be looked up again.
+        # Looked-up rows need not be looked up again.
         looked_up = BitMap() if self.by_row or part.is_whole else _others(part)
         sums = yield from bring_sums(rows.segment, self.field, looked_up, self.limits)
         return sums.halves - left_out
 
     def _condense(self, ranks: Ranks, tally: FieldTally) -> Asking[GroupValues]:
-        """Few values that give the same measures as all: of the keys that matter, each has those
-        that lie between it and the one before."""
+        """A few values with the same measures as all: each key that matters stands for the values
+        between the previous such key and itself."""
         count = ranks.count
         if not count:
             return of_one_group(np.zeros(0, np.uint64), np.zeros(0, np.int64))
@@ -362,7 +363,7 @@ class RankedMeasures:
             edges = set().union(*(self.shown.edges(measure, ends) for measure in tally.measures))
             before = {edge - 1 for edge in edges if 0 < edge <= _HIGHEST}
             upto |= yield from ranks.upto(before - upto.keys())
-        # Those behind the last key that matters.
+        # The values above the last key that matters.
         upto[_HIGHEST] = count
         keys = sorted(upto)
         counts = np.diff([upto[key] for key in keys], prepend=0)
@@ -371,8 +372,8 @@ class RankedMeasures:
 
 
 def _others(part: Candidates) -> BitMap:
-    """The rows of the segment's groups that are not among some candidates; dead ones that it does
-    not index are."""
+    """The rows of the segment's groups that are not among some candidates, including dead rows that
+    it does not index."""
     segment = part.segment
     assert isinstance(segment, LoadedSegment)
     return BitMap(range(segment.covered)) - part.matches.possible

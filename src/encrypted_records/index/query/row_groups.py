@@ -1,8 +1,8 @@
 """Groups of rows by the values of one or more fields, over all segments.
 
-Groups get numbers as they come. Rows are looked at some at a time, so that memory grows with the
-number of groups alone. A field of the rows of one segment is read however its column is here. Dates
-and instants are cut into periods of UTC, and weeks begin on Mondays.
+Groups are numbered in order of arrival. Rows are processed some at a time, so that memory grows
+only with the number of groups. A field is read from a segment in whatever form its column is
+loaded. Dates and instants are cut into periods of UTC, and weeks begin on Mondays.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from encrypted_records.model.aggregations import ListOrder
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.field_types.calendar import DATE, Period
 
-#: Tables of this many entries per row, and some more, are quicker than sorting.
+#: Up to this many entries per row, and a constant, a table is faster than sorting.
 _ENTRIES_PER_ROW, _MORE_ENTRIES = 4, 1 << 16
 
 
 class Numbering:
-    """Numbers for different keys from 0 on, in the order in which they come."""
+    """Numbers distinct keys from 0 on, in order of arrival."""
 
     def __init__(self) -> None:
         self._sorted: NDArray[Any] | None = None
@@ -47,7 +47,7 @@ class Numbering:
         return len(self._numbers)
 
     def number(self, keys: Keys) -> Codes:
-        """The numbers of keys, all different and sorted."""
+        """The numbers of sorted, distinct keys."""
         if self._sorted is None or not len(self._sorted):
             if not len(keys):
                 return np.zeros(0, np.int64)
@@ -75,7 +75,7 @@ class Numbering:
 
 
 def renumber(numbers: Codes, space: int) -> tuple[Codes, Codes]:
-    """The distinct ones of numbers below ``space``, and for each number the index of its own."""
+    """The distinct values of numbers below ``space``, and each number's index among them."""
     if space > _ENTRIES_PER_ROW * len(numbers) + _MORE_ENTRIES:
         return np.unique(numbers, return_inverse=True)
     here = np.zeros(space, np.bool_)
@@ -90,9 +90,9 @@ def choose_first(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> N
     """The first ``limit`` of a list of values with their counts; equal counts are ordered by value.
 
     Args:
-        ranks: of the values, all different.
+        ranks: of the values; distinct.
     """
-    # Both are below 2**32, and one number of both is quicker to choose by than two.
+    # Both are below 2**32, and comparing a combined number is faster than comparing two.
     sorting = {
         "value": ranks,
         "-value": -ranks,
@@ -106,7 +106,7 @@ def choose_first(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> N
 
 
 def count_below(points: NDArray[Any], edge: int) -> int:
-    """The number of sorted offsets below ``edge``, which may be far outside their range."""
+    """The number of sorted offsets below ``edge``; the edge may be far outside their range."""
     return int(np.searchsorted(points, np.uint64(max(0, edge)))) if edge < 2**64 else len(points)
 
 
@@ -118,10 +118,10 @@ def cut_bins(points: NDArray[Any], bins: int) -> list[int]:
     return list(range(first, last + 1, -(-(last - first + 1) // bins)))
 
 
-#: Days from the first of January of the year 1 to numpy's first day.
+#: Days from 1 January of the year 1 to numpy's first day.
 _TO_EPOCH = 719_162
 _UNITS = {"year": "Y", "month": "M", "day": "D"}
-#: Characters of a date that name its period.
+#: Number of characters of a date that name its period.
 _LABELS = {"year": 4, "month": 7, "week": 10, "day": 10}
 _DAYS_OF_WEEK = 7
 
@@ -129,18 +129,18 @@ Points = NDArray[Any]
 
 
 def _point_step(spec: FieldSpec) -> int:
-    """Points of a day."""
+    """Number of points per day."""
     step = spec.field_type.day_points
     assert step is not None, "values without days have no periods"
     return step
 
 
 def begin_periods(spec: FieldSpec, points: Points, period: Period) -> Points:
-    """For each point the first one of its period."""
+    """For each point, the first point of its period."""
     step = _point_step(spec)
     days = (points // np.uint64(step)).astype(np.int64)
     if period == "week":
-        # The first of January of the year 1 was a Monday.
+        # 1 January of the year 1 was a Monday.
         begins = days - days % _DAYS_OF_WEEK
     else:
         dates = (days - _TO_EPOCH).astype("M8[D]")
@@ -166,7 +166,7 @@ def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> l
     else:
         unit = f"M8[{_UNITS[period]}]"
         ends = (np.array([first, last]) - _TO_EPOCH).astype("M8[D]").astype(unit).astype(np.int64)
-        # Not more than would be refused anyway, however far apart the values are.
+        # Create no more periods than the maximum, however far apart the values are.
         numbers = np.arange(ends[0], min(ends[1] + 2, ends[0] + most + 2))
         days = numbers.astype(unit).astype("M8[D]").astype(np.int64) + _TO_EPOCH
     if len(days) - 1 > most:
@@ -175,7 +175,7 @@ def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> l
             code="too_many_values",
             hint="narrow the condition, or ask for longer periods",
         )
-    # No value lies beyond the field's last point.
+    # No value is beyond the field's last point.
     return [min(day * step, spec.numbers.highest + 1) for day in days.tolist()]
 
 
@@ -186,7 +186,7 @@ def show_period(spec: FieldSpec, begin: int, period: Period) -> str:
 
 
 def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
-    """The column by row; None of a large segment where it is not here with its keys."""
+    """The row-major column; None for a large segment in which it is not loaded with its keys."""
     segment = part.segment
     if isinstance(segment, LoadedSegment) and not segment.has_keys(field):
         return None
@@ -194,8 +194,8 @@ def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
 
 
 def known_counts(part: Candidates, field: str, tally: FieldTally) -> GroupValues | None:
-    """The values of all rows of a segment as far as its loaded directory tells them; None if the
-    directory is not sufficient.
+    """The values of all rows of a segment from its loaded directory; None if the directory is not
+    sufficient.
     """
     segment = part.segment
     if not isinstance(segment, LoadedSegment) or not part.is_whole:
@@ -222,7 +222,7 @@ def of_one_group(keys: Keys, counts: Codes) -> GroupValues:
 
 
 def count_values(part: Candidates, field: str, dictionary: Dictionary) -> GroupValues:
-    """The values of all candidates as one group, from a column by row."""
+    """The values of all candidates as a single group, from a row-major column."""
     if isinstance(dictionary, ColumnDictionary):
         counts = part.counts(field)[1:]
     else:
@@ -249,7 +249,7 @@ def group_values(
     """The values of some candidates in their groups.
 
     Args:
-        groups: of each row the number of its group, of which there are ``count``.
+        groups: each row's group number; there are ``count`` groups.
     """
     codes = dictionary.codes_of(rows).astype(np.int64)
     present = codes > 0
@@ -276,11 +276,11 @@ def read_values(
     limits: ReadingLimits,
     groups: NDArray[np.unsignedinteger] | None = None,
 ) -> Asking[None]:
-    """Take in the values of a column that is here without keys, from its pages.
+    """Accumulate the values of a column that is loaded without keys, from its pages.
 
     Args:
-        groups: of each row of the segment 1 + the number of its group, 0 for others; all
-            candidates are one group where it is None.
+        groups: for each row of the segment, 1 + its group number, or 0 if it is not a candidate;
+            None if all candidates are a single group.
     """
     segment = part.segment
     assert isinstance(segment, LoadedSegment)
@@ -292,7 +292,7 @@ def read_values(
         entries = WindowEntries(segment, field, window)
         own = groups.take(entries.ordinals)
         if is_one and len(entries.keys) and not has_long(entries.keys):
-            # Without what is made of each entry.
+            # Faster, without arrays of all entries.
             starts = np.cumsum(entries.lengths) - entries.lengths
             counts = np.add.reduceat(own, starts, dtype=np.int64)
             used = np.flatnonzero(counts)
@@ -321,7 +321,7 @@ class PartGroups:
 
     def __init__(self, combined: RowGroups, codes: list[tuple[NDArray[Any], Codes | None]]) -> None:
         self._combined = combined
-        #: of each field the codes by row, and what each of them is among all segments' codes
+        #: for each field the codes by row, and the global code of each
         self._codes = codes
 
     def of_rows(self, rows: Ordinals) -> Codes:
@@ -341,15 +341,15 @@ class RowGroups:
     ) -> None:
         """
         Args:
-            fields: by which rows are grouped, and by which periods of them.
-            most: groups that there may be.
+            fields: the fields by which rows are grouped, and their periods.
+            most: maximum number of groups.
         """
         self._definition = definition
         self._fields = fields
         self._most = most
         self._keys = {name: Numbering() for name in fields}
         self._positions: dict[str, list[Positions]] = {name: [] for name in fields}
-        #: of the first two fields, of these and the third, and so on
+        #: numbers for the first two fields, for these and the third, and so on
         self._pairs = [Numbering() for _ in fields]
         self.counts: Codes = np.zeros(0, np.int64)
 
@@ -394,11 +394,11 @@ class RowGroups:
         return PartGroups(self, codes)
 
     def combine(self, codes: list[Codes]) -> Codes:
-        """The group of each row, of which the codes of all fields are given."""
+        """The group of each row, from its codes of all fields."""
         groups = codes[0]
         for level, pairs in enumerate(self._pairs):
-            # Numbers close to one another are told apart by a table; those that are kept must not
-            # change as more codes come.
+            # A table distinguishes numbers in a small range; kept numbers must not change when more
+            # codes come.
             width = int(codes[level].max(initial=0)) + 1 if level else 1
             own = groups * width + codes[level] if level else groups
             distinct, at = renumber(own, int(own.max(initial=-1)) + 1)
@@ -422,8 +422,7 @@ class RowGroups:
         return np.stack(columns[::-1], axis=1)
 
     def keys(self, name: str) -> tuple[Keys, Positions]:
-        """The keys of a field by their codes less one, and of each a row that has it, if it is of
-        a long string."""
+        """The keys of a field by code - 1, and for each key of a long string a row that has it."""
         return self._keys[name].keys, np.concatenate(
             [np.zeros(0, np.int64), *self._positions[name]]
         )
@@ -465,7 +464,7 @@ class RowGroups:
         return table
 
     def _number(self, name: str, keys: Keys, positions: Positions | None) -> Codes:
-        """The codes of sorted keys, all different."""
+        """The codes of sorted, distinct keys."""
         period = self._fields[name]
         if period is not None and len(keys):
             keys = begin_periods(self._definition.fields[name], keys, period).astype(np.uint64)
@@ -483,7 +482,7 @@ class RowGroups:
     def _read_codes(
         self, part: Candidates, segment: LoadedSegment, name: str, limits: ReadingLimits
     ) -> Asking[NDArray[np.uint32]]:
-        """The codes by row of a column that is here without keys."""
+        """The codes by row of a column that is loaded without keys."""
         codes = np.zeros(segment.covered, np.uint32)
         wanted = mask_of(part.matches.possible, segment.covered)
 
@@ -518,7 +517,7 @@ class RowGroups:
 
 
 def too_many_groups(most: int) -> InvalidQuery:
-    """There are more groups than there may be."""
+    """The error for more than the maximum number of groups."""
     return InvalidQuery(
         f"the records fall into more than {most} groups",
         code="too_many_groups",

@@ -1,9 +1,9 @@
-"""The rows of a segment, some at a time, looked up in a column by row: which of them match a
-comparison, and which keys they have.
+"""Look up some rows of a segment in a row-major column: whether they match a comparison, and their
+keys.
 
-To make the set of all rows that match takes as long as a segment is large. A caller that has some
-thousands of rows already, because a column has them next in its order or because they are dead,
-needs to know of these alone.
+Making the set of all matching rows takes time proportional to the segment. A caller that already
+has some thousands of rows, because they are next in a column's order or because they are dead,
+needs to know only about these.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ from encrypted_records.index.segments.reading import (
 )
 from encrypted_records.model.definition import column_spec
 
-#: Of so many rows it takes longer to find those of one value than to keep the value of each.
+#: Number of rows from which finding the rows of each value takes longer than keeping each row's
+#: value.
 _FEW = 64
 
 
@@ -65,8 +66,8 @@ _FEW = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ColumnFilter:
-    """The rows whose code is ``chosen``, and ``others``. ``count`` says how many that are, dead
-    ones among them."""
+    """The rows whose code is ``chosen``, and ``others``. ``count`` is their number, including dead
+    rows."""
 
     codes: RowCodes
     chosen: Mask
@@ -74,12 +75,12 @@ class ColumnFilter:
     count: int
 
     def of(self, rows: BitMap) -> BitMap:
-        """The rows among ``rows`` that match."""
+        """The matching rows among ``rows``."""
         pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_parts(rows))
         return bitmap(*pieces) | (self.others & rows)
 
     def all_rows(self) -> BitMap:
-        """All of them, dead ones too."""
+        """All matching rows, including dead rows."""
         return of_masks(take_masks(self.chosen, self.codes)) | self.others
 
 
@@ -89,8 +90,8 @@ def filter_column(
     every: Sequence[Sequence[KeyRange]],
     limits: ReadingLimits = STANDARD,
 ) -> Reading[list[ColumnFilter]]:
-    """A filter for some key ranges, and for some others, by a column that is here by row. Where it
-    has no keys there, the pages are read in which ranges begin and end, once for all of these.
+    """Filters for several lists of key ranges, by a loaded row-major column. If the column has no
+    keys, the pages at the ends of ranges are read, once for all lists.
 
     Raises:
         DoesNotOpen: a page does not open.
@@ -105,7 +106,7 @@ def filter_column(
         for key_range in ranges:
             pages: Sequence[int] = directory.pages(key_range)
             if len(pages) > 1:
-                # Pages between the outermost two have rows of the range alone.
+                # All rows of pages between the outermost two are in the range.
                 code = 1 - directory.leading
                 inner[at][pages[0] + 1 + code : pages[-1] + code] = True
                 pages = (pages[0], pages[-1])
@@ -139,7 +140,7 @@ def _by_keys(by_row: ColumnDictionary, ranges: Sequence[KeyRange]) -> ColumnFilt
 
 
 def _count_rows(directory: Outline, chosen: NDArray[np.bool_]) -> int:
-    """How many rows the chosen pages of present rows have; they are counted from 1."""
+    """The number of rows of the chosen pages of present rows, which are counted from 1."""
     return int(directory.page_entries[directory.leading :][chosen[1:]].sum())
 
 
@@ -154,18 +155,18 @@ def _entries_before(block: EntryBlock, edge: Edge) -> int:
 def look_up_keys(
     segment: LoadedSegment, name: str, rows: BitMap, limits: ReadingLimits = STANDARD
 ) -> Asking[Keys]:
-    """The keys of some rows, of those that have one, in any order; rows that the segment does not
-    index have none. The column by row is left in the segment.
+    """The keys of those of some rows that have a key, in any order; rows that the segment does not
+    index have no key. The row-major column is left in the segment.
 
     Raises:
         DoesNotOpen: the column, or a page of it, does not open.
     """
-    # A kept one takes no memory more.
+    # A kept column takes no further memory.
     yield from bring_kept(segment, name)
     yield from bring_by_row(segment, name, limits)
     column = segment.columns.get(name)
     if isinstance(column, PageMap):
-        # A merge may have left out millions.
+        # A merge may have left out millions of rows.
         rows = bitmap(*(some[column.pages.take(some) > 0] for some in in_pieces(rows)))
         held: Dictionary = yield from read_rows(segment, name, column, rows, limits)
     else:
@@ -184,7 +185,7 @@ def read_rows(
     rows: BitMap,
     limits: ReadingLimits = STANDARD,
 ) -> Asking[PartialDictionary]:
-    """A field of some rows, out of the pages that have their keys.
+    """A field of some rows, from the pages with their keys.
 
     Raises:
         DoesNotOpen: a page does not open.
@@ -212,7 +213,7 @@ def read_rows(
             runs = block.runs_of(at)
             own = np.arange(len(runs))
             if len(runs) > _FEW:
-                # Millions of rows may have one value.
+                # Millions of rows may have the same value.
                 runs, own = np.unique(runs, return_inverse=True)
             key_of.append((own + count).astype(np.uint32))
             keys.append(block.keys[runs])
@@ -229,8 +230,8 @@ def read_rows(
 
 
 def only_rows(held: Dictionary, rows: BitMap) -> Dictionary:
-    """A field of some rows, with no keys but theirs if there are many others: what is done with
-    all of a million keys takes longer than anything with a few rows."""
+    """A field of some rows, reduced to their keys if there are many others: processing a million
+    keys takes longer than processing a few rows."""
     if len(rows) > len(held.keys) // 4:
         return held
     every = ordinals(rows)

@@ -1,9 +1,9 @@
-"""Segments of which a sorted search needs no set of all rows that match.
+"""Segments for which a sorted search needs no set of all matching rows.
 
-The first rows in the order of a field are next to each other in its column. Where the condition is
-a range of that field, they are known by where they lie; and what else it asks for is looked up for
-some rows at a time, in columns by row (:mod:`.row_lookups`). Half of a large segment takes as long
-as a thousandth then.
+The first rows in the order of a field are next to each other in its column. If the condition is a
+range of that field, the rows' positions in the column decide it. The rest of the condition is
+looked up for some rows at a time, in row-major columns (:mod:`.row_lookups`). So half of a large
+segment takes as long as a thousandth.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from encrypted_records.model.queries import SortKey
 
 @dataclass(frozen=True, slots=True)
 class ConditionFilter:
-    """The rows of a segment that match a condition that keys decide. Each comparison, by its
-    number, has a filter of its column or the set of its rows. ``dead`` rows are not among them."""
+    """The rows of a segment that match a condition decided by keys, without ``dead`` rows. Each
+    comparison, by its number, has a filter of its column or the set of its rows."""
 
     condition: Node
     filters: Mapping[int, ColumnFilter]
@@ -61,7 +61,7 @@ class ConditionFilter:
     dead: BitMap
 
     def of(self, rows: BitMap) -> BitMap:
-        """The rows among ``rows`` that match; the segment indexes all of ``rows``."""
+        """The matching rows among ``rows``; the segment must index all of ``rows``."""
         live = rows - self.dead
         found = {number: own.of(live) for number, own in self.filters.items()}
         found |= {number: own & live for number, own in self.sets.items()}
@@ -77,13 +77,14 @@ class ConditionFilter:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFilter:
-    """A segment whose rows match if their keys are in a range, where the condition has one of the
-    field that is sorted by, and if they fulfil ``rest``, of which columns by row tell ``wide``."""
+    """A segment whose rows match if their keys are in the condition's range of the sort field, if
+    it has such a range, and if they satisfy ``rest``. Row-major columns decide its comparisons
+    ``wide``."""
 
     segment: LoadedSegment
     rest: Node
     wide: tuple[RangeLeaf, ...]
-    #: rows that do not count: those that were stored later than the first page of the answer
+    #: excluded rows: stored later than the first page of the answer
     later: BitMap
 
     @property
@@ -92,7 +93,7 @@ class SegmentFilter:
 
     @property
     def size(self) -> int:
-        """Bytes that its columns by row take, about."""
+        """Approximate bytes of its row-major columns."""
         directories = (self.segment.directories[leaf.field] for leaf in self.wide)
         widths = (
             code_type(max(len(directory.starts), directory.present_pages))
@@ -101,7 +102,7 @@ class SegmentFilter:
         return sum(width.itemsize for width in widths) * self.segment.covered
 
     def missing(self, segment: OpenedSegment) -> set[int]:
-        """The pages of comparisons that no column by row tells."""
+        """The missing pages of comparisons that no row-major column decides."""
         assert isinstance(segment, LoadedSegment)
         narrow = (leaf for leaf in leaves_of(self.rest) if leaf not in self.wide)
         return set().union(*(leaf.missing(segment, SegmentMemo()) for leaf in narrow))
@@ -109,8 +110,8 @@ class SegmentFilter:
 
 @dataclass(frozen=True, slots=True)
 class UnreadSegment:
-    """A large segment of which nothing but directories was looked at: whether it can have any of
-    the first rows is not known yet. ``later`` as for :class:`SegmentFilter`."""
+    """A large segment of which only directories were read: it is not known yet whether it can have
+    any of the first rows. ``later`` as for :class:`SegmentFilter`."""
 
     segment: LoadedSegment
     later: BitMap
@@ -123,11 +124,11 @@ class UnreadSegment:
 def find_sorted(
     space: Workspace, condition: Condition, order: Sequence[SortKey], stored: int
 ) -> Asking[list[SegmentMatches | UnreadSegment]]:
-    """The live segments, for a search that wants the first rows of an order: of small ones the
-    matches, and so of all where rows are few or keys do not decide the condition.
+    """The live segments, for a search for the first rows of an order. Small segments are returned
+    as matches, and so are all segments if rows are few or keys do not decide the condition.
 
     Args:
-        stored: rows of the schema, of which alone matches are wanted.
+        stored: matches are wanted only among the first ``stored`` rows of the schema.
 
     Raises:
         DoesNotOpen: a page or a column does not open.
@@ -158,12 +159,12 @@ def find_sorted(
 
 
 def ranked_fields(order: Sequence[SortKey]) -> list[str]:
-    """The fields whose directories tell which segments have the best values."""
+    """The fields whose directories show which segments have the best values."""
     return [key.field for key in order[:2]]
 
 
 def _is_worth_it(space: Workspace, condition: Condition) -> bool:
-    """Whether rows are many and keys decide the condition."""
+    """Whether there are many rows and keys decide the condition."""
     every = sum(segment.count for segment in space.snapshot.segments)
     has_leaves = condition.root != Every()
     return every > space.sizes.few_to_sort and has_leaves and condition.is_exact
@@ -171,8 +172,8 @@ def _is_worth_it(space: Workspace, condition: Condition) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """A condition for a sorted search: rows match if their keys are in ``key_range``, where it has
-    one of the ``field`` that is sorted by, and if they fulfil ``rest``."""
+    """A condition for a sorted search: rows match if their keys are in ``key_range``, the range of
+    the sort ``field``, if any, and if they satisfy ``rest``."""
 
     field: str
     key_range: KeyRange | None
@@ -206,7 +207,7 @@ class FilterPlan:
         return SegmentFilter(segment.segment, self.rest, tuple(found), segment.later)
 
     def _count_range(self, segment: LoadedSegment) -> int:
-        """The entries of the range of the field that is sorted by; 0 where all rows are in it."""
+        """The number of entries in the range of the sort field; 0 if all rows are in it."""
         if self.key_range is None or not segment.has_column(self.field):
             return 0
         if segment.lookup(self.field).all_within(self.key_range):
@@ -219,12 +220,12 @@ class FilterPlan:
 def comes_by_row(
     space: Workspace, segment: LoadedSegment, leaf: LeafOperator, *, stays: bool = False
 ) -> bool:
-    """Whether a column by row is the way to tell what a comparison of many entries selects: it is
-    kept, or such a share of its pages is needed that it is worth to bring it; of one with many
-    values, from the same size on as for any comparison. Its directory is here.
+    """Whether to evaluate a comparison of many entries by a row-major column: it is kept, or so
+    many of its pages are needed that fetching all is worthwhile; with many values, from the same
+    share as for any comparison. Its directory must be loaded.
 
     Args:
-        stays: whether it is brought for questions that follow, too, if it has few values.
+        stays: whether the fetched column also stays for later queries, if it has few values.
     """
     can = isinstance(leaf, RangeLeaf) and segment.has_column(leaf.field)
     compared = comparison_figures(leaf, segment, space.sizes)
@@ -242,7 +243,7 @@ def comes_by_row(
 
 
 def open_column(space: Workspace, segment: LoadedSegment, leaf: RangeLeaf) -> Asking[ColumnFilter]:
-    """The filter that tells the rows of a comparison; the column is fetched by row.
+    """The filter for the rows of a comparison; the row-major column is fetched.
 
     Raises:
         DoesNotOpen: a page or a column does not open.
@@ -257,7 +258,7 @@ def open_column(space: Workspace, segment: LoadedSegment, leaf: RangeLeaf) -> As
 
 def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[SegmentFilter]]:
     """Batches of filters whose row-major columns together take up to ``most`` bytes; a single
-    larger filter is a batch of its own.
+    larger filter is a separate batch.
     """
     batch: list[SegmentFilter] = []
     held = 0

@@ -1,8 +1,8 @@
 """The first rows of an answer in the order of one or more fields, from columns alone.
 
-Each segment gives the rows that can be among the first of all (:func:`_narrow`); these few are
-sorted together. Long strings of which the index does not know the order are first treated as
-equal, and where that leaves the answer open, their texts are wanted.
+Each segment contributes the rows that can be among the first of all (:func:`_narrow`); these few
+are sorted together. Long strings whose order the index does not know are first treated as equal; if
+that leaves the answer open, their texts are wanted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SortPosition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
-    """Rows of the answer in their order, and whether each surely matches."""
+    """Rows of the answer in order, and whether each certainly matches."""
 
     positions: Positions
     certain: NDArray[np.bool_]
@@ -84,14 +84,14 @@ def first(
     want: int,
     after: SortPosition | None = None,
 ) -> SortedRows | None:
-    """The first ``want`` rows after ``after``; None where ``texts`` now wants some.
+    """The first ``want`` rows after ``after``; None if ``texts`` now wants some.
 
     Args:
-        after: long texts in it must be known to ``texts``.
+        after: ``texts`` must know its long texts.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
-        InvalidQuery: more long strings would have to be opened than may be.
+        InvalidQuery: too many long strings would have to be opened.
     """
     kept = [part.only(_narrow(part, order, want, after)) for part in parts]
     entries = _RowsSideBySide(kept, order, after)
@@ -101,7 +101,7 @@ def first(
 def _narrow(
     part: Candidates, order: Sequence[SortKey], want: int, after: SortPosition | None
 ) -> NDArray[np.intp]:
-    """Which of a segment's rows can be among the first ``want`` of them after ``after``."""
+    """The rows of a segment that can be among the first ``want`` rows after ``after``."""
     levels = [
         _Level(part, term, after.keys[at] if after else None) for at, term in enumerate(order)
     ]
@@ -135,8 +135,8 @@ def _narrow(
 
 
 class _Level:
-    """Ranks of a segment's rows by one field, even; ``after`` has a rank of its own, odd if it is
-    none of theirs. Rows of one class share a rank."""
+    """Even ranks of a segment's rows by a field. ``after`` also has a rank, which is odd if it
+    differs from all theirs. Rows of the same class share a rank."""
 
     def __init__(self, part: Candidates, order: SortKey, after: int | bytes | None) -> None:
         dictionary = part.dictionary(order.field)
@@ -154,7 +154,7 @@ class _Level:
             self.mixed = set(of_key[~new].tolist())
             by_class = by_class[new]
             self.ranks = np.concatenate((np.zeros(1, np.int64), of_key))[codes]
-        #: rows of the class of ``after`` with another key than its
+        #: rows in the class of ``after`` with another key
         self.unlike = np.zeros(len(part), np.bool_)
         self.after = 0
         if after is not None and len(keys):
@@ -173,7 +173,7 @@ class _Level:
 
 
 class _RowsSideBySide:
-    """Rows of several segments, side by side; the last one is ``after``, where there is one."""
+    """Rows of several segments, side by side; the last row is ``after``, if given."""
 
     def __init__(
         self, parts: Sequence[Candidates], order: Sequence[SortKey], after: SortPosition | None
@@ -185,7 +185,7 @@ class _RowsSideBySide:
             [*(part.positions for part in parts), np.array(own, np.int64)]
         )
         self.certain = np.concatenate([*(part.certain for part in parts), np.ones(len(own), bool)])
-        #: of each field: which rows have it, and their keys, zero for the others
+        #: for each field: a mask of the rows that have it, and their keys, zero for the others
         self.columns: list[tuple[NDArray[np.bool_], NDArray[Any]]] = [
             _gather(parts, term.field, [] if after is None else [after.keys[level]])
             for level, term in enumerate(order)
@@ -207,7 +207,7 @@ class _RowsSideBySide:
         return SortedRows(self.positions[chosen], self.certain[chosen], columns)
 
     def _ranks(self, level: int, texts: Texts) -> tuple[Ranks, Ranks]:
-        """By class, and within classes by the texts that are known."""
+        """Ranks by class, and within classes by the known texts."""
         present, keys = self.columns[level]
         inner: Ranks = np.zeros(len(keys), np.int64)
         _, outer = np.unique(classes(keys), return_inverse=True)
@@ -219,7 +219,7 @@ class _RowsSideBySide:
     def _want_undecided(
         self, texts: Texts, sequence: NDArray[np.intp], ranks: Sequence[Ranks], end: int
     ) -> None:
-        """Want the texts of rows before ``end`` that only their class distinguishes from others."""
+        """Request the texts of rows before ``end`` that share their class with other keys."""
         changed = np.zeros(len(sequence), np.bool_)
         for level, sort_key in enumerate(self.order):
             outer, inner = (rank[sequence] for rank in ranks[2 * level : 2 * level + 2])
@@ -239,7 +239,7 @@ class _RowsSideBySide:
 def _gather(
     parts: Sequence[Candidates], field: str, last: Sequence[int | bytes | None]
 ) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Which rows have the field, and their keys, zero for the others."""
+    """A mask of the rows that have the field, and their keys, zero for the others."""
     present: list[NDArray[np.bool_]] = []
     keys: list[NDArray[Any]] = []
     for part in parts:
@@ -248,7 +248,7 @@ def _gather(
         keys.append(part.dictionary(field).keys[codes[present[-1]] - 1])
     present.append(np.array([key is not None for key in last], np.bool_))
     keys += [np.array([key], _TYPES[type(key)]) for key in last if key is not None]
-    # A column of absent rows only says nothing of the type of keys.
+    # A column with only absent rows does not determine the type of keys.
     held = [some for some in keys if len(some)]
     here = np.concatenate(present)
     every = np.zeros(len(here), held[0].dtype if held else np.uint64)

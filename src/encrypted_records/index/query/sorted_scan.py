@@ -1,12 +1,12 @@
 """The first rows of an answer in the order of a field, read from one end of its sorted column.
 
-Of a million rows the first ten are in a page or two. A scan reads entries until it has enough rows
-of the answer, and then to the last entry that the index cannot tell from the one before: other
-fields, the order of storing, or opened records decide among those. Where that takes long, the scan
-gives up: the whole column by row is quicker then.
+The first ten of a million rows are in a page or two. A scan reads entries until it has enough rows
+of the answer, and then to the last entry that the index cannot distinguish from the previous entry:
+other fields, storage order or opened records decide among those. If that takes long, the scan gives
+up, because the whole row-major column is faster.
 
-Like :meth:`.condition.Condition.missing`, a scan names the pages that it lacks, and starts again
-with them.
+Like :meth:`.condition.Condition.missing`, a scan names the missing pages, and starts again with
+them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ScanRequest:
     ``among`` returns the matching rows of a set of rows, for keys in ``key_range``; if the
     condition bounds the field, this range contains the keys of all matches. About ``count`` rows
     match. If ``alone``, no other field follows in the order, and rows with equal keys are limited
-    to the first in the order of storing.
+    to the first in storage order.
     """
 
     order: SortKey
@@ -86,7 +86,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """All rows that can be among the first, and the field of each."""
+    """All rows that can be among the first, and each row's field."""
 
     rows: BitMap
     dictionary: PartialDictionary
@@ -101,7 +101,7 @@ class NeedPages:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The scan would take longer than to read the whole column by row."""
+    """The scan would take longer than reading the whole row-major column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class _ScannedPart:
 
 
 class SortedScan:
-    """A scan of one segment: put :meth:`missing_pages` in until there are none, then take
+    """A scan of a segment: load :meth:`missing_pages` until there are none, then call
     :meth:`result`."""
 
     def __init__(
@@ -181,7 +181,7 @@ class SortedScan:
         return min(self._limits.share * present, self._limits.most)
 
     def _scan_absent(self, column: Lookup) -> _ScannedPart | NeedPages:
-        """The rows that lack the field: all of them are equal."""
+        """Scan the rows without the field, which are all equal."""
         request, start = self._request, self._request.start
         if start is not None and start.key is not None and not request.order.descending:
             return _ScannedPart()
@@ -196,7 +196,7 @@ class SortedScan:
         return _ScannedPart(later=self._cut(rows, after=None))
 
     def _scan_present(self, column: Lookup, want: int) -> _ScannedPart | NeedPages | GaveUp:
-        """``want`` or more of the rows that have the field."""
+        """Scan for ``want`` or more of the rows with the field."""
         request, start = self._request, self._request.start
         entries = _DirectedEntries(column, descending=request.order.descending)
         if not entries.count or (
@@ -228,7 +228,7 @@ class SortedScan:
     def _scan_entries(
         self, entries: _DirectedEntries, low: int, high: int, want: int, part: _ScannedPart
     ) -> _ScannedPart | NeedPages | GaveUp:
-        """``part`` with the rows of the entries from ``low`` on, until there are enough."""
+        """Add rows of the entries from ``low`` on to ``part``, until there are enough."""
         blocks = list(part.blocks)
         rows = BitMap()
         step, scanned = self._limits.step, 0
@@ -238,7 +238,7 @@ class SortedScan:
             some = entries.read(low, min(high, low + step))
             if isinstance(some, NeedPages):
                 return some
-            # All that is equal to the last entry is taken apart from the others.
+            # Entries equal to the last entry are handled separately.
             bounds = entries.find(alike(entries.last_key(some)))
             if isinstance(bounds, NeedPages):
                 return bounds
@@ -262,14 +262,14 @@ class SortedScan:
         return self._request.among(bitmap(*(block.ordinals for block in blocks)))
 
     def _pick_equal(self, blocks: Sequence[EntryBlock], *, after: int | None) -> BitMap:
-        """The same for entries that the index cannot tell apart; as :meth:`_cut`."""
+        """The rows of the answer in entries that the index cannot distinguish; as :meth:`_cut`."""
         rows = self._pick(blocks)
         keys = {key for block in blocks for key in block.keys.tolist()}
-        # Of long strings that begin alike, only the opened records tell the order.
+        # Only opened records give the order of long strings with the same prefix.
         return rows if len(keys) > 1 else self._cut(rows, after=after)
 
     def _cut(self, rows: BitMap, *, after: int | None) -> BitMap:
-        """The first of many equal rows in the order of storing, after a position."""
+        """The first of many equal rows in storage order, after a position."""
         want = self._request.want
         if not self._request.alone or len(rows) <= max(self._limits.equal_rows, want):
             return rows
@@ -277,9 +277,9 @@ class SortedScan:
 
 
 class _DirectedEntries:
-    """The present entries of a column in the order of a scan, numbered from where it starts.
+    """The present entries of a column in scan order, numbered from the start of the scan.
 
-    A descending scan sees the column mirrored, so that nothing else needs to know the direction.
+    A descending scan sees the column mirrored, so that other code is independent of the direction.
     """
 
     def __init__(self, column: Lookup, *, descending: bool) -> None:
@@ -295,7 +295,7 @@ class _DirectedEntries:
         return self._mirror(self._column.at(key_range.first), self._column.at(key_range.last))
 
     def read(self, first: int, last: int) -> list[EntryBlock] | NeedPages:
-        """The entries first..last-1, in no particular order; none where that is empty."""
+        """The entries first..last-1, in no particular order; no entries if the range is empty."""
         if first >= last:
             return []
         begin, end = self._mirror(first, last)
@@ -303,7 +303,7 @@ class _DirectedEntries:
         return NeedPages(missing) if missing else self._column.entries(begin, end)
 
     def last_key(self, blocks: Sequence[EntryBlock]) -> int | bytes:
-        """The key that comes last in the scan, of entries that :meth:`read` gave."""
+        """The last key in scan order of entries from :meth:`read`."""
         key = blocks[0].keys[0] if self._descending else blocks[-1].keys[-1]
         plain: int | bytes = key.item()
         return plain
@@ -317,7 +317,7 @@ def _dictionary_of(
 ) -> PartialDictionary:
     """The field of ``rows``: ``absent`` lack it, ``blocks`` have the keys of the others."""
     kept: list[Ordinals] = [np.zeros(0, np.uint32)]
-    # Where all rows lack the field, they are compared with keys of its type all the same.
+    # Even if all rows lack the field, they are compared with keys of its type.
     keys: list[Keys] = [np.zeros(0, key_type(kind))]
     highest = [int(block.ordinals.max()) for block in blocks]
     find = finder(rows, 1 + max([*highest, rows.max() if rows else 0]))
@@ -329,7 +329,7 @@ def _dictionary_of(
         runs = block.runs_of(at)
         own = np.arange(len(runs))
         if kind.of_bytes:
-            # Many rows may have one text, and texts take long to put in order.
+            # Many rows may have the same text, and sorting texts takes long.
             runs, own = np.unique(runs, return_inverse=True)
         keys.append(block.keys[runs])
         key_of.append((own + count).astype(np.uint32))

@@ -1,12 +1,12 @@
-"""Tallies: what measures of a field need of its values, added up part by part, for each group.
+"""Tallies accumulate the values of a field for its measures, part by part, for each group.
 
-Sums, counts and extremes keep a number or a key of each group. Percentiles, histograms and lists of
-values keep each different value of each group. If lists of values need too much memory, they are
+Sums, counts and extremes keep a number or a key per group. Percentiles, histograms and lists of
+values keep each distinct value of each group. If lists of values need too much memory, they are
 refused.
 
-A percentile and a bin need to know where they lie among all values, and not all of these. So values
-in no list that would take too much memory are counted in *cells*, stretches of neighbouring keys,
-and those that matter are looked at again, in finer cells, until each of these is one key.
+A percentile and a bin need ranks among all values, not all values. If values that are not listed
+would take too much memory, they are counted in *cells*, stretches of neighbouring keys. The cells
+that matter are counted again in finer cells, until each of these is a single key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from encrypted_records.model.aggregations import Extreme, Measure, Needs
 Points = NDArray[Any]
 
 _HIGHEST = 2**64 - 1
-#: Cells of more keys than this are not made.
+#: Maximum ``shift``: a cell has at most ``2**63`` keys.
 _WIDEST = 63
 
 
@@ -44,10 +44,10 @@ def _whole() -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cells:
-    """All keys, parted at ``begins``, of which the first is 0. A part that is ``fine`` is parted
-    further, at each multiple of ``2**shift``; any other part is one cell.
+    """A partition of all keys at ``begins``, the first of which is 0. A ``fine`` part is divided
+    further, at each multiple of ``2**shift``; any other part is a single cell.
 
-    ``widest`` is the greatest ``shift`` that there may be.
+    ``widest`` is the maximum ``shift``.
     """
 
     begins: Points = field(default_factory=_from_zero)
@@ -59,11 +59,11 @@ class Cells:
     def within(
         cls, some: Cells, firsts: Collection[int], cuts: Collection[int], *, widest: int
     ) -> Cells:
-        """Fine where some of other cells are.
+        """A partition that is fine inside some cells of another.
 
         Args:
-            firsts: the first keys of these.
-            cuts: keys with which a cell begins.
+            firsts: the first keys of these cells.
+            cuts: keys at which a cell must begin.
         """
         wanted = np.array(sorted(firsts), np.uint64)
         lasts = some.lasts(wanted)
@@ -78,11 +78,11 @@ class Cells:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each key is a cell."""
+        """Whether each cell is a single key."""
         return self.shift == 0 and bool(self.fine.all())
 
     def firsts(self, keys: Points) -> Points:
-        """The first key of each one's cell."""
+        """The first key of each key's cell."""
         at = np.searchsorted(self.begins, keys, "right") - 1
         begins = self.begins[at]
         inner = keys >> np.uint64(self.shift) << np.uint64(self.shift)
@@ -96,7 +96,8 @@ class Cells:
         return np.where(self.fine[at], np.minimum(ends, inner), ends)
 
     def wider(self, groups: Codes, keys: Points, most: int) -> Cells | None:
-        """The finest cells of which these have at most ``most``; None if there are no such cells.
+        """The finest cells such that the keys are in at most ``most`` of them; None if there are no
+        such cells.
 
         Args:
             groups: the groups for which the keys are counted separately; sorted, and the keys
@@ -113,16 +114,16 @@ class Cells:
         return replace(self, shift=shifts[at]) if at < len(shifts) else None
 
 
-#: Values are put in order when so many more have come.
+#: Number of new values after which values are sorted.
 _PENDING = 1 << 18
 _HIGHEST_KEY = np.iinfo(np.uint64).max
 
 
 @dataclass(frozen=True, slots=True)
 class MostKept:
-    """Bytes of different values. Those of numbers are counted in wider cells from ``usual`` on, if
-    that makes them so few; more than ``most`` are never kept. To put them in order takes four
-    times as much for a moment."""
+    """Limits on the bytes of distinct values. Above ``usual``, numbers are counted in wider cells,
+    if that reduces them enough; more than ``most`` are never kept. Sorting temporarily takes four
+    times as much."""
 
     usual: int = 8 << 20
     most: int = 128 << 20
@@ -130,22 +131,22 @@ class MostKept:
 
 KEPT = MostKept()
 
-#: Facts that each source of values gives, besides their number: a column, or a directory that
+#: Facts that each source of values provides, besides their number: a column, or a directory that
 #: lists its values;
 EVERYTHING = ~Needs.NUMBER
 #: a directory that lists none;
 DIRECTORY = Needs.ENDS
-#: ranks of all values of nearly all rows, from directories and a few pages;
+#: ranks among the values of nearly all rows, from directories and a few pages;
 ALL_RANKS = Needs.ENDS | Needs.RANKS
-#: these together with what columns add up to, which is kept of each segment;
+#: these with the sums of columns, which are kept per segment;
 RANKS_AND_SUMS = ALL_RANKS | Needs.SUMS
-#: and the same of one segment beside others, where no rank is known.
+#: and the same for a segment among others, without ranks.
 ENDS_AND_SUMS = DIRECTORY | Needs.SUMS
 
 
 class GroupValues:
-    """Values of groups: of each entry its group, key, how many rows have it there, and the position
-    of one of these rows; -1 where no key is of a long string."""
+    """Values of groups: each entry's group, key, number of rows, and the position of one of these
+    rows, or -1 if no key is of a long string."""
 
     __slots__ = ("counts", "groups", "keys", "positions")
 
@@ -165,7 +166,7 @@ class GroupValues:
         )
 
     def merged(self) -> GroupValues:
-        """The values in the order of groups and keys, each pair once."""
+        """The values by group and key, each pair once."""
         order = np.argsort(self.keys, kind="stable")
         if np.any(self.groups[1:] != self.groups[:-1]):
             order = order[np.argsort(self.groups[order], kind="stable")]
@@ -180,7 +181,7 @@ class GroupValues:
 
 
 def join(parts: Sequence[GroupValues]) -> GroupValues:
-    """All of these; keys are of one kind."""
+    """Join several; all keys have the same kind."""
     held = [part for part in parts if len(part)]
     if not held:
         none = np.zeros(0, np.int64)
@@ -205,9 +206,9 @@ class FieldTally:
     ) -> None:
         """
         Args:
-            groups: how many there are.
-            kept: how much of different values may be.
-            cells: in which values are counted; each alone if None.
+            groups: the number of groups.
+            kept: the limits on distinct values.
+            cells: the cells in which values are counted; if None, each value is separate.
         """
         self.measures = measures
         self._kept = kept
@@ -216,11 +217,12 @@ class FieldTally:
             self.needs |= measure.needs
         self.present = np.zeros(groups, np.int64)
         self.adds = bool(self.needs & (Needs.SUMS | Needs.SQUARES))
-        #: of each group the sum of the keys' upper and of their lower 32 bits
+        #: for each group the sums of the keys' upper and lower 32 bits
         self.halves = np.zeros((2, groups), np.uint64)
         squared = groups if Needs.SQUARES in self.needs else 0
-        #: of each group the sums of the squares of the upper halves, of their products with the
-        #: lower ones, and of the squares of these: of the upper and of the lower 32 bits of each
+        #: for each group the sums of the squares of the upper halves, of their products with the
+        #: lower halves, and of the squares of the lower halves; each as sums of its upper and lower
+        #: 32 bits
         self.squares = np.zeros((3, 2, squared), np.uint64)
         ends = {measure.highest for measure in measures if isinstance(measure, Extreme)}
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
@@ -229,12 +231,12 @@ class FieldTally:
         self.table = _Table(kept, cells or Cells(), lists=lists) if wants else None
 
     def within(self, cells: Cells) -> FieldTally:
-        """An empty one for the same measures."""
+        """An empty tally for the same measures."""
         return FieldTally(len(self.present), self.measures, self._kept, cells)
 
     @property
     def of_values(self) -> bool:
-        """Whether it is quicker to count equal values first, and then take them in."""
+        """Whether counting equal values before adding them is faster."""
         return self.table is not None or bool(self.extremes)
 
     def add(
@@ -242,9 +244,9 @@ class FieldTally:
     ) -> None:
         """
         Args:
-            tells: what ``values`` are right for, where some keys stand for others; they are of one
-                group then.
-            halves: what all of them add up to, if ``tells`` says so and keys stand for others.
+            tells: the facts for which ``values`` are exact, if some keys stand for others; then
+                there is a single group.
+            halves: the sums of all values, if ``tells`` includes them and keys stand for others.
 
         Raises:
             InvalidQuery: ``too_many_values``.
@@ -308,12 +310,12 @@ class _Extremes:
 
 
 class _Table:
-    """Every different value of each group; or of numbers, every cell that has some."""
+    """The distinct values of each group; for numbers, possibly the nonempty cells."""
 
     def __init__(self, kept: MostKept, cells: Cells, *, lists: bool) -> None:
         """
         Args:
-            lists: whether values are shown one by one, so that cells cannot stand for them.
+            lists: whether values are shown singly, so that cells cannot replace them.
         """
         self._kept = kept
         self.lists = lists
@@ -330,7 +332,7 @@ class _Table:
 
     @property
     def values(self) -> GroupValues:
-        """In the order of groups and keys; of cells their first keys."""
+        """The values by group and key; cells are represented by their first keys."""
         if self._pending:
             self._settle()
         return self._held
@@ -349,7 +351,7 @@ class _Table:
         bytes_each = -(-held.nbytes // len(held))
         for most in () if self.lists else (self._kept.usual, self._kept.most):
             if held.nbytes > most:
-                # Half of it is left for what comes.
+                # Half of the room is left for later values.
                 wider = self.cells.wider(held.groups, held.keys, most // 2 // bytes_each)
                 if wider is not None:
                     self.cells = wider
@@ -371,7 +373,7 @@ class _Table:
 
 
 def _words(keys: NDArray[Any]) -> list[NDArray[np.uint64]]:
-    """Keys as numbers, the first of which matter most; of long strings what orders them."""
+    """Keys as columns of numbers, most significant first; long strings by their ordering part."""
     if keys.dtype.kind != "S":
         return [keys]
     cells = matrix(keys)

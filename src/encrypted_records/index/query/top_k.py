@@ -1,4 +1,4 @@
-"""The first rows of a sorted answer, by a few pages where these suffice."""
+"""The first rows of a sorted answer, from a few pages if these are sufficient."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def take_first(
     """The first ``want`` candidates after ``after``, in the order of the query.
 
     Args:
-        ranked: as for :class:`Rows`, of long strings that are opened.
+        ranked: as for :class:`Rows`, for long strings that are opened.
 
     Raises:
         InvalidQuery: ``too_many_long``.
@@ -75,8 +75,8 @@ def _scan_sorted(
     want: int,
     after: SortPosition | None,
 ) -> Asking[list[Candidates]]:
-    """All rows that can be among the first ``want`` after ``after``, with the fields to sort by. Of
-    few rows, columns come into their segments that tell these.
+    """All rows that can be among the first ``want`` after ``after``, with the sort fields. With few
+    rows, the needed columns are loaded into their segments.
     """
     sought = _First(
         space,
@@ -100,8 +100,8 @@ def _scan_sorted(
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """The first rows of segments: of each large one the few that can be among them, with the fields
-    to sort by, so that no segment's columns stay."""
+    """The first rows of segments: for each large segment only the few that can be among them, with
+    the sort fields, so that no segment's columns stay in memory."""
 
     space: Workspace
     query: Query
@@ -139,8 +139,9 @@ class _First:
         ]
 
     def of_unread(self, unread: Sequence[UnreadSegment]) -> Asking[list[Candidates]]:
-        """Segments by their best values: first one, then twice as many each time. The first ones
-        may have all rows that are wanted, and those that are ruled out meanwhile are left out."""
+        """The first rows of unread segments, by their best values: first a single segment, then
+        twice as many each time. The first segments may have all wanted rows; segments that are
+        ruled out meanwhile are skipped."""
         best = {segment.uid: self._best(segment.segment) for segment in unread}
         by_uid = {segment.uid: segment for segment in unread}
         left = [by_uid[uid] for uid in self.threshold.in_order(best)]
@@ -186,7 +187,7 @@ class _First:
     def _of_filters(
         self, filters: Sequence[SegmentFilter]
     ) -> Asking[tuple[list[Candidates], list[UnreadSegment]]]:
-        """The first rows, and the segments of which a scan does not find them soon."""
+        """The first rows, and the segments in which a scan does not find them quickly."""
         opened = yield from open_filters(self.space, filters)
         scans = {
             uid: self._scan(
@@ -218,7 +219,7 @@ class _First:
         )
 
     def _take(self, segment: LoadedSegment, rows: BitMap, result: ScanResult) -> Asking[Candidates]:
-        """The rows among ``rows`` that can be among the first."""
+        """The rows among ``rows`` that can be among the first; the threshold learns them."""
         names = [term.field for term in self.query.order]
         if len(names) > 1:
             part = yield from self._narrow(segment, Matches.exactly(rows), result)
@@ -229,14 +230,14 @@ class _First:
         return part
 
     def _learn(self, part: Candidates) -> None:
-        """Tell the threshold of rows that match and surely come after the page before."""
+        """Add rows to the threshold that match and certainly come after the previous page."""
         fields = [part.dictionary(term.field) for term in self.query.order]
         rows = part.matches.certain
         if self.after is not None:
-            # Of long strings that begin as one of the page before, some are before it.
+            # Some long strings with the prefix of the previous page's last string sort before it.
             if any(field.long for field in fields):
                 return
-            # Of one field, so are some that are equal.
+            # In an order by a single field, so do some equal rows.
             if len(fields) == 1:
                 rows = _unlike(rows, fields[0], self.after.keys[0])
         self.threshold.add(rows, fields)
@@ -296,7 +297,7 @@ class _First:
 
 
 def _unlike(rows: BitMap, field: Dictionary, key: int | bytes | None) -> BitMap:
-    """The rows that have another key of a field."""
+    """The rows with another key of a field."""
     code = 0
     if key is not None:
         same = np.flatnonzero(field.keys == field.keys.dtype.type(key))
