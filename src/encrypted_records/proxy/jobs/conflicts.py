@@ -87,6 +87,7 @@ class ValueHolders:
         await aside(self._drop_dead, snapshot)
         names = sorted({compared.by_id[number].name for own in wanted for number in own})
         for segment in snapshot.segments:
+            # All of its rows were looked up before, maybe in segments that it replaced.
             if snapshot.places(segment).highest < self._stored:
                 continue
             opened = await context.run(open_columns(segment, names, context.space.sizes))

@@ -196,7 +196,7 @@ class JobSecrets:
         return self._seal(holder, job, "reading", reading)
 
     def open_reading(self, job: StoredJob) -> bytes | None:
-        """The reading of the job's file; None without one. Raises as :meth:`open_token`."""
+        """The recipe of the job's file; None if there is none. Raises as :meth:`open_token`."""
         if job.sealed_reading is None:
             return None
         holder = Holder.of_accepted_work(job.user)

@@ -43,7 +43,7 @@ class PackingPolicy:
     held: int = 32 << 20
 
     def takes(self, job: StoredJob) -> bool:
-        """Whether the job's chunks are sealed without an index of their own."""
+        """Whether the job's chunks are sealed without a separate index."""
         return job.options.work == "store" and job.total >= self.least
 
 

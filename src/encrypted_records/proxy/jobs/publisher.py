@@ -158,6 +158,7 @@ class Publisher:
                 lost = error.reason in _RACE_LOST or error.reason == "staging_gone"
                 if isinstance(error, StaleDefinition) or not lost:
                     raise
+                # A race against changes that go on for a while does not count as an attempt.
                 attempt -= isinstance(error, Conflict) and await keeps_moving(error, until)
                 if attempt == ATTEMPTS:
                     if error.reason == "staging_gone":

@@ -72,7 +72,7 @@ class Resealing:
         Raises:
             StaleDefinition: the keys, or a definition that was to stay unchanged, have changed: the
                 job has to start again.
-            Altered, DoesNotOpen: a row differs from the stored one.
+            Altered, DoesNotOpen: a row differs from the stored row.
             Conflict: ``resealed_meanwhile``, ``definition_moved``, ``not_convertible``.
         """
         assert job.options.named is not None

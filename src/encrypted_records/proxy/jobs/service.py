@@ -397,7 +397,7 @@ class BatchJobs:
         return None if job.state in ENDED else self._uses.progress.why_waiting(job.id)
 
     async def note_of(self, caller: Holder, job: StoredJob) -> FileNote | None:
-        """The sender's note on the file of the caller's job; None without one, or if no key opens
+        """The sender's note on the file of the caller's job; None if there is none, or no key opens
         it.
         """
         sealed = await runtime.in_thread(self._uses.store.file, job.id)

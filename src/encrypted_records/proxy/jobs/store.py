@@ -159,7 +159,7 @@ class JobStore:
         return self._jobs(condition, user, size)
 
     def file(self, job: bytes) -> bytes | None:
-        """The note on the job's file, sealed; None without one."""
+        """The note on the job's file, sealed; None if there is none."""
         rows = self._rows("SELECT file FROM about WHERE job = ?", job)
         return rows[0]["file"] if rows else None
 

@@ -1,4 +1,4 @@
-"""The tables of the store of jobs, and the parts of the store that have tables of their own.
+"""The tables of the store of jobs, and the parts of the store with separate tables.
 
 These parts are the targets of jobs that reseal, with the chunks that they add on their way; and for
 each pack and schema of a job, the segment that covers its groups.
@@ -364,7 +364,7 @@ class PackStore:
             database.execute(change, (packs, job))
 
     def read(self, job: bytes) -> tuple[list[SealedRows], dict[tuple[bytes, int], Segment]]:
-        """A consistent read of the groups without a segment of their own, in the order of chunks,
+        """A consistent read of the groups without a separate segment, in the order of chunks,
         and of all packed segments, by schema and the number of their first part."""
         statement = (
             "SELECT schema, sequence, groups, segments FROM part"

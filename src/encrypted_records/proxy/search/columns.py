@@ -110,7 +110,7 @@ def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) 
 async def read_columns(
     runner: QueryRunner, caller: Holder, schema: bytes, body: Mapping[str, Any]
 ) -> ColumnStream:
-    """The columns that a request asks for.
+    """The columns of a request.
 
     The first window is read before this returns, so that an HTTP status can still report most
     errors.

@@ -496,9 +496,9 @@ class QueryRunner:
                 query: an answer from it may be older than the query by that time.
 
         Raises:
-            InvalidQuery: the query is not valid under the present definition.
+            InvalidQuery: the query is not valid under the current definition.
             TooLarge: ``question_too_large``; it needs more pages of the index than a query may.
-            NotFound: there is no such schema, or not for this caller.
+            NotFound: the schema does not exist, or the caller may not read it.
             KeyMissing, LogBroken: as :meth:`Schemas.refresh`.
         """
         state = confirmed_state or await self._schemas.cached(caller, schema)

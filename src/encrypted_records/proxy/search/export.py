@@ -104,7 +104,7 @@ async def export(
 
 
 def _select(space: Workspace, query: Query, condition: Condition) -> Asking[_Ranking | _Stored]:
-    """The rows that may match, ranked where the query has an order."""
+    """The rows that may match, ranked if the query has an order."""
     answers = yield from Matching(space, condition).find()
     count = sum(len(answer.matches.possible) for answer in answers)
     if not query.order:

@@ -138,7 +138,7 @@ class PageFetcher:
         refs = set(needed)
         if again := self._unanswered.beside(needed) - refs:
             refs |= await runtime.in_thread(self._cover.select_lacking, segments, again)
-        if len(refs).bit_count() == 1:  # without a thread, which may be long to wait for
+        if len(refs).bit_count() == 1:  # a power of two needs no cover, and so no thread
             return shuffled(refs)
         draw = upstream.draws(ref.segment + ref.number.to_bytes(4, "big") for ref in needed)
         coming = self._fetches.all()

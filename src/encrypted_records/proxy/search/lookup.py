@@ -37,7 +37,7 @@ from encrypted_records.proxy.search.row_fetcher import RowFetcher
 
 #: A record may change while it is read; it is then read again, up to this many times.
 _ATTEMPTS = 10
-#: More fields than these are opened in a thread.
+#: Opening more fields than this takes long.
 LONG_FIELDS = 1000
 #: A row, and the digest of the current definition when the row was compared with the log.
 _Seen = tuple[RowRef, bytes]

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 #: Up to this many fields and bytes, rows are opened on the event loop: a thread would take longer
-#: to start. Opening more than the last two numbers takes long.
+#: to start. Above ``MANY_FIELDS`` or ``MANY_BYTES``, opening takes long.
 FEW_FIELDS, FEW_BYTES = 512, 256 << 10
 MANY_FIELDS, MANY_BYTES = 20_000, 4 << 20
 #: Authenticating a field takes a third of the time of opening it.
@@ -182,7 +182,7 @@ class RowChecks:
         """
         Args:
             unanswered: remembers the requests whose answers are not cached.
-            most_bytes: of unchecked rows above which queries wait.
+            most_bytes: bytes of unchecked rows above which queries wait.
         """
         self._kept = kept
         self._unanswered = unanswered
@@ -243,6 +243,7 @@ class RowChecks:
         task.add_done_callback(self._under_way.discard)
         if self._came - self._done > self._most:
             enough = asyncio.get_running_loop().create_future()
+            # Released once all bytes so far, but for the allowed backlog, are done.
             self._held.append((self._came - self._most, enough))
             self._background.hurry(self._under_way)
             await enough
@@ -307,7 +308,7 @@ class RowChecks:
 
 
 def _count_stored_at_once(answers: Sequence[_Checked]) -> int:
-    """How many of the first are stored together."""
+    """The number of answers, from the first on, whose rows are stored together."""
     size = 0
     for at, answer in enumerate(answers):
         size += sum(map(len, answer.rows.values()))
@@ -325,7 +326,7 @@ def _living(answer: _Checked) -> _Checked:
 
 
 def _standing(state: SchemaState) -> _Standing:
-    """The present state of the log."""
+    """The current state of the log."""
     return _Standing(state.ledger, state.ledger.version)
 
 

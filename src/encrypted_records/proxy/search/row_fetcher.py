@@ -87,8 +87,8 @@ MOST_OPENED = 4096
 #: Rows opened together for an export, and their bytes; fewer if rows are wide.
 LEAST_WINDOW = 500
 _WINDOW_BYTES = 4 << 20
-#: Maximum size of a request with cover rows; also how many rows are requested first, while the
-#: width of a schema's rows is not known.
+#: Maximum bytes of a request with cover rows, and of one for ranked rows; and the number of rows
+#: that are requested first, while the width of a schema's rows is not known.
 BESIDE_BYTES = 1 << 20
 RANKED_BYTES = 8 << 20
 FIRST_ROWS = 32
@@ -379,7 +379,7 @@ class RowFetcher:
         since: float,
         room: _Room,
     ) -> dict[RowRef, bytes]:
-        """The rows of ``order`` from the API; only the missing ones if the rows of this schema are
+        """The rows of ``order`` from the API; only the missing rows if the rows of this schema are
         wider than expected.
 
         Args:

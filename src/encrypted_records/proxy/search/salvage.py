@@ -33,7 +33,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
 
-#: Rows requested at once: as many as fit the requested bytes, between these limits.
+#: Limits of the rows requested at once; between them, the expected bytes of the answer decide.
 FEWEST, MOST = 20, 1000
 ANSWER_BYTES = 16 << 20
 #: Pages of 4 KiB that the temporary database may have: 4 TiB, so that only the disk limits it.
@@ -234,7 +234,7 @@ class _SalvageRun:
         came.add(row.ordinal)
         return True
 
-    # --- what the log does not prove ---------------------------------------------------------
+    # --- rows that the log does not prove ----------------------------------------------------
 
     def _offer(self, newest: sqlite3.Connection, rows: Sequence[UnfilteredRecord]) -> None:
         """Note the rows that open and that the log lacks, if they are the newest version so far."""

@@ -225,7 +225,7 @@ async def explain(
     *,
     first_rows: int = FIRST_ROWS,
 ) -> Explanation:
-    """Run a search, or an aggregate where the body has measures or groups.
+    """Run a search, or an aggregate if the body has measures or groups.
 
     Args:
         first_rows: as for :func:`.search.answer`.

@@ -119,8 +119,7 @@ class Upstream:
     with grids that cover those of all stored records.
 
     ``confirmed`` tells whether the API has confirmed, since the query began, that the snapshot is
-    current. The objects of a confirmed state are immutable, so the API is asked only
-    once.
+    current. The objects of a confirmed state are immutable, so the API is asked only once.
     """
 
     api: Api
@@ -162,6 +161,7 @@ class Upstream:
         Args:
             needed: the name of each needed item, as bytes.
         """
+        # Without a condition, the needed items determine the draw.
         question = self.question or hashlib.sha256(b"".join(sorted(needed))).digest()
         newest = self.snapshot.newest
         return partial(self.state.ledger.keys.of(newest.key_version).cover.draw, question)

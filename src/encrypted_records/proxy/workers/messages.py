@@ -40,7 +40,7 @@ class SourceRows(Message, frozen=True):
 
 
 class ResealTask(Message, frozen=True):
-    """Open rows and seal them again in groups of their own, as parts of the staging ``staging``.
+    """Open rows and seal them again in separate groups, as parts of the staging ``staging``.
 
     ``definition``: the definition to seal for, as canonical text; ``earlier``: all definitions of
     the log, in its order. ``keys``: the schema's keys by version: those of the sources, of
@@ -381,7 +381,7 @@ class SealedPart(Message, frozen=True):
 
 
 class SealedChunk(Message, frozen=True):
-    """A chunk, sealed, as one part per schema."""
+    """A sealed chunk, as one part per schema."""
 
     parts: list[SealedPart]
 
@@ -454,7 +454,7 @@ Task = (
 )
 Reply = DefinitionReply | PagesReply | RowsReply | GroupsReply
 ToWorker = Task | Reply
-#: What a worker sends during a task.
+#: Messages that a worker sends during a task.
 Interim = (
     DefinitionRequest
     | RowCount

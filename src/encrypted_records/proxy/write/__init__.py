@@ -1,4 +1,4 @@
-"""Change what is stored: ingest, update, delete, merge; each is a commit.
+"""Change stored records: ingest, update, delete, merge; each is a commit.
 
 Only :class:`.committer.Committer` stores commits. May import: ``process``, ``keyrings``,
 ``schemas``, ``search``, ``workers``.

@@ -292,7 +292,7 @@ class Compactor:
         return len(ended)
 
     async def _fetch(self, caller: Holder, state: SchemaState, crowd: Crowd) -> FetchedRows:
-        """The rows of as many whole groups of the crowd as one part takes."""
+        """The rows of as many whole groups of the crowd as fit into one part."""
         rows = RowSource(self._api, caller, state)
         fetched = await refetch(self._schemas, caller, rows, _chunk(crowd.first, crowd.end))
         if fetched.end < crowd.end:

@@ -344,7 +344,7 @@ class DefinitionChanger:
         self._runner = runner
 
     async def has_log(self, user: bytes, schema: bytes, auth: str) -> bool:
-        """Whether the schema has commits, as the API says or the user has seen; until then, anybody
+        """Whether the schema has commits, as the API says or the user has seen; until then, anyone
         may define it."""
         shown = await self._api.schema(schema, auth)
         return shown.key_id is not None or await self._schemas.has_seen(user, schema)

@@ -47,7 +47,7 @@ from encrypted_records.proxy.write.update import ANY_VERSION, Updater, VersionsB
 #: Seconds for which a request waits until the data is erased: less than clients and front servers
 #: usually wait for an answer.
 WAIT_SECONDS = 20.0
-#: The first and the longest pause between two polls; each poll is a request of its own.
+#: The first and the longest pause between two polls; each poll is a separate request.
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.3, 3.0
 
 
@@ -303,7 +303,7 @@ class Eraser:
 
 
 def _tell_deleted(error: ErsError, before: Iterable[MatchingRecords]) -> None:
-    """Add to an error what was deleted before it."""
+    """Add to an error the records that were deleted before it."""
     done = [f"{matching.count} of {matching.slug}" for matching in before if matching.count]
     if done:
         error.message = f"{error.message}; records deleted before that: {', '.join(done)}"

@@ -111,7 +111,7 @@ class MergeExecutor:
         Raises:
             Conflict: ``look`` reports that the merge is obsolete; the staged data is deleted.
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
-            Altered: a page can be decrypted but differs from the stored one.
+            Altered: a page can be decrypted but differs from the stored page.
             NotFound: an input is gone: merged away and cleaned up meanwhile.
             Unavailable: the API, or ``worker_lost``, or ``spool_failed``.
             OutOfSpace: the disk has no room for the merge.
