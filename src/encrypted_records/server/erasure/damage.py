@@ -26,8 +26,8 @@ from encrypted_records.server.rows import contents
 
 
 def of(schema: Schema) -> dict[str, Any]:
-    """``segments``: the uids of live segments that have lost pages; and the live rows without
-    bytes: the uid of each group, with runs of ordinals (first, count).
+    """``segments``: the uids of live segments that have lost pages. ``rows``: the live rows
+    without bytes, as the uid of each group with runs of ordinals (first, count).
     """
     pages = PagePart.objects.filter(Exists(_lost()), segment_id=OuterRef("pk"))
     segments = IndexSegment.objects.filter(

@@ -66,7 +66,7 @@ class _BodyWanted(BaseException):
 
 
 class _Gone(Exception):
-    """The sender of the request has gone away."""
+    """The sender of the request has disconnected."""
 
 
 #: Bytes read at once, approximately.

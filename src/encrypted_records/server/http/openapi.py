@@ -200,7 +200,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _summary(operation: dict[str, Any]) -> str:
-    """A summary of an operation, if its docstring has none in the document."""
+    """A one-line summary: from our tables, else the first paragraph of the description."""
     name = operation["operationId"]
     if name in _SUMMARIES:
         return _SUMMARIES[name]
@@ -225,9 +225,7 @@ def _limit(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _belongs(parameter: dict[str, Any], path: str) -> bool:
-    """Whether the parameter is in the path: a view set declares its id for all of its
-    operations.
-    """
+    """False for a path parameter that this path lacks: a view set declares its id for all paths."""
     return parameter["in"] != "path" or f"{{{parameter['name']}}}" in path
 
 
