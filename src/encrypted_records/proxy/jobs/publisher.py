@@ -231,7 +231,7 @@ def require_same(state: SchemaState, checked: CheckedSchema) -> SchemaDefinition
 
 
 def is_published(state: SchemaState, job: bytes, parts: Sequence[StagedContents]) -> bool:
-    """Whether the log names the job, or contains its groups: all or none, so the first one decides.
+    """Whether the log names the job, or contains its groups: all or none, so the first decides.
 
     A commit that ends groups names no job, and neither did those of earlier versions.
     """

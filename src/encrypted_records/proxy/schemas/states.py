@@ -202,7 +202,7 @@ def _agreed(shown: Placement, agreed: Placement | None) -> Placement:
 
 
 def _shown(by: LogMembership | None, state: SchemaState) -> Placement:
-    """The schema as the API shows it; its definition counts until the log has one."""
+    """The schema as the API shows it; its definition counts until the log has a commit."""
     shown, placed = state.shown, None if by is None else by.roster.schema(state.id)
     definition = shown.definition.digest
     if placed is not None and state.ledger.definition is not None:

@@ -540,7 +540,7 @@ def _check_renames(
 ) -> None:
     """
     Raises:
-        InvalidQuery: a name is of no field, or of two.
+        InvalidQuery: a field does not exist, or is named twice.
     """
     old = list(renamed.values())
     wrong = [
@@ -562,7 +562,7 @@ def _check_renames(
 def _check_drops(present: SchemaDefinition, dropped: Collection[str]) -> None:
     """
     Raises:
-        InvalidQuery: a name is of no field, so another field was meant.
+        InvalidQuery: a field does not exist, so another field was meant.
     """
     wrong = [at for at, name in enumerate(dropped) if name not in present.fields]
     if wrong:
