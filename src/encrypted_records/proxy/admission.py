@@ -266,7 +266,7 @@ class Admission:
         return Applicant(caller, device, enrolled, door, _address_of(connection))
 
     def device_of_person(self, connection: HTTPConnection) -> DeviceSecret | None:
-        """The device of a request by a person. Over a mirror, a request needs no login beside it.
+        """The device of a request by a person. Over a mirror, a request needs no login.
 
         Raises:
             NotAuthenticated: there are no credentials, or the browser is logged out.

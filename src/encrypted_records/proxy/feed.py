@@ -693,7 +693,7 @@ class Feed:
 
         Raises:
             Overloaded: too many wait already.
-            ErsError: as :meth:`Schemas.refresh`: including for a caller who may no longer read it.
+            ErsError: as :meth:`Schemas.refresh`, also if the caller may no longer read the schema.
         """
         if self.waiting >= _MOST_WAITING:
             raise Overloaded(

@@ -1,6 +1,6 @@
-"""Uploads that have not become records yet, sealed: one file each, without plaintext at any moment.
+"""Uploads that have not become records yet, encrypted: one file each, never with plaintext.
 
-Batch jobs and resumable uploads use it alike::
+Batch jobs and resumable uploads use it in the same way::
 
     spool.create(upload, keyring)
     with spool.append(upload, keyring, offset) as appending:
@@ -10,18 +10,18 @@ Batch jobs and resumable uploads use it alike::
     for plain in spool.read(upload, keyring, size=offset): ...
     spool.delete(upload)
 
-The rules it upholds:
+Invariants:
 
-- What ``finish`` or ``synced`` has returned is on disk and stays readable, even if this
-  process or the machine stops.
-- ``synced`` never returns more than what is on disk and opens. An append that was cut off may have
-  left any number of whole frames. The next one begins at the offset that its caller names, and
-  later bytes are cut off.
-- Reading gives exactly the bytes that were written, or raises.
+- The bytes up to the offset from ``finish`` or ``synced`` are on disk and stay readable, even if
+  this process or the machine stops.
+- ``synced`` never returns more than the bytes that are on disk and decrypt. An interrupted append
+  may have left any number of whole frames. The next append begins at its caller's offset, and later
+  bytes are truncated.
+- Reading returns exactly the written bytes, or raises.
 
 The caller is responsible for the offset and the lock: one append to an upload at a time, neither
-``synced`` nor ``delete`` meanwhile, and only offsets that this module has returned. Everything here
-blocks; asynchronous callers use threads. Memory does not grow with the size of an upload.
+``synced`` nor ``delete`` meanwhile, and only offsets that this module has returned. All functions
+block; asynchronous callers use threads. Memory use does not grow with the size of an upload.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class SpoolKeys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The extent of a file: plaintext up to ``offset``, sealed up to ``end``, in ``sessions``."""
+    """The extent of a file: plaintext up to ``offset``, ciphertext up to ``end``, in
+    ``sessions``.
+    """
 
     offset: int
     end: int
@@ -548,10 +550,10 @@ def _frames(
 ) -> Iterator[tuple[spooling.SpoolSession, int, int]]:
     """Every frame as its session, the position of its ciphertext, and the length of its plaintext.
 
-    The caller opens or skips each in its session before it asks for the next.
+    The caller decrypts or skips each frame in its session before it requests the next.
 
     Raises:
-        DoesNotOpen: neither a session nor a frame begins where one should.
+        DoesNotOpen: a session or a frame does not begin at its position.
     """
     handle, position, session = file.fileno(), spooling.HEAD_BYTES, None
     while begin := os.pread(handle, spooling.FRAME_HEAD_BYTES, position):

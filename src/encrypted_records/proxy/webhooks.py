@@ -3,16 +3,16 @@
 - Each delivery is signed according to Standard Webhooks (https://www.standardwebhooks.com):
   HMAC-SHA256 under a secret that was shown once, over the id of the delivery, its time and its
   body.
-- A delivery is repeated until an answer of 2xx, with longer and longer pauses, for a day; then the
-  webhook is stopped, and continues from there when its owner resumes it. So each change is
-  delivered at least once, across restarts.
-- It reads with an API token that its user provided, with the rights of that token, and under the
-  user's keyring: it waits while the keyring is locked, and ends with a named error when it has lost
-  the right to read.
-- No log and no error has its address, which may hold a secret of the receiver's.
-- ``webhooks.sqlite3`` in the proxy's folder says whose webhooks there are, of which schema, and how
-  far each has come. Addresses, secrets and tokens in it are sealed under the user's keyring
-  (docs/SPEC.md, section 16).
+- A delivery is repeated with growing pauses until a 2xx answer, for a day; then the webhook is
+  stopped, and continues from there when its owner resumes it. So each change is delivered at least
+  once, across restarts.
+- A webhook reads with an API token that its user provided, with the rights of that token, and under
+  the user's keyring: it waits while the keyring is locked, and ends with a named error when it has
+  lost the right to read.
+- No log and no error contains its address, which may contain a secret of the receiver.
+- ``webhooks.sqlite3`` in the proxy's folder reveals the user, the schema and the position of each
+  webhook. Addresses, secrets and tokens in it are encrypted under the user's keyring (docs/SPEC.md,
+  section 16).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _overview(services: Services, applicant: Applicant) -> Devices:
         enrolled=applicant.enrolled,
         keyring=None if known is None else KnownKeyring(known.made, known.fingerprint.hex(), own),
         count=len(devices),
-        # A setup that is safe at level device is safe wherever the proxy listens.
+        # At level device, any listening address is safe.
         exposed=enrolment.policy.exposed and level == Level.API,
         devices=[_info(device, this) for device in devices] if is_shown else None,
         events=[

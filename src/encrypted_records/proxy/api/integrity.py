@@ -121,7 +121,7 @@ async def accept_log(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     asked = await read_struct(request, LogAcceptance)
-    # An API that hides commits looks like one that was restored: a stolen login is not enough.
+    # An API that hides commits looks like an API that was restored: a stolen login is not enough.
     holder = await services.proofs.demand(request, asked.proof)
     head = LogHead(asked.version, bytes.fromhex(asked.digest))
     schema = id_in_path(request)

@@ -306,7 +306,7 @@ class KeyringFiles:
         secret.
 
         Returns:
-            How many kept files stay under what they were sealed with, since that is not here.
+            The number of kept files that stay under their secret, because it is missing.
         """
         left = self._seal_kept(path, user, old, new)
         # The replaced file is not kept: it would open with the old passphrase.

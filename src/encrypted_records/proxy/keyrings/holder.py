@@ -102,7 +102,7 @@ class Attempts:
     """Failed attempts by name. Its caller lets one attempt of a name end before the next begins.
 
     Args:
-        message: of the error for an attempt that comes too early.
+        message: text of the error for an attempt that comes too early.
     """
 
     def __init__(

@@ -402,7 +402,7 @@ class GoogleKms(KeyService):
             raise (Unreachable if away else ServiceRefusal)(type(error).__name__) from None
 
 
-# Azure Key Vault: an RSA key, or one of a managed HSM.
+# Azure Key Vault: an RSA key, possibly in a managed HSM.
 
 #: RSA-OAEP takes no context, so its digest is encrypted after the key (docs/SPEC.md, section 8).
 _AZURE_CONTEXT_DIGEST = hashlib.sha256(CONTEXT_BYTES).digest()
@@ -690,7 +690,7 @@ _OFFLINE = "ERS_KEYRING_OFFLINE"
 
 
 def services_from(environment: Mapping[str, str]) -> list[KeyService]:
-    """The configured services, the preferred one first.
+    """The configured services, in order of preference.
 
     Raises:
         Startup: a setting is missing.

@@ -1,13 +1,13 @@
 """Users' keyrings on this machine: made at first use, stored encrypted, never silently replaced.
 
-- A keyring opens for a :class:`~.holder.Holder` alone. A file that cannot be opened, or is missing,
+- A keyring opens only for a :class:`~.holder.Holder`. A file that cannot be opened, or is missing,
   is an error that names the file, and no new keyring is made instead: its owner would have
   unreadable records.
-- A keyring under a passphrase of its user's own opens for the devices on which that passphrase was
+- A keyring under its user's own passphrase opens for the devices on which that passphrase was
   typed, until they lock it, do not use it for some hours, or the proxy ends.
-- A keyring that is changed (another passphrase, a further version, one from a backup) leaves its
-  old file beside the new one. Only a new passphrase keeps no old file, since that would still open
-  with the old passphrase.
+- A changed keyring (another passphrase, a further version, a restored backup) leaves its old file
+  in the same folder. Only a new passphrase keeps no old file, because that would still open with
+  the old passphrase.
 """
 
 from __future__ import annotations
@@ -540,7 +540,7 @@ class KeyringChanges:
             old: the current secret; needed if it is a passphrase.
 
         Returns:
-            How many kept files stay under what they were sealed with, since that is not here.
+            The number of kept files that stay under their secret, because it is missing.
 
         Raises:
             NotFound, Throttled, Closed: as :meth:`unlock`.

@@ -30,7 +30,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def sentence(text: str) -> str:
-    """A message, which is lower case and without a full stop, as a sentence of its own."""
+    """Make a sentence from a message in lower case without a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
@@ -225,7 +225,7 @@ def format_count(number: int, singular: str, many: str = "") -> str:
 
 
 def size(number: float) -> str:
-    """Bytes in the largest unit that leaves a number above one."""
+    """A number of bytes, in the largest unit that gives a number above one."""
     for unit in _UNITS:
         if number < 1000 or unit == _UNITS[-1]:
             break

@@ -114,7 +114,7 @@ def forget(desk: Desk | None) -> None:
 
 
 async def keep_fresh(asker: Asker, desk: Desk) -> PageFrame:
-    """The cached frame, if it is fresh; otherwise a newly loaded one."""
+    """The cached frame if it is fresh; otherwise a newly loaded frame."""
     known: PageFrame = find_last(desk) or PageFrame()
     if known.found_at > max(desk.changed_at, runtime.monotonic() - FRESH_SECONDS):
         return known

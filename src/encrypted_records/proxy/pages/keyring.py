@@ -281,7 +281,7 @@ async def _revoke_device(visit: Visit) -> None:
     await visit.ask("DELETE", path, {"proof": proof_of(visit)})
 
 
-#: The action of each button; the page is loaded again if it returns no answer of its own.
+#: The action of each button; the page is loaded again if the action returns no answer.
 _ACTIONS: Mapping[str, Callable[[Visit], Awaitable[Response | None]]] = {
     "show": _show_phrases,
     "show-all": _show_phrases,

@@ -1,19 +1,18 @@
 """One request for a page: the visitor, the form, and the answer.
 
 - Pages accept only the page's cookie (:mod:`encrypted_records.proxy.http.sessions`). The cookie of
-  an API session is ignored here: any port of this host can plant one, and the visitor would work in
-  another user's account. A form has the CSRF token in a field, because forms work without scripts;
-  this module converts it to the header that the interface requires.
-- A form with a file (multipart/form-data) is read as it comes: its fields, then the file, which is
-  its last part and may be of any size. The file is handed on in pieces and never held as a whole,
-  in memory or on disk. All fields come before it in the page, so they are known when its first byte
-  is.
-- A page uses only the endpoints under /api/ for what it shows and does (:mod:`.internal_client`).
+  an API session is ignored here: any port of this host can plant such a cookie, and the visitor
+  would work in another user's account. A form has the CSRF token in a field, because forms work
+  without scripts; this module converts it to the header that the interface requires.
+- A form with a file (multipart/form-data) is read as a stream: its fields, then the file, which is
+  its last part and may be of any size. The file is forwarded in pieces and never held as a whole,
+  in memory or on disk. All fields precede it in the page, so they are known at its first byte.
+- A page uses only the endpoints under /api/ for its content and actions (:mod:`.internal_client`).
 - An error is shown with the text of its problem document and a solution. A visitor who is not
   logged in is redirected to the login page. No page answers with a bare status.
-- An identifier in a page's address must have the form of one; otherwise there is no such page.
-- No page runs an inline script or loads anything from another host. Browsers are told to keep no
-  page, and to give it no device.
+- A malformed identifier in a page's address is an unknown page.
+- No page runs an inline script or loads anything from another host. Response headers tell browsers
+  not to cache pages, and not to give them access to devices.
 """
 
 from __future__ import annotations

@@ -405,7 +405,9 @@ class RightCell:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the right is no longer the shown or typed one, or is only for some schemas."""
+        """Whether the right is neither the shown nor the typed right, or is only for some
+        schemas.
+        """
         return bool(self.schemas) or self.now not in (self.shown, self.typed)
 
 

@@ -1,16 +1,16 @@
-"""The question that a window asks of a schema, between two requests, and its changes by buttons.
+"""The question of a window about a schema, between two requests, and its changes by buttons.
 
-- A form carries its whole question. The address carries a random name of it, under which it waits
-  on the desk of the session for a reload; what is asked is in no address.
-- A question on the desk never changes: a changed one gets a name of its own, so that two windows
-  keep theirs, also where one was opened from the other.
-- A schema that was shown is remembered, so that a page keeps its filters while the API is down. It
-  is asked for again after some seconds, and after each form that may have changed it: a search asks
-  the API one thing less.
+- A form carries its whole question. The address carries only a random name, under which the
+  question is kept on the session's desk for a reload; no address contains the question.
+- A question on the desk never changes: a changed question gets a new name, so that two windows
+  keep their questions, also if one was opened from the other.
+- A schema that was shown is cached, so that a page keeps its filters while the API is down. It is
+  requested again after some seconds, and after each form that may have changed it: this saves a
+  search one request to the API.
 - The name of a button is an action and its target, such as ``sort:age``. Input that was typed
   before the button was pressed is in the same form, and is used.
-- The desk also counts the searches of the last hour by minute, for the overview, and nothing of
-  what was asked.
+- The desk also counts the searches of the last hour by minute, for the overview, but does not keep
+  their content.
 """
 
 from __future__ import annotations

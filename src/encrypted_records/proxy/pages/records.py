@@ -1,4 +1,4 @@
-"""The page of one record: show, add, edit, delete."""
+"""The page of a record: show, add, edit, delete."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Question:
         """The condition of all parts except part number ``without``; None if there are no parts.
 
         Raises:
-            InvalidQuery: a part cannot be understood.
+            InvalidQuery: a part is not valid.
         """
         asked = [condition_of(part, types) for at, part in enumerate(self.parts) if at != without]
         return {"and": asked} if asked else None
@@ -246,7 +246,7 @@ def shorten(text: str) -> str:
 
 
 def one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """The condition that a field has one of some values."""
+    """The condition that a field has any of some values."""
     if len(values) == 1:
         return {"field": name, "op": "eq", "value": values[0]}
     return {"field": name, "op": "in", "value": list(values)}
@@ -286,7 +286,7 @@ def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
 
 
 def example_of(types: Mapping[str, str]) -> str:
-    """An example comparison with one of these fields."""
+    """An example comparison for these fields."""
     numbers = [name for name, kind in types.items() if not is_listed(kind)]
     if numbers:
         return f"{write_field(numbers[0])} > 10"
@@ -369,7 +369,7 @@ def condition_of(part: str, types: Mapping[str, str]) -> dict[str, Any]:
     """A part as a condition of a search.
 
     Raises:
-        InvalidQuery: it cannot be understood.
+        InvalidQuery: it is not valid.
     """
     if not is_words(part, types):
         return _fit(parse(part), types)

@@ -1,10 +1,10 @@
 """Records that are ticked in the table: copied, exported, edited and deleted together.
 
-- A tick names its record and has the fingerprint of the values that were shown. A record that has
-  other values by now is not deleted and not edited, and the page says which one that is.
+- A tick names its record and has the fingerprint of the values that were shown. A record whose
+  values have changed is neither deleted nor edited, and the page lists it.
 - Between that comparison and the change itself the record's version is checked by the endpoint.
-- One field of all ticked records is edited record by record. The progress is kept under a name of
-  the form, so that a form that is sent again goes on where it stopped.
+- One field of all ticked records is edited record by record. The progress is stored under a name in
+  the form, so that a form that is sent again continues after the last edited record.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> Non
     """Change record by record, only if the version is the compared version.
 
     Raises:
-        InvalidRecords: the value fits no record, and nothing was changed.
+        InvalidRecords: the value is invalid for all records; nothing was changed.
         ErsError: an error that concerns not only one record; ``edit`` has the progress before it.
     """
     same, left = await _sort_out(visit, ticks)

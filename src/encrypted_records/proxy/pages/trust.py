@@ -113,7 +113,7 @@ _NOTHING: dict[str, Any] = {
 
 
 async def show(visit: Visit) -> Response:
-    # The requests of other pages, before this one adds its own.
+    # The requests of other pages, before this page adds its requests.
     before = list(visit.journal)
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     keyring, access = await _keyring(visit), await visit.ask("GET", "/api/devices/")

@@ -213,7 +213,7 @@ async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
 
 
 def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> ColumnMapping:
-    """The mapping chosen in the form, or else the one suggested by names."""
+    """The mapping chosen in the form, or else the mapping suggested by names."""
     names = definition["properties"]
     picked = chosen_fields(visit.form, heading, names)
     fields = propose_fields(heading.names, names) if picked is None else picked

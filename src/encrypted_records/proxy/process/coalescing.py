@@ -162,8 +162,7 @@ class Gathering(Generic[K, I, O]):
 
     def _begin(self, key: K, line: WaitingLine[I, O]) -> None:
         # A separate task, because the first caller may be cancelled. It runs in the context of the
-        # last caller: an API response before that caller's arrival proves nothing about the API's
-        # answer now.
+        # last caller: if the API left an earlier call unanswered, that says nothing about now.
         context = line.waiting[-1].context
         task = asyncio.create_task(self._serve_some(key, line), context=context)  # noqa: TID251 # requests wait for it
         self._running.add(task)

@@ -1,19 +1,19 @@
 """Long computations run in threads, and long answers take turns, so that short requests stay fast.
 
 The event loop serves all requests, so work that may take more than some milliseconds runs in a
-thread. Python threads take turns of a few milliseconds, and there are few of them: if long work
-used any number of threads, a short query would wait for a free thread, and at each of its steps for
-as many turns. Therefore:
+thread. Python threads take turns of a few milliseconds, and the pool is small: if long work used
+any number of threads, a short query would wait for a free thread, and at each of its steps for the
+turns of all these threads. Therefore:
 
 - Long work has :data:`THREADS` separate threads. Each user has one running task at a time, and
   users take turns, so that no user occupies all threads.
 - Keys are derived from passphrases in a separate thread: that takes a core and much memory, so only
   one derivation runs at a time (:mod:`encrypted_records.crypto.recovery`).
 - :func:`asyncio.to_thread` is for short work.
-- An export opens thousands of rows at a time, and several exports would have all threads and most
-  turns of the event loop. So each user has one part of an export under way, all users together
-  :data:`PARTS_AT_ONCE`, and after a part the export rests for as long as that took, if anybody has
-  sent a short request (:class:`Turns`).
+- An export decrypts thousands of rows at a time, and several exports would occupy all threads and
+  most turns of the event loop. So each user has one part of an export under way, all users together
+  :data:`PARTS_AT_ONCE`, and after a part the export rests for as long as the part took, if there
+  was a short request (:class:`Turns`).
 
 A single call of a C function that holds the interpreter lock blocks all other threads. No such call
 may process more than some MiB, or more than ``strict_json.MAX_VALUES`` values.

@@ -1,4 +1,4 @@
-"""Secrecy of this process: memory that nobody else reads, names of credentials, and random orders.
+"""Secrecy of this process: private memory, names of credentials, and random orders.
 
 The measures of the operating system are not needed for correct work, and not every system has them:
 a refused measure is logged at debug level, and the proxy continues. Against root, or a user who can

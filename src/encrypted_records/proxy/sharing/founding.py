@@ -459,9 +459,8 @@ class Naming:
 
 
 def _wanted(wanted: WantedNames, slug: str, name: str) -> tuple[str, str]:
-    """
-    Raises:
-        SchemaUnsigned: one of the two would be empty, which frees a name.
+    """Raises:
+    SchemaUnsigned: slug or name would be empty, which frees a name.
     """
     both = (
         slug if wanted.slug is None else wanted.slug,

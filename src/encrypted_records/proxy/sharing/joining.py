@@ -94,7 +94,7 @@ class Inviting:
         new: bool = False,
     ) -> Invited:
         """Invite an e-mail address. If the address belongs to a present or former member, the
-        invitation names that member, who gets new keys: that is the way back after the loss of a
+        invitation names that member, who gets new keys: this restores access after the loss of a
         keyring.
 
         Args:
@@ -309,7 +309,7 @@ def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetK
 def _require_all(roster: Roster, keys: Container[bytes]) -> None:
     """Require a grant of every dataset for an owner: a grant that the API omits here could never be
     made again once the phrases are discarded. An older grant, which lacks epochs, is refused when
-    it is sealed again (:func:`seal_grant`).
+    it is encrypted again (:func:`seal_grant`).
 
     Raises:
         Closed: ``grant_missing``.

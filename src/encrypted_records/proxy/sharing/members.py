@@ -161,7 +161,7 @@ class Members:
         await self._changes.change(holder, organization, plan)
 
     async def _grant(self, draft: RosterDraft, before: Member) -> None:
-        """Seal what a member reads from now on, and did not before, of each dataset."""
+        """Add grants for the datasets in which the member's read access has grown."""
         after = draft.standing(before.member)
         for dataset in draft.roster.datasets():
             scope, had = after.reads(dataset.dataset), before.reads(dataset.dataset)
