@@ -168,7 +168,7 @@ class Admission:
                 limits and expiry are unknown here; a browser that was logged out.
         """
         credentials: RequestCredentials | None = None
-        with suppress(NotAuthenticated):  # a device says whose it is without any
+        with suppress(NotAuthenticated):  # a device identifies its user
             credentials = credentials_of(connection)
         if credentials is not None and (service := credentials.service) is not None:
             caller = self._access.known_here(service.id, service)

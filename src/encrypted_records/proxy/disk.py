@@ -366,7 +366,7 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
         database.execute("PRAGMA synchronous = FULL")
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise sqlite3.DatabaseError  # what it says quotes the file
+            raise sqlite3.DatabaseError  # SQLite's text quotes the file
         # Outside a transaction, each table is a separate transaction, which waits for the disk.
         database.executescript(f"BEGIN; {tables}; COMMIT")
         for table, columns in later.items():

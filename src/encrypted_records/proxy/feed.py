@@ -343,7 +343,7 @@ async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
     return await run(lambda: [write(change) for change in page.changes])
 
 
-# --- which rows ----------------------------------------------------------------------------------
+# --- selection of the rows -----------------------------------------------------------------------
 
 
 def _plan_commits(
@@ -417,7 +417,7 @@ def _plan_listing(plan: _Plan, context: QueryContext, cursor: FeedCursor) -> Fee
     return FeedCursor(cursor.version, 0, cursor.digest)
 
 
-# --- what is in them -----------------------------------------------------------------------------
+# --- contents of the rows ------------------------------------------------------------------------
 
 
 async def _open(
@@ -600,7 +600,7 @@ class WatchedSchema:
                         self.see(await ask())
                     failed = None
                 except Unavailable as error:
-                    failed = error  # it may be back before the end
+                    failed = error  # the API may answer before the end
                 finally:
                     self._is_asked = False
                     self._call(1)
@@ -609,7 +609,7 @@ class WatchedSchema:
         finally:
             self.waiting -= 1
             if not self._is_asked:
-                self._call(1)  # it may have been this one's turn
+                self._call(1)  # it may have been this task's turn
         if failed is not None and self.newest <= since:
             raise failed
 

@@ -88,7 +88,7 @@ class Figures(Collector):
         for state in states:
             segments += len(state.ledger.snapshot().segments)
             pending += self._merger.pending(state)
-            await runtime.sleep(0)  # questions go first
+            await runtime.sleep(0)  # queries go first
         return [
             GaugeMetricFamily(
                 "ers_schemas_in_use", "Schemas whose log the proxy has in memory.", len(states)

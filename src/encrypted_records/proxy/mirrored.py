@@ -146,7 +146,7 @@ class AgeHeader:
         async def send_with_age(message: Message) -> None:
             if message["type"] == "http.response.start":
                 copied: Copied | None = None
-                with suppress(ErsError):  # the answer itself says what is wrong
+                with suppress(ErsError):  # the answer itself reports the error
                     copied = await mirrored.look()
                 MutableHeaders(scope=message)[HEADER] = (
                     "age=unknown" if copied is None else copied.header

@@ -574,7 +574,7 @@ class Ages:
             days = np.full(end - first, _NEVER, np.uint16)
             for number, (record, _) in names.items():
                 days[number - first] = min(ids.milliseconds(record) // DAY_MILLISECONDS, _NEVER - 1)
-            if self.known == first:  # else another question was quicker
+            if self.known == first:  # otherwise a concurrent request was faster
                 self._days.append(days)
                 self.known = end
 
@@ -591,7 +591,7 @@ class Ages:
                 if snapshot.is_live(ref.group, ref.ordinal):
                     found.append(number)
                 else:
-                    days[at] = _NEVER  # it does not come back
+                    days[at] = _NEVER  # a row that has ended never lives again
             first += len(days)
         return found
 

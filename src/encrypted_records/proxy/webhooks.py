@@ -296,7 +296,7 @@ class Webhooks:
     async def close(self) -> None:
         await self._sender.close()
 
-    # --- what users ask ----------------------------------------------------------------------
+    # --- requests of users -------------------------------------------------------------------
 
     async def create(
         self, holder: Holder, schema: bytes, url: str, token: str, begin: str | None
@@ -408,7 +408,7 @@ class Webhooks:
             raise _wrong_token("expected a read-only API token")
         return await self._readmit(holder.user, token, holder.device)
 
-    # --- the work of each --------------------------------------------------------------------
+    # --- deliveries of a webhook -------------------------------------------------------------
 
     def _begin(self, identifier: bytes) -> None:
         self._tasks[identifier] = self._background.start(WEBHOOKS, partial(self._run, identifier))
@@ -431,7 +431,7 @@ class Webhooks:
                 await self._advance(webhook, watch)
             except _NotTaken as error:
                 await self._note_failure(webhook, error)
-            except Unavailable as error:  # the API, or the disk
+            except Unavailable as error:  # of the API or the disk
                 log.info("a webhook is waiting: %s", error.message)
                 await runtime.sleep(LOCKED_SECONDS)
             except Gone as error:

@@ -207,7 +207,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         # A lookup only reads: the proxy does not act for an owner because of it.
         holder = await services.admission.holder(request)
     except (NotAuthenticated, NotAllowed):
-        return body  # nor will they store anything here
+        return body  # without keys they store nothing
     shown = [_shown_object(kind, name) for name in listed]
     asked = request.query_params
     found = await services.sharing.shown_names.find(

@@ -175,7 +175,7 @@ def _last_change(sound: SoundPart) -> str | None:
         return None
     try:
         return _moment(milliseconds(sound.newest))
-    except (OverflowError, ValueError):  # its writer had no clock
+    except (OverflowError, ValueError):  # the writer's clock was wrong
         return None
 
 
@@ -422,6 +422,6 @@ def _name(roster: Roster, member: bytes) -> str | None:
 def _moment_of_entry(seconds: int) -> str | None:
     try:
         moment = datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):  # its actor had no clock
+    except (OverflowError, ValueError, OSError):  # the actor's clock was wrong
         return None
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -414,7 +414,7 @@ async def _send_progress(jobs: BatchJobs, job: bytes, send: Send) -> None:
         async for changed in jobs.watch(job):
             text = msgspec.json.encode(changed.payload()).decode()
             await send({"type": "websocket.send", "text": text})
-    except OSError:  # nobody is there any more
+    except OSError:  # the watcher has disconnected
         return
     except ErsError as error:
         await _close(send, 1011, error.reason)
@@ -426,7 +426,7 @@ async def _send_progress(jobs: BatchJobs, job: bytes, send: Send) -> None:
 
 
 async def _close(send: Send, code: int, reason: str = "") -> None:
-    with suppress(OSError):  # nobody is there any more
+    with suppress(OSError):  # the watcher has disconnected
         await send({"type": "websocket.close", "code": code, "reason": reason})
 
 

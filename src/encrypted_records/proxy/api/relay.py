@@ -127,7 +127,7 @@ async def _as_path(request: Request, value: str, collection: str, *, pointer: st
     try:
         return reference(collection, from_reference(value, collection, pointer="", own_hosts=own))
     except BadInput:
-        return value  # the API refuses it, and says where it stands
+        return value  # the API's error names its position
 
 
 async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:

@@ -155,7 +155,7 @@ class Guard:
             else:
                 await problem_answer(problem.of_error(refusal))(scope, receive, answering)
         except asyncio.CancelledError:
-            status = status or STOPPED  # the answer is the server's
+            status = status or STOPPED  # the server answers
             raise
         finally:
             # The query string is never logged: a careless client may have put a value into it.
@@ -172,7 +172,7 @@ class Guard:
             log.info("%s %r %s in %s ms", *facts.values(), extra={"facts": facts})
             logs.request_id.reset(token)
             renewal.reset(before)
-            known.renew = None  # work that goes on behind the request must not keep credentials
+            known.renew = None  # work after the request must not keep credentials
 
     def _refusal(self, method: str, scope: Scope, headers: Headers) -> ErsError | None:
         hosts = headers.getlist("host")

@@ -202,7 +202,7 @@ class LoadLimit:
         async def counting() -> Message:
             message = await receive()
             if message["type"] == "http.request" and not message.get("more_body", False):
-                enter()  # a refusal is the application's answer: it waits for this body
+                enter()  # raises Overloaded to the application, which awaits the body
             return message
 
         if not _has_body(headers):

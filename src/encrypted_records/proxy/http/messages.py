@@ -315,7 +315,7 @@ async def on_error(request: Request, error: Exception) -> Response:
     """Convert an exception of this package to an answer."""
     assert isinstance(error, ErsError)
     if isinstance(error, NotAuthenticated):
-        with suppress(NotAuthenticated):  # it may have come without any
+        with suppress(NotAuthenticated):  # the request may have no credentials
             request.app.state.services.access.forget(credentials_of(request))
     mirrored = request.app.state.services.mirrored
     named: ErsError = error if mirrored is None else mirrored.name_stale(error)

@@ -362,7 +362,7 @@ class Keyrings:
         self.backups = self._core.backups
         self.changes = KeyringChanges(self._core)
 
-    # --- for those who may ------------------------------------------------------------------
+    # --- for holders ------------------------------------------------------------------------
 
     def of(self, holder: Holder) -> Keyring:
         """The holder's keyring, made now if there is none.
@@ -421,7 +421,7 @@ class Keyrings:
                 )
             self._core.close(holder.user)
 
-    # --- for those who show what they know --------------------------------------------------
+    # --- by proof of a passphrase or words --------------------------------------------------
 
     def unlock(
         self, user: bytes, passphrase: Passphrase, *, device: str, counted: bytes

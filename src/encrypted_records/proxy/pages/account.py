@@ -142,7 +142,7 @@ def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
     if device is not None:
         try:
             owner = parts.admission.enrolment.owner_of(device)
-        except NotAuthenticated:  # it was revoked
+        except NotAuthenticated:  # the device was revoked
             device = None
         else:
             if owner is not None and owner != user:

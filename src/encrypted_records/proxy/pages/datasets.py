@@ -151,7 +151,7 @@ async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, Sche
     except NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
-        return {}  # a browser that is not let in sees what there is, without numbers
+        return {}  # an unregistered browser sees no numbers
 
 
 async def search(visit: Visit) -> Response:
@@ -236,7 +236,7 @@ async def delete(visit: Visit) -> Response:
     return visit.go("/datasets/")
 
 
-# --- keys: a new one, records sealed under it, and older ones forgotten ---------------------------
+# --- keys: rotate, re-encrypt records, forget older keys ------------------------------------------
 
 _KEYS_TEMPLATE = "dataset_keys.html"
 #: Reasons why a schema's records are not re-encrypted now: it is under way, or there are none.

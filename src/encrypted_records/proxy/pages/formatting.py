@@ -187,7 +187,7 @@ def digits(value: object) -> Markup:
 
 def write_digits(value: object) -> str:
     """Format like :func:`digits`, as HTML, for callers that format many values."""
-    if type(value) is int:  # most are, and a page has hundreds
+    if type(value) is int:  # the most frequent type, hundreds per page
         if -10_000 < value < 10_000:
             return str(value)
         first, gap, rest = f"{value:,}".partition(",")

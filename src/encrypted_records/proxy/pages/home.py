@@ -221,9 +221,9 @@ async def states_of(
     async def ask(schema: Mapping[str, Any]) -> tuple[str, SchemaActivity] | None:
         try:
             state = await visit.ask("GET", "/api/records/status/", params={"schema": schema["url"]})
-        except NotAuthenticated:  # this browser is to be let in first
+        except NotAuthenticated:  # this browser has to be registered first
             raise
-        except ErsError:  # a key that is not here, a log that does not hold: its own page says so
+        except ErsError:  # its own page shows a missing key or a broken log
             return None
         keep_count(visit.desk, schema["id"], state["records"])
         past = state["activity"]
@@ -367,7 +367,7 @@ async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[Audi
     path = f"/api/organizations/{visit.frame.organizations[0].id}/audit-log/"
     try:
         entries = await visit.ask("GET", path, params={"limit": "40"})
-    except ErsError:  # for owners alone
+    except ErsError:  # for owners only
         return []
     return lines_of(entries["results"], {entry["url"]: entry["name"] for entry in named})[
         :MOST_LINES

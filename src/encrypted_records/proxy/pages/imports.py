@@ -63,7 +63,7 @@ DATE_FORMATS = (
     *("dd.mm.yyyy", "dd/mm/yyyy", "dd-mm-yyyy", "mm/dd/yyyy", "mm-dd-yyyy", "mm.dd.yyyy"),
     *("dd-mon-yyyy", "dd mon yyyy", "ddmonyyyy"),
     *("dd.mm.yy", "dd/mm/yy", "mm/dd/yy", "dd-mm-yy", "mm-dd-yy", "yy-mm-dd", "dd-mon-yy"),
-    "yyyymmddhhmmss",  # of moments alone
+    "yyyymmddhhmmss",  # for instants only
 )
 #: Defaults for members that a recipe leaves out of a column, and the type of a reading's column by
 #: that of its field.

@@ -202,7 +202,7 @@ async def job(visit: Visit) -> Response:
     try:
         report = await visit.ask("GET", f"/api/jobs/{job_id}/reading/")
     except NotFound:
-        report = None  # it has none, or is not checked yet
+        report = None  # there is no report, or not yet
     return visit.render(
         "job.html",
         job=view,

@@ -89,7 +89,7 @@ def _listed(places: Sequence[int]) -> str:
     return f"words {', '.join(map(str, places[:-1]))} and {places[-1]} are" if places else "that is"
 
 
-# --- letting this browser in ----------------------------------------------------------------------
+# --- registering this browser ---------------------------------------------------------------------
 
 _CODE = re.compile(r"[0-9A-Za-z]{4}[- ]?[0-9A-Za-z]{4}")
 

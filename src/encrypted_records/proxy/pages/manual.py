@@ -222,7 +222,7 @@ def _give_anchors(tokens: Sequence[Token], name: str) -> tuple[str, list[tuple[s
     """
     title, contents, used = name, list[tuple[str, str]](), dict[str, int]()
     levels = [token for token in tokens if token.type in ("heading_open", "heading_close")]
-    if sum(token.tag == "h1" for token in levels) > 2:  # it has parts; a page has one h1
+    if sum(token.tag == "h1" for token in levels) > 2:  # the document has parts; a page has one h1
         for token in levels[2:]:
             token.tag = f"h{int(token.tag[1:]) + 1}"
     for at, token in enumerate(tokens):
@@ -386,7 +386,7 @@ def _aim(link: Token, outline: HelpOutline, page: str) -> None:
     path, _, anchor = target.partition("#")
     other = _resolve(outline, path) if path else outline
     if other is None:
-        link.attrs.pop("href", None)  # a file that is no document
+        link.attrs.pop("href", None)  # not a document
         return
     there = other.places.get(anchor, other.name)
     after = f"#{anchor}" if anchor else ""

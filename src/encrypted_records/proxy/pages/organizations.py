@@ -50,7 +50,7 @@ async def start(visit: Visit) -> Response:
                 await visit.ask("DELETE", f"/api/invitations/{invitation}/")
         except ErsError as error:
             if do == "accept" and error.reason == "through_a_proxy":
-                return visit.go(f"/invitations/{invitation}/")  # this one takes words
+                return visit.go(f"/invitations/{invitation}/")  # this invitation needs words
             problem = error
         else:
             return visit.go("/organizations/")

@@ -147,7 +147,7 @@ class FileForm:
             return True
         return False
 
-    # --- what the parser calls ----------------------------------------------------------------
+    # --- callbacks of the parser --------------------------------------------------------------
 
     def on_part_begin(self) -> None:
         self._part = _Part()
@@ -432,7 +432,7 @@ class Visit:
             items += page["results"]
             if page["next"] is None or not page["results"]:
                 return items
-            limit = len(page["results"])  # fewer than asked for, where more would be too long
+            limit = len(page["results"])  # the endpoint may shorten a long page
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("problem", None)
@@ -520,7 +520,7 @@ class Visit:
         self.frame = None
         frame.forget(services.desks.known(self.session))
         for method in ("GET", "POST"):
-            with suppress(NotAuthenticated):  # it may have come without any
+            with suppress(NotAuthenticated):  # the request may have no credentials
                 services.access.forget(credentials_of(self.as_session(method)))
 
 
@@ -640,7 +640,7 @@ def _as_file(name: str) -> dict[str, str]:
     return {**PAGE_HEADERS, "Content-Disposition": f'attachment; filename="{kept}"'}
 
 
-# --- the proof, typed each time, in a form that gives keys out or changes them --------------------
+# --- proofs in forms that reveal or change keys ---------------------------------------------------
 
 
 def proof_of(visit: Visit) -> dict[str, str] | None:

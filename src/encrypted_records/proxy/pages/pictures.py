@@ -287,7 +287,7 @@ def _day_of(value: str) -> date:
     try:
         instant = datetime.fromisoformat(value)
         return (instant.astimezone(UTC) if instant.tzinfo else instant).date()
-    except OverflowError:  # a day beyond the years that there are
+    except OverflowError:  # a day outside datetime's years
         return date.fromisoformat(value[:10])
 
 

@@ -131,13 +131,13 @@ async def make_link(visit: Visit) -> Response:
 
 
 async def open_link(visit: Visit) -> Response:
-    on = await find_question(visit)  # also asks whether the visitor reaches the schema
+    on = await find_question(visit)  # also checks access to the schema
     if not visit.sends:
         return visit.render("open_link.html", schema=on.schema)
     secret = visit.text("secret").strip().rpartition("#k=")[2]
     links = services_of(visit.request).question_links
     try:
-        if on.down is not None:  # the API has not said that the visitor still reaches it
+        if on.down is not None:  # access is not confirmed
             raise on.down
         form = await links.open(from_text(visit.id), from_text(visit.part("question")), secret)
     except DoesNotOpen:

@@ -63,7 +63,7 @@ async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[ReasonText]:
             where = condition_of(part, on.types)
             reasons += await _explain(visit, on, at, where, says[at] if len(says) > 1 else "")
         except ErsError:
-            continue  # the answer stands without it
+            continue  # an optional part of the answer
     return reasons
 
 
@@ -188,14 +188,14 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         if on.down is not None:
             raise on.down
         if misread is not None and visit.is_for_part:
-            raise misread  # the page has the answer to what was asked before
+            raise misread  # the page keeps the previous answer
         asked = question.body(on.schema["url"], on.types)
         answer = await _ask(visit, question, asked)
         visit.desk.item(("searches",), SearchCounts).add()
         if not question.parts:
             keep_count(visit.desk, visit.id, answer["count"])
         if question.start and not answer["results"] and answer["count"]:
-            question.begin()  # beyond the last one: the last page of those that there are
+            question.begin()  # beyond the end: go to the last page
             question.go_to(str(max(0, answer["count"] - PAGE_RECORDS)))
             answer = await _ask(visit, question, asked)
         if answer["count"] == 0:
@@ -206,13 +206,13 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
             )
         known = on.types.keys()
         on.in_doubt = any(not result["data"].keys() <= known for result in answer["results"])
-    except NotAuthenticated:  # this browser is to be let in first
+    except NotAuthenticated:  # this browser has to be registered first
         raise
     except ErsError as error:
         problem = misread or error
         on.in_doubt = True
     ids = tuple(result["id"] for result in answer["results"])
-    if answer["count"] is not None:  # otherwise the page still shows those of before
+    if answer["count"] is not None:  # otherwise the page shows the previous records
         visit.desk.put(("found", visit.id, on.name), ids)
     opened = f"{on.query}{'&' if on.query else '?'}sealed" if question.sealed else on.query
     definition = on.schema["schema"]

@@ -361,7 +361,7 @@ def write_words(text: str) -> str:
     try:
         value = words_of(text)
     except NotUnderstood:
-        return text  # asking for it says so
+        return text  # the search reports the error
     return write({"field": "a", "op": "eq", "value": value}).partition("= ")[2]
 
 

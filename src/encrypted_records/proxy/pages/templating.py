@@ -75,7 +75,7 @@ def static_application() -> GZipMiddleware:
     return GZipMiddleware(_StaticFiles(packages=[(_PACKAGE, "static")]), minimum_size=500)
 
 
-# --- the section of the documents that helps on a page: its "?" -----------------------------------
+# --- help for a page: its "?" ---------------------------------------------------------------------
 
 #: Prefix of a page's path -> a document and one of its sections; the first match counts.
 HELP_TARGETS: tuple[tuple[str, str, str], ...] = (

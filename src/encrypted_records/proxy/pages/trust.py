@@ -154,7 +154,7 @@ async def _keyring(visit: Visit) -> Any:
         return await visit.ask("GET", "/api/keyring/")
     except NotAuthenticated:
         raise
-    except ErsError:  # none yet, or locked: its own page says so
+    except ErsError:  # none yet, or locked: its own page shows it
         return None
 
 

@@ -233,7 +233,7 @@ async def _send(visit: Visit, definition: Any) -> Response:
     form = visit.sent_file
     if form is None or not form.filename:
         raise BadInput("no file was chosen", hint="choose one and try again")
-    reading = visit.desk.find((READINGS, visit.id), str)  # which the import has found out
+    reading = visit.desk.find((READINGS, visit.id), str)  # detected by the import
     kind = Format.CSV if reading else Format.of_name(form.filename)
     if kind is None:
         raise BadInput(
@@ -270,7 +270,7 @@ async def _kept_reading(visit: Visit) -> bool:
     try:
         await visit.ask("GET", f"/api/schemas/{visit.id}/reading/")
     except Conflict:
-        return True  # looking at the next file says what to do
+        return True  # the next file's preview shows the remedy
     except ErsError:
         return False
     return True
@@ -302,7 +302,7 @@ async def _send_next(visit: Visit) -> Response:
         "POST", "/api/readings/detect/", bytes(start), params=params, headers=headers
     )
     found = answer.json()
-    if not found["kept"]:  # what was found of the file alone, nobody has looked at
+    if not found["kept"]:  # a detected reading was not reviewed
         raise ReadingRefused(
             "no reading is kept for this schema any more",
             hint="nothing was stored; ers import FILE --schema SCHEMA shows how the file is read",

@@ -241,7 +241,7 @@ class OwnGrants:
         place = (view.user, view.organization, dataset)
         opened = self._opened.get(place)
         if opened is not None and opened.number < view.roster.forgot_at(dataset):
-            del self._opened[place]  # it has keys that were forgotten
+            del self._opened[place]  # it has forgotten keys
             opened = None
         if opened is not None and (epoch is None or opened.epoch >= epoch.epoch):
             self._opened.move_to_end(place)

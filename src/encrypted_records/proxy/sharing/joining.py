@@ -162,7 +162,9 @@ class Inviting:
             raise ApiFailed("the API's answer names no organization") from None
         roster = await self._reader.read_unbelieved(holder, organization)
         now = int(runtime.wall())
-        check_words(roster, secret, invitation, holder.user, now)  # else no keyring is made
+        check_words(
+            roster, secret, invitation, holder.user, now
+        )  # if this raises, no keyring is made
         keyring = await runtime.in_thread(self._keyrings.of, holder)
         version = keyring.newest
         root = keyring.root(version)

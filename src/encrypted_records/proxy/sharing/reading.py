@@ -280,7 +280,7 @@ class RosterReader:
                 if form.read_entry(entry).number == known.roster.number + 1:
                     known.fresh.append((known.roster.number + 1, entry))
                     known.roster.append(entry)
-            if known.roster.number:  # else it was forgotten meanwhile, and is read again
+            if known.roster.number:  # otherwise it was forgotten, and is read again
                 try:
                     await runtime.in_thread(self.rosters.remember, view_of.user, known.roster)
                 except RosterOlder:
@@ -511,7 +511,7 @@ class RosterFinder:
             try:
                 view = await self._reader.read(holder, organization, within=within)
             except (KeyMissing, IdentityReplaced):
-                continue  # a roster that was read says it: they open and store nothing there
+                continue  # the user cannot decrypt or store there
             except (NotFound, NotAllowed):
                 # The user may have left the organization. But an API response does not revoke a
                 # signed name.

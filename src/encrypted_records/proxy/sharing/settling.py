@@ -281,7 +281,7 @@ class Settling:
                 head = await self._heads.read_before(holder, schema, epoch)
             except ErsError as error:
                 if isinstance(error, Unavailable) and not isinstance(error, ApiFailed):
-                    raise  # so is all else that is due
+                    raise  # the API is unreachable for all changes
                 log.warning("the API does not say how far a log goes: %s", error.reason)
                 found.silent[schema] = error
             else:
@@ -455,7 +455,7 @@ class Attending:
         ago.
         """
         if holder.token is not None or holder.service is not None:
-            return  # neither is an owner's own
+            return  # neither acts as an owner
         now = runtime.monotonic()
         due = self._due.get(holder.user)
         if due is not None and now < due:
@@ -472,7 +472,7 @@ class Attending:
         try:
             known = await runtime.in_thread(self._reader.rosters.organizations, holder.user)
         except ErsError:
-            return  # the disk says so where somebody asks for something
+            return  # a user's request reports the disk error
         for organization in known[:_MOST_ORGANIZATIONS]:
             try:
                 await self._settle(holder, organization)

@@ -153,7 +153,7 @@ class ShownNames:
             try:
                 view = await self._reader.read(holder, organization, within=within)
             except (KeyMissing, IdentityReplaced):
-                continue  # a roster that was read says it: they open and store nothing there
+                continue  # the user cannot decrypt or store there
             except (NotFound, NotAllowed):
                 # The user may have left the organization. But an API response does not revoke a
                 # signed name.
@@ -214,7 +214,7 @@ class ShownNames:
             try:
                 view = await self._reader.read(holder, organization, within=within)
             except (KeyMissing, IdentityReplaced):
-                continue  # a roster that was read says it: they open and store nothing there
+                continue  # the user cannot decrypt or store there
             except (NotFound, NotAllowed):
                 # The user may have left the organization. But an API response does not revoke a
                 # signed name.

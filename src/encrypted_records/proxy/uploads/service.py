@@ -117,13 +117,13 @@ class Handover:
             return
         job = await self.job_of(upload)
         if job is not None and job.state not in ENDED:
-            with suppress(Conflict):  # it ended before it could be cancelled
+            with suppress(Conflict):  # the job has ended already
                 await self._jobs.cancel(caller, job)
 
     async def fail(self, upload: Upload, error: ErsError) -> None:
         """Fail the upload's job, if it has one that has not ended."""
         if upload.has_job:
-            with suppress(Conflict):  # its owner has ended it
+            with suppress(Conflict):  # the job's owner has ended it
                 await self._jobs.abandon(upload.id, error)
 
 
@@ -636,5 +636,5 @@ class Judge:
     async def end(self, upload: Upload, first: FirstBytes) -> None:
         """Fail the job of an upload that cannot be stored."""
         if first.verdict is not None:
-            with suppress(ErsError):  # the next request, or the sweep, does it then
+            with suppress(ErsError):  # the next request, or the sweep, repeats it
                 await self._handover.fail(upload, first.verdict)
