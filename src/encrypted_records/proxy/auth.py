@@ -88,12 +88,12 @@ class RequestCredentials:
 
     @property
     def token(self) -> BearerToken | None:
-        """The API token, if the credentials are one."""
+        """The API token in the credentials, if any."""
         return parse_api_token(self.secret) if self.scheme == "bearer" else None
 
     @property
     def service(self) -> ServiceKey | None:
-        """The service whose secret key the credentials are, if any.
+        """The service whose secret key the credentials contain, if any.
 
         Raises:
             NotAuthenticated: a malformed secret key, or the key does not match its id.

@@ -189,7 +189,7 @@ class Appending:
         """Take more bytes. They are on disk after ``finish``, or once much more data has followed.
 
         Raises:
-            OutOfSpace: the disk is full; ``synced`` is what is kept.
+            OutOfSpace: the disk is full; the bytes up to ``synced`` are kept.
             Unavailable: ``spool_failed``: the disk fails otherwise.
         """
         view = memoryview(data)

@@ -72,7 +72,7 @@ class Unfit(_Failed):
 
 
 class KeyService(ABC):
-    """A service that encrypts and decrypts 32 bytes. Errors never quote what it was sent."""
+    """A service that encrypts and decrypts 32 bytes. Errors never quote the request."""
 
     #: wrapping kind of keyring files under its key (docs/SPEC.md, section 8)
     wrapping: ClassVar[int]

@@ -207,7 +207,7 @@ async def register(visit: Visit) -> Response:
 
 
 def _where_mail_lies(answer: Any) -> list[str]:
-    """Text about where to find mail if the server has no mail server."""
+    """Text for a server without a mail server: where its messages are."""
     if not isinstance(answer, dict) or answer.get("mail") != "folder":
         return []
     return [

@@ -74,7 +74,7 @@ def grouped(value: object) -> str:
 
 
 def rounded(value: object) -> str:
-    """A mean: grouped, with at most two decimals where there are digits before them."""
+    """A mean: grouped, with at most two decimals if there are digits before them."""
     if not isinstance(value, Decimal | float):
         return grouped(value)
     exact = Decimal(value)
@@ -351,11 +351,10 @@ class Widget:
 
 
 def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
-    """
-    Args:
-        kind: the field's type, or its enforced format.
-        spec: the field in the definition.
-        value: what is shown, as text; empty for none.
+    """Args:
+    kind: the field's type, or its enforced format.
+    spec: the field in the definition.
+    value: the shown value as text; empty for none.
     """
     own = BY_NAME[kind]
     control, said = own.control, own.said

@@ -67,7 +67,7 @@ _lines: contextvars.ContextVar[Lines | None] = contextvars.ContextVar("lines", d
 
 
 class Sent(dict[str, Any]):
-    """A JSON object that came in a request, and the size of its body in bytes."""
+    """A JSON object from a request, and the size of its body in bytes."""
 
     def __init__(self, members: dict[str, Any], size: int) -> None:
         super().__init__(members)

@@ -45,11 +45,11 @@ def harden() -> None:
     libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         log.debug("the process stays dumpable: error %d", ctypes.get_errno())
-    # Under a limit, locking what is mapped later would make ordinary allocations fail.
+    # Under a limit, locking future mappings would make ordinary allocations fail.
     unlimited = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] == resource.RLIM_INFINITY
     if not (unlimited or _may_lock()):
         log.debug("memory is not locked: the limit on locked memory is too low")
-    # Pages are locked as they are used; the rest of what is mapped costs no memory.
+    # Pages are locked when they are used; unused mappings cost no memory.
     elif libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) != 0:
         log.debug("memory is not locked: error %d", ctypes.get_errno())
 
@@ -67,8 +67,9 @@ def _may_lock() -> bool:
 
 
 class SecretNames:
-    """Names for secrets: what is remembered about a credential is kept under its HMAC. The key is
-    made by this process and never leaves it."""
+    """Names for secrets: data about a credential is stored under its HMAC. The key is made by this
+    process and never leaves it.
+    """
 
     def __init__(self) -> None:
         self._key = runtime.random_bytes(32)

@@ -145,7 +145,7 @@ class Inviting:
         """Answer the user's invitation with its words. Makes a keyring if there is none.
 
         Raises:
-            InvitationWords: the words are others, or the roster is not the inviter's.
+            InvitationWords: the words are wrong, or the roster is not the inviter's.
             InvitationOver: it was used, withdrawn, declined, or has expired.
             Closed, Refused, Unavailable: as :meth:`RosterReader.read_unbelieved`, and the keyring.
         """

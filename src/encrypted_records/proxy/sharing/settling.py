@@ -50,8 +50,8 @@ class VerifiedHead:
 
 
 class LogHeads(Protocol):
-    """Verified heads of logs. An unverified head from the API is never used: signed into a roster,
-    it would close a schema to all members.
+    """Verified heads of logs. A head that only the API reports is never used: signed as an end, it
+    could close a schema to all members.
     """
 
     async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:

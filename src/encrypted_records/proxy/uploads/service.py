@@ -282,7 +282,7 @@ class UploadService:
         return entry
 
     async def show(self, caller: Holder, upload: bytes) -> UploadStatus:
-        """The state of an upload; while bytes arrive, its offset is what is on disk.
+        """The state of an upload; while bytes arrive, its offset is the number of bytes on disk.
 
         Raises:
             NotFound, Gone: as :meth:`find`.
@@ -308,7 +308,7 @@ class UploadService:
             NotFound, Gone: as :meth:`find`.
             Locked: another request uses it.
             NotAllowed, Conflict, BadInput, TooLarge: as :func:`.tus.admit`; nothing was read.
-            OutOfSpace, Unavailable: the disk cannot store it; what was written stays.
+            OutOfSpace, Unavailable: the disk cannot store it; the written bytes stay.
             ChecksumMismatch, TooLarge: the body itself; nothing of it is kept.
             BadInput: the file, by its first bytes; its job has failed.
             BadInput: ``upload_interrupted``; the bytes that came are kept.
@@ -413,7 +413,7 @@ class UploadService:
         :meth:`start` finishes the work of an earlier process before that, once, even if it fails.
 
         Raises:
-            ErsError: the disk cannot be read or written; the next sweep goes on.
+            ErsError: the disk cannot be read or written; the next sweep continues.
         """
         if self._left is not None:
             left, self._left = self._left, None
