@@ -1,1 +1,1 @@
-"""Bytes in, bytes out: keys, value encodings and sealing, as docs/SPEC.md specifies them."""
+"""Keys, value encodings and sealing on bytes, without I/O, as docs/SPEC.md specifies them."""

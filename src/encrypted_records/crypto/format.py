@@ -1,27 +1,27 @@
 """Every version byte, label and length of the sealed formats, in one place (docs/SPEC.md).
 
 The derivation tree; each arrow is HKDF-Expand with SHA-256 (RFC 5869, section 2.3) and the info
-string :func:`info` makes of the label and what is written beside it::
+string that :func:`info` makes of the label and the values next to it::
 
     root[kv]                       32 random bytes, one per keyring version kv
-     ├─ "fingerprint"              8 bytes that name the root key to people
-     ├─ "verifier"                 32 bytes by which a proxy knows the words of a key again
+     ├─ "fingerprint"              8 bytes that identify the root key to people
+     ├─ "verifier"                 32 bytes by which a proxy recognises a key's words
      ├─ "identity" "sign"   org, member, kv   Ed25519 seed
      ├─ "identity" "x25519" org, member, kv   X25519 private key
      ├─ "identity" "mlkem"  org, member, kv   ML-KEM-768 seed, 64 bytes
      ├─ "anchor" org, member, kv   K_anchor HMAC-SHA256 over an organization's first entry
      ├─ "token"  member            a service account's token at the API, 32 bytes
-     ├─ "job" job, kv              K_job    AES-256-GCM, what the proxy keeps of a job
-     ├─ "question" id, kv          K_question AES-256-GCM, a question that was saved by name
+     ├─ "job" job, kv              K_job    AES-256-GCM, the proxy's data of a job
+     ├─ "question" id, kv          K_question AES-256-GCM, a saved query
      ├─ "spool" upload, kv         K_spool
-     │   └─ "session" salt         K_session AES-256-GCM, what one append wrote
+     │   └─ "session" salt         K_session AES-256-GCM, the data of one append
      └─ "schema" org, schema, kv   K_schema
          ├─ "id"                   key id, 8 bytes, known to the API
          ├─ "log"                  K_log    HMAC-SHA256 of commits
-         ├─ "ledger"               K_ledger AES-256-GCM, what the proxy keeps of a log
+         ├─ "ledger"               K_ledger AES-256-GCM, the proxy's data of a log
          ├─ "checkpoint"           K_checkpoint HMAC-SHA256 of checkpoints
          ├─ "uid"                  K_uid    HMAC-SHA256 that hedges uids
-         ├─ "cover"                K_cover  HMAC-SHA256 that draws what is asked for beside
+         ├─ "cover"                K_cover  HMAC-SHA256 that draws cover rows and pages
          ├─ "meta"  segment uid    K_meta   AES-256-GCM, one segment header
          └─ "field" id, binding    K_field
              ├─ "seal"  group uid    K_seal   AES-256-GCM, the field's values in one group
@@ -34,7 +34,7 @@ string :func:`info` makes of the label and what is written beside it::
          └─ "metas"                K_metas
              └─ "meta" segment uid   K_meta
 
-The extract step of HKDF is left out: every input key is uniform already (RFC 5869, section 3.3).
+The extract step of HKDF is omitted: every input key is already uniform (RFC 5869, section 3.3).
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ PAGE_DIRECTORY = 2
 PAGE_DATA = 3
 PAGE_DUMMY = 4
 
-#: Longest index key of a string that is kept as it is, and the keyed hash after longer ones.
+#: Longest index key of a string that is stored in full, and the keyed hash after longer ones.
 INDEX_KEY_PREFIX = 48
 INDEX_KEY_TAIL = 16
 INDEX_KEY_BYTES = INDEX_KEY_PREFIX + INDEX_KEY_TAIL
 #: Index key of a uuid.
 UUID_KEY_BYTES = 16
-#: In a column of words: keys of words are from the second on, those of undecided rows from the
-#: first on, and those of all other rows below.
+#: In a column of words: keys of words start at ``WORDS_FROM``, keys of undecided rows at
+#: ``UNDECIDED_FROM``, and keys of all other rows are below.
 UNDECIDED_FROM = 1 << 62
 WORDS_FROM = 1 << 63
 
@@ -115,19 +115,20 @@ WRAP_AWS_KMS = 5
 WRAP_GOOGLE_KMS = 6
 WRAP_AZURE_KEY_VAULT = 7
 WRAP_PKCS11 = 8
-#: Wrappings under a key that a service decrypts, by the service.
+#: Wrappings under a key of an external service, which decrypts it.
 WRAP_SERVICES = (WRAP_VAULT, WRAP_AWS_KMS, WRAP_GOOGLE_KMS, WRAP_AZURE_KEY_VAULT, WRAP_PKCS11)
-#: Stands for the owner of a keyring file that leaves the proxy as a backup.
+#: Stands for the owner of a keyring file that is exported from the proxy as a backup.
 NO_OWNER = bytes(16)
 COMMITMENT_BYTES = 32
 SALT_BYTES = 16
 #: A recovery phrase (section 8.1).
 PHRASE_WORDS = 24
-#: Most that a reader derives a key with; more would let a hostile file exhaust the machine.
+#: Limits for readers of key derivation parameters; more would let a hostile file exhaust the
+#: machine.
 ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
 ARGON2_PASSES = range(1, 16 + 1)
 ARGON2_LANES = range(1, 16 + 1)
-#: KiB times passes: five times what a writer spends. Derivations wait for one another.
+#: KiB times passes: five times what a writer uses. Derivations run one at a time.
 ARGON2_WORK = 1_048_576
 
 #: The spool file (docs/SPEC.md, section 11).
@@ -137,10 +138,10 @@ SPOOL_VERSION = 1
 SPOOL_PLAIN = 1
 SPOOL_JOINED = 2
 SPOOL_NOTE = 3
-#: The byte before a session's salt, and the one before a frame.
+#: The byte before a session's salt, and the byte before a frame.
 SPOOL_SESSION = 1
 SPOOL_FRAME = 2
 SPOOL_SALT_BYTES = 32
-#: Plaintext in one frame, at most.
+#: Maximum plaintext bytes in a frame.
 SPOOL_FRAME_BYTES = 1 << 18
 SPOOL_SESSION_FRAMES = 1 << 20

@@ -1,9 +1,9 @@
-"""A member's identity in an organization: keys that sign, keys that open, and their public halves.
+"""A member's identity in an organization: signing keys, decryption keys, and their public halves.
 
-An identity follows from a keyring's root key, so it needs no file of its own. It signs messages of
-the kinds of :mod:`encrypted_records.model.signatures` alone, and opens what was sealed to it by
-HPKE (RFC 9180), whose KEM is ML-KEM-768 with X25519: grants lie at the API for years (docs/SPEC.md,
-section 15).
+An identity is derived from a keyring's root key, so it needs no file. It signs only messages of the
+kinds of :mod:`encrypted_records.model.signatures`, and opens data that was sealed to it by HPKE
+(RFC 9180). The KEM is ML-KEM-768 with X25519, because the API stores grants for years
+(docs/SPEC.md, section 15).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 
-# Else X25519's first key loads it, and somebody's first question waits for that.
+# Imported early: otherwise the first X25519 key loads it, which delays a user's first request.
 from cryptography.hazmat.backends.openssl import backend as _backend  # noqa: F401
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -37,7 +37,7 @@ class Verifier:
             key: an Ed25519 point, 32 bytes.
 
         Raises:
-            KeysRefused: of small order, in no spelling of RFC 8032, or no key.
+            KeysRefused: of small order, in a spelling that RFC 8032 does not allow, or not a key.
         """
         if not signatures.signs_alone(key):
             raise KeysRefused("a key to verify with is one under which anybody could sign")
@@ -47,8 +47,9 @@ class Verifier:
             raise KeysRefused("a key to verify with does not load") from None
 
     def verify(self, signature: bytes, message: bytes) -> bool:
-        """Whether ``signature`` is right over ``message``, which names its kind
-        (:func:`encrypted_records.model.signatures.message`)."""
+        """Whether ``signature`` is valid for ``message``, which names its kind
+        (:func:`encrypted_records.model.signatures.message`).
+        """
         try:
             self._key.verify(signature, message)
         except InvalidSignature:
@@ -74,7 +75,7 @@ class MemberKeys:
         self.raw: Final = raw
         self.parts: Final[KeyParts] = parts
         self.verifier: Final = Verifier(parts.sign)
-        # Sealing would refuse it, too: it is told from its bytes here, without an exchange.
+        # Sealing would refuse it, too; this check needs only the bytes, not an exchange.
         if not signatures.agrees_alone(parts.x25519):
             raise KeysRefused("nothing can be encrypted to these public keys")
         try:
@@ -91,16 +92,16 @@ class MemberKeys:
         return hashlib.sha256(self.raw).digest()
 
     def seal(self, plain: bytes, info: bytes) -> bytes:
-        """``plain`` for the holder of the private keys alone: 1,136 bytes more than it has.
+        """Encrypt ``plain`` for the holder of the private keys; adds 1,136 bytes.
 
         Args:
-            info: what it is for; it opens under nothing else.
+            info: the purpose; the ciphertext opens only with the same ``info``.
         """
         return _SUITE.encrypt(plain, self._sealing, info=info)
 
 
 class Signer:
-    """An Ed25519 key of ours, which signs messages that name their kind."""
+    """An Ed25519 private key, which signs messages that name their kind."""
 
     def __init__(self, seed: bytes) -> None:
         self._key: Final = Ed25519PrivateKey.from_private_bytes(seed)
@@ -116,7 +117,7 @@ class Signer:
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, kind: SignedKind, *parts: bytes) -> bytes:
-        """64 bytes over the joined ``parts``."""
+        """A 64-byte signature over the joined ``parts``."""
         return self._key.sign(message(kind, *parts))
 
 

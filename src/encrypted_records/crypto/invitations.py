@@ -1,8 +1,8 @@
 """The secret of an invitation: twelve words that authenticate both sides to one another.
 
-Under them the inviter shows the invited which roster is theirs (``check``), and the invited shows
-the owners whose keys theirs are (the answer). The API never has the words, and its mail does not
-either (docs/SPEC.md, section 15.6).
+With them the inviter proves to the invited person which roster is the inviter's (``check``), and
+the invited person proves to the owners which keys are theirs (the answer). The API never has the
+words, and its mail does not contain them (docs/SPEC.md, section 15.6).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from encrypted_records.model.roster import Answer, Invite
 
 
 class CheckKey(Mac):
-    """Shows that who wrote an invitation had its words, and saw the roster that stands before."""
+    """Proves that the author of an invitation had its words, and saw the roster before it."""
 
 
 class _Pair(Secret):
-    """P: what both keys of an invitation follow from."""
+    """P, from which both keys of an invitation are derived."""
 
     def answer(self) -> Signer:
         return Signer(self._derive(fmt.ANSWER))
@@ -37,7 +37,7 @@ class _Pair(Secret):
 
 
 class InvitationKeys:
-    """Keys that follow from the words, for one invitation of one organization."""
+    """Keys derived from the words, for one invitation of one organization."""
 
     def __init__(self, pair: _Pair) -> None:
         self._answer: Final = pair.answer()
@@ -48,11 +48,11 @@ class InvitationKeys:
 
     @property
     def answer_key(self) -> bytes:
-        """The public key that answers are verified with, 32 bytes."""
+        """The 32-byte public key that verifies answers."""
         return self._answer.public
 
     def compute_check(self, previous: bytes, invite: Invite[str]) -> bytes:
-        """``check`` of an invitation, whatever it has there now.
+        """``check`` of an invitation, regardless of its present value.
 
         Args:
             previous: the digest of the entry before the invitation's.
@@ -60,10 +60,10 @@ class InvitationKeys:
         return self._check.compute(roster.checked_by_words(previous, invite))
 
     def verify(self, previous: bytes, invite: Invite[str]) -> None:
-        """Make sure that who has these words wrote the invitation, behind this roster.
+        """Verify that a holder of these words wrote the invitation, after this roster.
 
         Raises:
-            InvitationWords: the words are others, or the roster is another.
+            InvitationWords: the words or the roster differ.
         """
         checked = roster.checked_by_words(previous, invite)
         if invite.answer_key != self.answer_key or not self._check.verify(invite.check, checked):
@@ -80,7 +80,7 @@ class InvitationKeys:
         anchor: bytes,
         proof: bytes,
     ) -> Answer:
-        """The answer of the invited: their keys, signed by a key that the words derive.
+        """The answer of the invited person: their keys, signed by a key derived from the words.
 
         Args:
             entry: the digest of the invitation's entry.
@@ -116,13 +116,13 @@ class InvitationSecret:
         """Undo :attr:`words`; case and white space do not matter.
 
         Raises:
-            InvitationWords: not twelve words of the list, or with a mistake in them.
+            InvitationWords: not twelve words of the list, or words with a mistake.
         """
         return cls(secret_of(text, fmt.INVITATION_WORDS, "invitation", refuse))
 
     @property
     def words(self) -> str:
-        """Twelve words. Anyone who reads this answers for where they go."""
+        """Twelve words. The caller is responsible for their secrecy."""
         return words_of(self._secret)
 
     def keys(self, organization: bytes, invitation: bytes) -> InvitationKeys:

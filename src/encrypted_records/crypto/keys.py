@@ -1,9 +1,9 @@
 """The derivation tree of docs/SPEC.md, section 2: one type per key, none of which prints.
 
-A key is handed on as an object that can do its one job. Bytes are given away by
-:meth:`RootKey.export`, for the keyring file, by :meth:`DatasetKey.export`, for grants, and by
-``hand_over``, for worker processes, alone. The keys of one schema are the same objects whether they
-come from a keyring or were granted.
+A key is passed on as an object that does a single job. Only these methods return its bytes:
+:meth:`RootKey.export`, for the keyring file, :meth:`DatasetKey.export`, for grants, and
+``hand_over``, for worker processes. The keys of a schema have the same type whether they come from
+a keyring or were granted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Secret:
-    """32 secret bytes that neither ``repr`` nor pickling gives away."""
+    """32 secret bytes that neither ``repr`` nor pickling reveals."""
 
     __slots__ = ("__dict__", "_secret")
 
@@ -57,7 +57,7 @@ class Secret:
 class Mac(Secret):
     @cached_property
     def _keyed(self) -> hmac.HMAC:
-        # To begin with a key takes longer than all the rest of a short message.
+        # Creating it with the key takes longer than hashing a short message.
         return hmac.HMAC(self._secret, hashes.SHA256())
 
     def _over(self, parts: tuple[bytes, ...]) -> hmac.HMAC:
@@ -81,11 +81,11 @@ class Mac(Secret):
 class Cipher(Secret):
     @cached_property
     def _aead(self) -> AESGCM:
-        # A fresh AESGCM object per message costs half of the sealing rate.
+        # A fresh AESGCM object per message would cost half of the sealing rate.
         return AESGCM(self._secret)
 
     def encrypt(self, nonce: bytes, plain: bytes, context: bytes) -> bytes:
-        """AES-256-GCM: ciphertext and 16-byte tag. The caller answers for the nonce."""
+        """AES-256-GCM: ciphertext and 16-byte tag. The caller must not reuse the nonce."""
         return self._aead.encrypt(nonce, plain, context)
 
     def encrypt_into(self, nonce: bytes, plain: Buffer, context: bytes, out: memoryview) -> int:
@@ -104,7 +104,7 @@ class Cipher(Secret):
             raise DoesNotOpen("a ciphertext cannot be decrypted") from None
 
 
-#: Groups whose keys a field remembers, and whose openers a schema's key does.
+#: Cached groups: a field's keys by group, and a schema key's openers by group.
 GROUPS_KEPT = 256
 
 
@@ -113,7 +113,7 @@ class LogKey(Mac):
 
 
 class LedgerKey(Cipher):
-    """Seals what the proxy keeps of one schema's log, in few messages under random nonces."""
+    """Seals the proxy's data of one schema's log, in few messages under random nonces."""
 
 
 class CheckpointKey(Mac):
@@ -121,20 +121,21 @@ class CheckpointKey(Mac):
 
 
 class UidKey(Mac):
-    """Makes uids that fresh randomness alone would not make safe."""
+    """Derives uids that stay safe even if the random generator repeats itself."""
 
     def uid(self, content: bytes) -> bytes:
-        """A 16-byte uid for something whose plaintext has the digest ``content``.
+        """A 16-byte uid for an object whose plaintext has the digest ``content``.
 
-        Keys are derived from uids, and nonces repeat between them. Were a uid random alone, a
+        Keys are derived from uids, and nonces repeat between uids. With purely random uids, a
         cloned machine that draws the same bytes twice would seal two contents under one key;
-        with the content in it, equal uids mean equal contents.
+        because the content is part of the derivation, equal uids mean equal contents.
         """
         return self.compute(runtime.random_bytes(32), content)[: fmt.UID_BYTES]
 
     def draw(self, origin: bytes, below: int) -> int:
-        """A number below ``below`` that only holders of the key know, and that is the same
-        whenever it is drawn for the same ``origin`` (docs/SPEC.md, section 6.2.1)."""
+        """A number below ``below`` that only holders of the key can compute; the same ``origin``
+        always gives the same number (docs/SPEC.md, section 6.2.1).
+        """
         drawn = self.compute(b"dummies", hashlib.sha256(origin).digest())
         return int.from_bytes(drawn[:8], "big") % below
 
@@ -142,39 +143,39 @@ class UidKey(Mac):
         """32 bytes for the ids of a request that may be repeated (docs/SPEC.md, section 2.2).
 
         Args:
-            key: 16 bytes that stand for the request.
+            key: 16 bytes that identify the request.
             digest: SHA-256 of its body.
-            number: which of its ids; below 2**32.
+            number: the index of the id within the request; below 2**32.
         """
         return self.compute(b"request", key, digest, number.to_bytes(4, "big"))
 
     def of_question(self, digest: bytes) -> bytes:
-        """16 bytes by which a cursor names its question (docs/SPEC.md, section 2.3).
+        """16 bytes that identify a query in its cursors (docs/SPEC.md, section 2.3).
 
         Args:
-            digest: SHA-256 of the question.
+            digest: SHA-256 of the query.
         """
         return self.compute(b"question", digest)[: fmt.UID_BYTES]
 
 
 class CoverKey(Mac):
-    """Draws the rows and pages that are asked for beside those that are needed."""
+    """Draws cover rows and pages, which are requested along with the needed ones."""
 
     def draw(self, question: bytes, *place: bytes) -> int:
         """A number from 0 to 2**64 - 1, the same in every process (docs/SPEC.md, section 17).
 
         Args:
-            question: 32 bytes that name what is asked.
+            question: 32 bytes that identify the query.
         """
         return int.from_bytes(self.compute(question, *place)[:8], "big")
 
 
 class TailKey(Mac):
-    """Hashes what does not fit into an index key."""
+    """Hashes the part of a string that does not fit into an index key."""
 
 
 class MetaKey(Cipher):
-    """Seals one segment's header; one message under it, ever."""
+    """Seals one segment's header; it never seals a second message."""
 
 
 class SealKey(Cipher):
@@ -183,16 +184,16 @@ class SealKey(Cipher):
     def encrypt_all(
         self, nonces: Iterable[bytes], plain: Iterable[bytes], contexts: Iterable[bytes]
     ) -> list[bytes]:
-        """:meth:`encrypt` of one after another, with nothing in between."""
+        """:meth:`encrypt` of several values in one call."""
         return list(map(self._aead.encrypt, nonces, plain, contexts))
 
     def decrypt_all(
         self, nonces: Iterable[bytes], sealed: Iterable[bytes], contexts: Iterable[bytes]
     ) -> list[bytes]:
-        """:meth:`decrypt` of one after another, with nothing in between.
+        """:meth:`decrypt` of several values in one call.
 
         Raises:
-            DoesNotOpen: one does not.
+            DoesNotOpen: a value does not open.
         """
         try:
             return list(map(self._aead.decrypt, nonces, sealed, contexts))
@@ -205,15 +206,17 @@ class IndexKey(Cipher):
 
 
 class SessionKey(Cipher):
-    """Seals what one append wrote to a spool file; the nonce is the frame's number."""
+    """Seals the data of one append to a spool file; the nonce is the frame's number."""
 
 
 class JobKey(Cipher):
-    """Seals what the proxy keeps of one job, in few messages under random nonces."""
+    """Seals the proxy's data of one job, in few messages under random nonces."""
 
 
 class AnchorKey(Mac):
-    """Lets a member know again the organization that it answered (docs/SPEC.md, section 15.4)."""
+    """Lets a member recognise the organization whose invitation it answered (docs/SPEC.md, section
+    15.4).
+    """
 
     def anchor(self, found: bytes) -> bytes:
         """32 bytes for the organization whose first entry has the digest ``found``."""
@@ -225,7 +228,7 @@ class AnchorKey(Mac):
 
 
 class QuestionKey(Cipher):
-    """Seals one saved question, each time it is renamed under a random nonce."""
+    """Seals one saved query, again under a random nonce each time that it is renamed."""
 
 
 class SpoolKey(Secret):
@@ -237,7 +240,7 @@ class SpoolKey(Secret):
         self.version = version
 
     def hand_over(self) -> bytes:
-        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers.pool`)."""
+        """The 32 bytes, for a worker process (:mod:`encrypted_records.proxy.workers.pool`)."""
         return self._secret
 
     def session(self, salt: bytes) -> SessionKey:
@@ -245,14 +248,15 @@ class SpoolKey(Secret):
 
 
 class FieldKey(Secret):
-    """The key for one field, for as long as its type, bounds and precision do not change."""
+    """The key for one field, valid as long as its type, bounds and precision do not change."""
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
         self._seals: dict[bytes, SealKey] = {}
 
     def seal(self, group: bytes) -> SealKey:
-        # Rows of one answer lie in few groups, and deriving takes longer than opening a field.
+        # The rows of an answer belong to few groups, and deriving takes longer than opening a
+        # field.
         if (key := self._seals.get(group)) is None:
             if len(self._seals) >= GROUPS_KEPT:
                 self._seals.clear()
@@ -283,11 +287,12 @@ class SchemaKey(Secret):
         self.schema = schema
         self.version = version
         self._fields: dict[tuple[int, bytes], FieldKey] = {}
-        #: by group's uid, what opens its rows; kept here by :mod:`.sealing`, to go with the key
+        #: openers of rows by group uid; :mod:`.sealing` keeps them here, so that they go with the
+        #: key
         self.openers: dict[bytes, RowOpener] = {}
 
     def hand_over(self) -> bytes:
-        """The 32 bytes, for a worker of ours (:mod:`encrypted_records.proxy.workers.pool`)."""
+        """The 32 bytes, for a worker process (:mod:`encrypted_records.proxy.workers.pool`)."""
         return self._secret
 
     @cached_property
@@ -330,8 +335,8 @@ class SchemaKey(Secret):
 
 
 class RootKey(Secret):
-    """A root key: one version of a keyring, in it since ``created`` (seconds since 1970; 0:
-    unknown).
+    """A root key: one version of a keyring, added at ``created`` (seconds since 1970;
+    0: unknown).
     """
 
     def __init__(self, secret: bytes, *, created: int = 0) -> None:
@@ -343,26 +348,26 @@ class RootKey(Secret):
         return cls(runtime.random_bytes(fmt.KEY_BYTES), created=created)
 
     def export(self) -> bytes:
-        """The 32 bytes. Anyone who calls this answers for where they go."""
+        """The 32 bytes. The caller is responsible for their secrecy."""
         return self._secret
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Names the key to people; 8 bytes."""
+        """8 bytes that identify the key to people."""
         return self._derive(fmt.FINGERPRINT, length=fmt.FINGERPRINT_BYTES)
 
     @cached_property
     def verifier(self) -> bytes:
-        """Tells this key from any other, and nothing else of it; 32 bytes."""
+        """32 bytes that distinguish this key from any other, and reveal nothing else about it."""
         return self._derive(fmt.VERIFIER)
 
     def schema(self, organization: bytes, schema: bytes, version: int) -> SchemaKey:
-        """The schema's key under this root, which is keyring version ``version``; 16-byte ids."""
+        """The schema's key under this root, which has keyring version ``version``; 16-byte ids."""
         secret = self._derive(fmt.SCHEMA, organization, schema, version.to_bytes(4, "big"))
         return SchemaKey(secret, organization=organization, schema=schema, version=version)
 
     def identity(self, organization: bytes, member: bytes, version: int) -> Identity:
-        """The identity of ``member`` in an organization under this root, which is ``version``.
+        """The identity of ``member`` in an organization under this root of version ``version``.
 
         Args:
             organization, member: 16-byte identifiers.
@@ -375,31 +380,33 @@ class RootKey(Secret):
         )
 
     def anchor(self, organization: bytes, member: bytes, version: int) -> AnchorKey:
-        """The key of a member's anchors under this root, which is ``version``."""
+        """The key of a member's anchors under this root of version ``version``."""
         place = (organization, member, version.to_bytes(4, "big"))
         return AnchorKey(self._derive(fmt.ANCHOR, *place))
 
     @property
     def service_id(self) -> bytes:
-        """The id of the service whose root this is, 16 bytes; a secret key with another service's
-        id cannot be made.
+        """The 16-byte id of the service with this root; no secret key for another service's id can
+        have this root.
         """
         return self._derive(fmt.SERVICE, length=ids.ID_BYTES)
 
     def token(self, member: bytes) -> bytes:
-        """The 32 bytes that a service account shows the API. The caller answers for them."""
+        """The 32-byte token of a service account at the API. The caller is responsible for its
+        secrecy.
+        """
         return self._derive(fmt.TOKEN, member)
 
     def job(self, job: bytes, version: int) -> JobKey:
-        """The key of what is kept of a job under this root, which is ``version``."""
+        """The key for the proxy's data of a job under this root of version ``version``."""
         return JobKey(self._derive(fmt.JOB, job, version.to_bytes(4, "big")))
 
     def question(self, question: bytes, version: int) -> QuestionKey:
-        """The key of a saved question under this root, which is ``version``."""
+        """The key of a saved query under this root of version ``version``."""
         return QuestionKey(self._derive(fmt.QUESTION, question, version.to_bytes(4, "big")))
 
     def spool(self, upload: bytes, version: int) -> SpoolKey:
-        """The key of an upload's bytes on disk under this root, which is ``version``.
+        """The key of an upload's bytes on disk under this root of version ``version``.
 
         Args:
             upload: 16-byte identifier.
@@ -410,7 +417,7 @@ class RootKey(Secret):
 
 @dataclass(frozen=True, repr=False)
 class Keyring:
-    """A user's root keys by version, the newest of which seals."""
+    """A user's root keys by version; the newest seals new data."""
 
     roots: Mapping[int, RootKey]
 
@@ -430,7 +437,7 @@ class Keyring:
         return self.roots[self.newest].fingerprint
 
     def rotate(self, *, created: int = 0) -> Keyring:
-        """This keyring with one version more, whose root key owes nothing to the older ones."""
+        """This keyring with an added version, whose root key is independent of the older ones."""
         return Keyring({**self.roots, self.newest + 1: RootKey.generate(created=created)})
 
     def root(self, version: int) -> RootKey:
@@ -444,7 +451,7 @@ class Keyring:
         return root
 
     def spool(self, upload: bytes, version: int | None = None) -> SpoolKey:
-        """The key of an upload's bytes on disk, under ``version`` or under the newest.
+        """The key of an upload's bytes on disk, under ``version`` or the newest version.
 
         Raises:
             KeyMissing: the keyring has no such version.
@@ -475,7 +482,7 @@ class SchemaKeys:
 
     @property
     def newest(self) -> SchemaKey:
-        """Seals whatever is new."""
+        """The key that seals new data."""
         return self.of(self._keyring.newest)
 
     def of(self, version: int) -> SchemaKey:
@@ -490,7 +497,7 @@ class SchemaKeys:
         return key
 
     def find(self, version: int, key_id: bytes) -> SchemaKey:
-        """The key of ``version``, which must be the one that ``key_id`` names.
+        """The key of ``version``; ``key_id`` must match.
 
         Raises:
             KeyMissing: it is not in this keyring; the message names it.
@@ -517,32 +524,33 @@ class LogKeys(Protocol):
 
     @property
     def newest(self) -> SchemaKey:
-        """Seals whatever is new.
+        """The key that seals new data.
 
         Raises:
-            Closed: it is not here.
+            Closed: the key is not here.
         """
 
     def of(self, version: int) -> SchemaKey:
         """The schema's key of a version.
 
         Raises:
-            KeyMissing: it is not here.
+            KeyMissing: the key is not here.
         """
 
     def find(self, version: int, key_id: bytes) -> SchemaKey:
-        """The same, which must be the one that ``key_id`` names.
+        """The schema's key of a version; ``key_id`` must match.
 
         Raises:
-            KeyMissing: it is not here; the message names it.
+            KeyMissing: the key is not here; the message names it.
         """
 
 
 class DatasetKey(Secret):
     """D[e], of one dataset in one epoch: random, and never derived from an older one.
 
-    A member who had the older key would have this one too. The commitment is public, in the roster,
-    so that no two members are given different keys of one epoch (docs/SPEC.md, section 15.3).
+    If it were derived, a member with the older key would have this key, too. The commitment is
+    public in the roster, so that all members get the same key of an epoch (docs/SPEC.md, section
+    15.3).
     """
 
     def __init__(self, secret: bytes, *, organization: bytes, dataset: bytes, epoch: int) -> None:
@@ -553,22 +561,24 @@ class DatasetKey(Secret):
 
     @classmethod
     def generate(cls, organization: bytes, dataset: bytes, epoch: int) -> DatasetKey:
-        """A key that owes nothing to any other."""
+        """A random key, independent of all others."""
         drawn = runtime.random_bytes(fmt.KEY_BYTES)
         return cls(drawn, organization=organization, dataset=dataset, epoch=epoch)
 
     def export(self) -> bytes:
-        """The 32 bytes, for grants alone."""
+        """The 32 bytes, only for grants."""
         return self._secret
 
     @cached_property
     def commitment(self) -> bytes:
-        """32 bytes that no other key of this dataset and epoch has, and that tell nothing of it."""
+        """32 bytes that are unique to this key of the dataset and epoch, and reveal nothing about
+        it.
+        """
         epoch = self.epoch.to_bytes(4, "big")
         return self._derive(fmt.COMMITMENT, self.organization, self.dataset, epoch)
 
     def fits(self, commitment: bytes) -> bool:
-        """Whether this is the key that was committed to; in constant time."""
+        """Whether the commitment is to this key; in constant time."""
         return constant_time.bytes_eq(self.commitment, commitment)
 
     def schema(self, schema: bytes) -> SchemaKey:
@@ -591,13 +601,13 @@ _LINK_VERSION = b"\x01"
 
 
 class _LinkKey(Cipher):
-    """Seals one question, once."""
+    """Seals a single query, once."""
 
 
 class LinkSecret(Secret):
-    """The part of a link behind ``#``, and what is sealed under it (docs/SPEC.md, section 16.1).
+    """The part of a link after ``#``, which seals the link's query (docs/SPEC.md, section 16.1).
 
-    Only the link contains the secret. A proxy that keeps the sealed question does not keep it.
+    Only the link contains the secret. A proxy that stores the sealed query does not store it.
     """
 
     @classmethod
@@ -608,18 +618,18 @@ class LinkSecret(Secret):
     def read(cls, text: str) -> LinkSecret:
         """
         Raises:
-            DoesNotOpen: it is not of a link.
+            DoesNotOpen: the text is not the secret of a link.
         """
         if not _LINK_TEXT.fullmatch(text):
             raise DoesNotOpen("the secret of a link is not whole")
         return cls(base64.urlsafe_b64decode(f"{text}="))
 
     def text(self) -> str:
-        """For the link: 43 characters. Anyone who calls this answers for where they go."""
+        """43 characters for the link. The caller is responsible for their secrecy."""
         return base64.urlsafe_b64encode(self._secret).decode("ascii").rstrip("=")
 
     def seal(self, schema: bytes, link: bytes, plain: bytes) -> bytes:
-        """A padded question, for the link ``link`` to the schema ``schema``."""
+        """Seal a padded query for the link ``link`` to the schema ``schema``."""
         nonce = runtime.random_bytes(fmt.NONCE_BYTES)
         return _LINK_VERSION + nonce + self._key(schema, link).encrypt(nonce, plain, _LINK_VERSION)
 

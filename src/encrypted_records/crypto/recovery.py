@@ -1,12 +1,12 @@
 """Keyring <-> the bytes of a keyring file, or a recovery phrase (docs/SPEC.md, section 8).
 
-The file is a head that says how it is wrapped, a commitment to the wrapping key, and AES-256-GCM
-over the root keys. The whole head is associated data, with the owner's user id: no parameter of it
-can be altered unnoticed. AES-GCM does not commit to its key; the commitment does, so that no file
+The file has a head with the wrapping's parameters, a commitment to the wrapping key, and the root
+keys under AES-256-GCM. The whole head and the owner's user id are associated data, so no parameter
+can be altered unnoticed. AES-GCM does not commit to its key; the commitment ensures that no file
 opens under two passphrases.
 
-A recovery phrase is the root key itself, in words of BIP-39's English list, which invitations and
-the digests that people compare are written in, too. No message here repeats a word.
+A recovery phrase is the root key itself in words of BIP-39's English list. Invitations, and digests
+that people compare, use the same words. No message here repeats a word.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import BadInput, DoesNotOpen, Unsupported
 from encrypted_records.model.texts import normalized
 
-#: Nobody types as much.
+#: More characters than anyone types.
 _MAX_CHARACTERS = 4096
 
 
 def words_of(secret: bytes) -> str:
-    """16 bytes as 12 words, 32 as 24. Anyone who calls this answers for them."""
+    """16 bytes as 12 words, 32 as 24. The caller is responsible for their secrecy."""
     return _bip39().to_mnemonic(secret)
 
 
@@ -43,12 +43,12 @@ def secret_of(text: str, count: int, name: str, refuse: Callable[[str], BadInput
     """Undo :func:`words_of`; case and white space do not matter.
 
     Args:
-        count: how many words there have to be.
-        name: what the words are, such as "recovery phrase".
-        refuse: makes the error of a message.
+        count: the expected number of words.
+        name: the name of the words for messages, such as "recovery phrase".
+        refuse: creates the error from a message.
 
     Raises:
-        BadInput: what ``refuse`` makes of words that are too many, unknown, or mistyped.
+        BadInput: the error from ``refuse``, if words are too many, unknown, or mistyped.
     """
     if len(text) > _MAX_CHARACTERS:
         raise refuse(f"the {name} has at most {_MAX_CHARACTERS} characters")
@@ -79,11 +79,11 @@ def spelled(digest: bytes, count: int) -> str:
     return " ".join(_bip39().wordlist[place] for place in places)
 
 
-#: Longest passphrase, in bytes of UTF-8: nobody types as much.
+#: Longest passphrase, in bytes of UTF-8: more than anyone types.
 MAX_PASSPHRASE_BYTES = 4096
 
-#: OpenSSL's Argon2id waits for ever where two of several lanes run at once: its threads are
-#: counted, and each of the two waits for those that the other one has.
+#: OpenSSL's Argon2id deadlocks if two derivations with several lanes run at once: the number of its
+#: threads is limited, and each derivation waits for threads that the other holds.
 _one_at_a_time = threading.Lock()
 
 _HEAD = struct.Struct(f">{len(fmt.KEYRING_MAGIC)}sBB")
@@ -98,19 +98,19 @@ _PARAMETER_BYTES = {
 
 
 class KdfCost(NamedTuple):
-    """The cost of Argon2id over a passphrase."""
+    """The cost of Argon2id for a passphrase."""
 
     memory_kib: int
     passes: int
     lanes: int
 
 
-#: The second recommended option of RFC 9106, for when memory is not plentiful.
+#: The second recommended option of RFC 9106, for machines with limited memory.
 COST = KdfCost(65_536, 3, 4)
 
 
 class WrappingKey:
-    """32 random bytes that are kept elsewhere than in the keyring files which they seal."""
+    """32 random bytes that are stored separately from the keyring files that they seal."""
 
     wrapping: int
 
@@ -128,22 +128,22 @@ class WrappingKey:
 
 
 class MachineKey(WrappingKey):
-    """Lies beside the keyrings."""
+    """Stored in the same folder as the keyrings."""
 
     wrapping = fmt.WRAP_MACHINE_KEY
 
 
 class KeychainKey(WrappingKey):
-    """Is kept by the operating system's keychain."""
+    """Stored in the operating system's keychain."""
 
     wrapping = fmt.WRAP_KEYCHAIN
 
 
 class ServiceWrappingKey(WrappingKey):
-    """Lies beside the keyrings as the ciphertext that a service made of it.
+    """Stored in the same folder as the keyrings, encrypted by an external service.
 
     Args:
-        wrapping: which service; one of ``WRAP_SERVICES``.
+        wrapping: the service; one of ``WRAP_SERVICES``.
     """
 
     def __init__(self, wrapping: int, secret: bytes) -> None:
@@ -155,10 +155,10 @@ class Passphrase:
     """A passphrase, from which Argon2id derives the key.
 
     Args:
-        cost: for files that are written; one that is read says its own.
+        cost: for files that are written; a file that is read states its own cost.
 
     Raises:
-        BadInput: empty, too long, or no Unicode text.
+        BadInput: empty, too long, or not Unicode text.
     """
 
     wrapping: Final = fmt.WRAP_PASSPHRASE
@@ -176,14 +176,14 @@ class Passphrase:
         self._cost = cost
 
     def parameters(self) -> bytes:
-        # A fresh salt makes a fresh key: no key of a passphrase ever meets two nonces.
+        # A fresh salt gives a fresh key: no key of a passphrase is used with two nonces.
         return _COST.pack(*self._cost) + runtime.random_bytes(fmt.SALT_BYTES)
 
     def key(self, parameters: bytes) -> bytes:
-        """The wrapping key under these parameters; a third of a second at the usual cost.
+        """The wrapping key under these parameters; takes a third of a second at the usual cost.
 
         Raises:
-            Unsupported: they ask for too much, or for less than is of use.
+            Unsupported: their cost is too high, or too low to be useful.
         """
         cost = KdfCost._make(_COST.unpack_from(parameters))
         if (
@@ -214,7 +214,7 @@ def wrapping_of(file: bytes) -> int:
     """The wrapping of a keyring file: a ``WRAP_`` number of :mod:`.format`.
 
     Raises:
-        Unsupported: no keyring file, or of a version or wrapping this code does not know.
+        Unsupported: not a keyring file, or of an unknown version or wrapping.
     """
     if len(file) < _HEAD.size or not file.startswith(fmt.KEYRING_MAGIC):
         raise Unsupported("this is not a keyring file", hint="restore it from a backup")
@@ -243,8 +243,8 @@ def wrap(keyring: Keyring, wrapper: Wrapper, owner: bytes) -> bytes:
 
 
 def _commitment(secret: bytes, head: bytes) -> bytes:
-    """The commitment to a wrapping key under this head: to find another key with it is to find a
-    collision of SHA-256.
+    """The commitment to a wrapping key under this head: finding another key with the same
+    commitment means finding a collision of SHA-256.
     """
     return _expand(secret, fmt.COMMITMENT, head, fmt.COMMITMENT_BYTES)
 
@@ -266,9 +266,9 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
     """Undo :func:`wrap`; ``wrapper`` is of the kind that :func:`wrapping_of` names.
 
     Raises:
-        Unsupported: as :func:`wrapping_of`, or with absurd parameters.
-        DoesNotOpen: damaged, of another user, wrapped under another key or passphrase, or of
-            versions that do not ascend from 1.
+        Unsupported: as :func:`wrapping_of`, or with absurd parameters. DoesNotOpen: damaged, of
+        another user, wrapped under another key or passphrase, or with versions
+            that do not ascend from 1.
     """
     wrapping = wrapping_of(file)
     end = _HEAD.size + _PARAMETER_BYTES[wrapping]
@@ -314,15 +314,17 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
 
 
 def phrase_of(root: RootKey) -> str:
-    """The recovery phrase: 24 words that are the key. Anyone who calls this answers for them."""
+    """The recovery phrase: 24 words that are the key. The caller is responsible for
+    their secrecy.
+    """
     return words_of(root.export())
 
 
 def keyring_of(phrases: Sequence[str], *, created: int) -> Keyring:
-    """The keyring of these phrases, one for each version from 1 on, in their order.
+    """The keyring of these phrases, one for each version from 1 on, in order.
 
     Raises:
-        BadInput: none, or one that is no phrase or has a mistake in it.
+        BadInput: no phrases, or an invalid phrase.
     """
     if not phrases:
         raise _no_phrase("a keyring needs the recovery phrases of all its versions")
@@ -334,7 +336,7 @@ def root_of(phrase: str, *, created: int) -> RootKey:
     """Undo :func:`phrase_of`; case and white space do not matter.
 
     Raises:
-        BadInput: no phrase, or with a mistake in it.
+        BadInput: not a phrase, or a phrase with a mistake.
     """
     secret = secret_of(phrase, fmt.PHRASE_WORDS, "recovery phrase", _no_phrase)
     return RootKey(secret, created=created)

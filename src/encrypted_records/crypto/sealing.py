@@ -1,9 +1,9 @@
 """Seal and open fields, the rows of a group, pages and headers (docs/SPEC.md, section 4).
 
-Why no key and nonce ever seal two plaintexts: a field's key belongs to one group and its nonce
-is the ordinal there; a page's key belongs to one segment and its nonce is kind and number; a
-header's key seals once. Groups and segments are immutable, and their uids commit to what they
-hold (:meth:`encrypted_records.crypto.keys.UidKey.uid`).
+No key and nonce ever seal two plaintexts: a field's key belongs to one group and its nonce is the
+ordinal there; a page's key belongs to one segment and its nonce is kind and number; a header's key
+seals once. Groups and segments are immutable, and their uids commit to their content
+(:meth:`encrypted_records.crypto.keys.UidKey.uid`).
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def seal_column(
     plain: Sequence[bytes],
     nonces: Sequence[bytes],
 ) -> list[bytes]:
-    """:func:`seal_field` of one field of some records.
+    """:func:`seal_field` of one field of several records.
 
     Args:
-        nonces: of their ordinals, by :func:`nonces_of`.
+        nonces: :func:`nonces_of` their ordinals.
     """
     return [_VERSION + body for body in seal_bodies(key, records, field, plain, nonces)]
 
@@ -95,9 +95,7 @@ def seal_bodies(
     plain: Sequence[bytes],
     nonces: Sequence[bytes],
 ) -> list[bytes]:
-    """Sealed values without the version of the format that begins each of them; see
-    :func:`seal_column`.
-    """
+    """Sealed values without their leading format version; see :func:`seal_column`."""
     return key.encrypt_all(nonces, plain, map(add, records, repeat(field)))
 
 
@@ -111,7 +109,7 @@ def open_field(key: SealKey, ordinal: int, record: bytes, field: bytes, sealed: 
 
 
 def row_nonce(ordinal: int) -> bytes:
-    """The nonce of all fields of the row at this place of its group, each under its own key."""
+    """The nonce for all fields of the row at this ordinal; each field has its own key."""
     return _ORDINAL_NONCE.pack(ordinal)
 
 
@@ -172,7 +170,7 @@ def open_page(
 
 
 def seal_header(key: MetaKey, plain: bytes, *, schema_context: bytes, segment: bytes) -> bytes:
-    """A segment's header. The key belongs to the segment and seals this one message."""
+    """Seal a segment's header. The key belongs to the segment and seals only this message."""
     return _VERSION + key.encrypt(_HEADER_NONCE, plain, schema_context + segment)
 
 
@@ -186,10 +184,10 @@ def open_header(key: MetaKey, sealed: bytes, *, schema_context: bytes, segment: 
 
 
 def body_of(sealed: bytes) -> bytes:
-    """A ciphertext without the version of its format.
+    """A ciphertext without its format version.
 
     Raises:
-        DoesNotOpen: it is of another format than ours.
+        DoesNotOpen: its format is unknown.
     """
     if sealed[:1] != _VERSION:
         raise DoesNotOpen("a ciphertext is of a format this version does not know")
@@ -197,11 +195,11 @@ def body_of(sealed: bytes) -> bytes:
 
 
 _RUN = struct.Struct(">II")
-#: Rows of which one column is sealed after the other: what they share stays in the processor's
+#: Rows whose columns are sealed one after another, so that shared data stays in the processor's
 #: cache.
 _AT_ONCE = 4096
 
-#: Of a field: as the record shows it, and as it was sealed; its id; its key; its decoder.
+#: For a field: its spec in the record, its spec when sealed, its id, its key, its decoder.
 _FieldOpener = tuple[FieldSpec, FieldSpec, bytes, SealKey, Callable[[bytes], Value]]
 
 
@@ -213,13 +211,14 @@ def seal_group(
     before: Group | None = None,
     holes: Sequence[tuple[int, int]] = (),
 ) -> tuple[Group, PackedRowBatch, GroupSalt]:
-    """Seal up to 2**20 records as one group; their ordinals are those from 0 on that are no holes.
+    """Seal up to 2**20 records as one group; they get the ordinals from 0 on that are not holes.
 
-    Every field of the definition is sealed in every row, absent ones too, which hides absence.
+    Every field of the definition is sealed in every row, including absent ones, which hides
+    absence.
 
     Args:
         identities: id and version of each record.
-        columns: of every field of the definition, as each record has it; None where absent.
+        columns: the values of every field of the definition, by record; None if absent.
         before: the group that these records come from, if they are sealed again.
         holes: ordinals without a row, as ascending (first, count) runs.
     """
@@ -240,7 +239,7 @@ def seal_group(
     salt = runtime.random_bytes(DIGEST)
     living: list[PackedRow] = []
     digests: list[bytes] = []
-    # All that becomes of some rows is made while they are in the processor's cache.
+    # All work on a chunk of rows is done while the rows are in the processor's cache.
     for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
         sealed = [
             seal_bodies(own, contexts[some], spec.id_bytes, column[some], nonces[some])
@@ -268,7 +267,7 @@ def seal_group(
 def _by_ordinal(
     living: Sequence[PackedRow], digests: bytes, ordinals: Sequence[int], count: int
 ) -> tuple[list[PackedRow | None], bytes]:
-    """Rows, and their digests one after the other, with the holes between them."""
+    """Rows, and their concatenated digests, with the holes in between."""
     if len(living) == count:
         return [*living], digests
     rows: list[PackedRow | None] = [None] * count
@@ -280,7 +279,7 @@ def _by_ordinal(
 
 
 def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:
-    """The ordinals below ``count`` that are no holes, run by run."""
+    """The ordinals below ``count`` that are not holes, run by run."""
     begin = 0
     for first, length in [*holes, (count, 0)]:
         yield range(begin, first)
@@ -305,7 +304,9 @@ def _content_digest(
 
 
 def _length_prefixed(parts: Sequence[bytes]) -> bytes:
-    """Parts with their lengths, many of few lengths; see ``model.definition.length_prefixed``."""
+    """Many length-prefixed parts with few distinct lengths; see
+    ``model.definition.length_prefixed``.
+    """
     lengths = list(map(len, parts))
     heads = {length: length.to_bytes(4, "big") for length in set(lengths)}
     if len(heads) == 1:
@@ -323,8 +324,7 @@ def sort_fields(
     """A row's ciphertexts, given by name, in the order of its group.
 
     Raises:
-        DoesNotOpen: they are not of the fields of the group; one that was left out would look like
-            an absent one.
+        DoesNotOpen: the fields differ from the group's; an omitted field would look absent.
     """
     if not has_fields(definition, group, fields):
         raise DoesNotOpen("the record has not the fields of its group")
@@ -332,7 +332,7 @@ def sort_fields(
 
 
 def has_fields(definition: SchemaDefinition, group: Group, fields: Collection[str]) -> bool:
-    """Whether these are the names of exactly a group's fields."""
+    """Whether these are exactly the names of a group's fields."""
     specs = [definition.by_id.get(number) for number in group.fields]
     names = {spec.name for spec in specs if spec is not None}
     return None not in specs and names == set(fields)
@@ -344,14 +344,14 @@ def open_columns(
     group: Group,
     rows: Sequence[tuple[int, SealedRow]],
 ) -> dict[int, list[Value]]:
-    """The values of rows of ``group``, by field's id; None where absent.
+    """The values of rows of ``group``, by field id; None if absent.
 
     Args:
-        made: the definition under which the group was sealed, whose decimals the values have.
-        rows: each with its ordinal.
+        made: the definition under which the group was sealed; it gives the decimals of the values.
+        rows: with their ordinals.
 
     Raises:
-        DoesNotOpen: as :func:`open_row`, of any of them.
+        DoesNotOpen: as :func:`open_row`, for any of them.
     """
     width = len(group.fields)
     if width != len(group.classes) or any(len(row.fields) != width for _, row in rows):
@@ -382,8 +382,8 @@ def open_row(
     """Open a row of ``group``; absent fields are left out of the record.
 
     Args:
-        definition: gives fields their names, and values their decimals.
-        made: under which the group was sealed, if that is another.
+        definition: gives the names of fields, and the decimals of values.
+        made: the definition under which the group was sealed, if different.
 
     Raises:
         DoesNotOpen: a field altered, or of another row, version or key, or of a length that its
@@ -410,7 +410,7 @@ def opener_of(
 
 
 class RowOpener:
-    """Opens rows of one group: all that is the same for each of them is found once."""
+    """Opens rows of one group; everything that the rows share is computed once."""
 
     def __init__(
         self, key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
@@ -432,7 +432,7 @@ class RowOpener:
             self._fields.append((spec, own, spec.id_bytes, seal, decode))
 
     def is_for(self, definition: SchemaDefinition, group: Group, made: SchemaDefinition) -> bool:
-        """Whether it opens rows of this very group, under these very definitions."""
+        """Whether it opens rows of exactly this group, under exactly these definitions."""
         own = self._made_for
         return own[0] is definition and own[1] is group and own[2] is made
 
@@ -450,7 +450,7 @@ class RowOpener:
         return PlainRecord(row.record_id, row.version, data)
 
     def authenticate(self, ordinal: int, row: SealedRow) -> None:
-        """Prove that a row is the one that was sealed, and read no value of it.
+        """Verify that a row is the sealed row, without returning its values.
 
         Raises:
             DoesNotOpen: a field altered, or of another row, version or key; or the row has other

@@ -1,13 +1,14 @@
 """Encrypt and decrypt spool files (docs/SPEC.md, section 11), which contain uploads in progress.
 
 No key and nonce ever encrypt two plaintexts: every append draws a salt and uses a key derived from
-it; the nonce counts the frames of the append. An append that is interrupted, by a crash or by its
-client, is never continued; the next bytes belong to another append.
+it; the nonce counts the frames of the append. An interrupted append is never continued; the next
+bytes belong to another append.
 
-Encrypt files that one process writes and reads back (docs/SPEC.md, section 11.1).
+A :class:`ScratchKey` encrypts files that one process writes and reads back (docs/SPEC.md, section
+11.1).
 
-The key exists only in the memory of that process, so the file cannot be decrypted after the process
-has ended, even if parts of it remain on the disk.
+It exists only in the memory of that process, so the file cannot be decrypted after the process has
+ended, even if parts of it remain on the disk.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FRAME_OVERHEAD = FRAME_HEAD_BYTES + TAG_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SpoolHead:
-    """The first bytes of a spool file: what it holds, and under which key.
+    """The first bytes of a spool file: its kind of content, and the key version.
 
     ``version`` is the keyring's; ``upload`` has 16 bytes.
     """
@@ -54,11 +55,11 @@ class SpoolHead:
 
 
 def read_head(data: bytes) -> SpoolHead:
-    """The head that ``data`` begins with. Nothing proves it before a frame has opened under it.
+    """The head at the beginning of ``data``. It is unverified until a frame has opened under it.
 
     Raises:
-        DoesNotOpen: it is cut short.
-        Unsupported: it is no spool file, or one of another version or kind.
+        DoesNotOpen: it is truncated.
+        Unsupported: it is not a spool file, or has another version or kind.
     """
     if len(data) < HEAD_BYTES:
         raise DoesNotOpen("a spool file is truncated")
@@ -80,7 +81,7 @@ class SpoolSession:
     def __init__(
         self, key: SpoolKey, head: bytes, number: int, offset: int, salt: bytes | None = None
     ) -> None:
-        """Begin one with a salt of its own, or read the one that has ``salt``."""
+        """Begin a session with a fresh salt, or read the session with ``salt``."""
         self.number = number
         self.offset = offset
         self.salt = runtime.random_bytes(fmt.SPOOL_SALT_BYTES) if salt is None else salt
@@ -94,11 +95,11 @@ class SpoolSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether another must begin, so that no key seals too many messages."""
+        """Whether another session must begin, so that no key seals too many messages."""
         return self._frames >= fmt.SPOOL_SESSION_FRAMES
 
     def seal_into(self, plain: Buffer, out: memoryview) -> int:
-        """Write the next frame to the beginning of ``out``; how many bytes it has.
+        """Write the next frame to the beginning of ``out``; returns its size in bytes.
 
         Args:
             plain: 1 to ``SPOOL_FRAME_BYTES`` bytes.
@@ -112,7 +113,7 @@ class SpoolSession:
         return size + FRAME_OVERHEAD
 
     def open(self, sealed: bytes) -> bytes:
-        """The plaintext of the next frame, of which ``sealed`` is ciphertext and tag.
+        """The plaintext of the next frame; ``sealed`` is its ciphertext and tag.
 
         Raises:
             DoesNotOpen: altered, moved, or of another append, upload or key.
@@ -122,7 +123,7 @@ class SpoolSession:
         return plain
 
     def skip(self, size: int) -> None:
-        """Pass the next frame, of ``size`` bytes of plaintext, without opening it."""
+        """Skip the next frame, of ``size`` bytes of plaintext, without opening it."""
         self._frames += 1
         self.offset += size
 
@@ -134,7 +135,7 @@ def frame_size(head: bytes) -> int:
     """The size of the plaintext in the frame whose first bytes are ``head``.
 
     Raises:
-        DoesNotOpen: no frame begins so.
+        DoesNotOpen: it is not the beginning of a frame.
     """
     if len(head) == FRAME_HEAD_BYTES:
         marker, size = _FRAME.unpack(head)
@@ -153,7 +154,7 @@ def seal_whole(kind: int, key: SpoolKey, plain: Buffer) -> bytes:
 
 
 def open_whole(kind: int, key: SpoolKey, file: bytes) -> bytes:
-    """Undo :func:`seal_whole`; ``key`` is of the version that the file's head names.
+    """Undo :func:`seal_whole`; ``key`` has the version that the file's head names.
 
     Raises:
         DoesNotOpen: altered, or of another kind, upload or key.
@@ -174,7 +175,7 @@ _NONCE_BYTES = 12
 
 
 class ScratchKey:
-    """A key that is drawn now. The caller seals one thing under each number, and one only."""
+    """A fresh random key. The caller must seal only one plaintext under each number."""
 
     def __init__(self) -> None:
         self._cipher = AESGCM(AESGCM.generate_key(_KEY_BITS))
@@ -185,7 +186,7 @@ class ScratchKey:
     def open(self, number: int, sealed: bytes) -> bytes:
         """
         Raises:
-            DoesNotOpen: it is not what was sealed under this number.
+            DoesNotOpen: it was not sealed under this number.
         """
         try:
             return self._cipher.decrypt(number.to_bytes(_NONCE_BYTES, "big"), sealed, None)

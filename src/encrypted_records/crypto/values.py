@@ -32,8 +32,8 @@ from encrypted_records.model.texts import comparable
 
 V = TypeVar("V", bound=Hashable)
 
-#: A column has few values if each stands there so often on average. Of these first rows, so many
-#: values at the most are a reason to look at all.
+#: A column has few values if each appears this often on average. It is checked in full only if this
+#: many first rows have at most this many distinct values.
 _REPEATED = 4
 _SAMPLE, _MOST_OF_SAMPLE = 1024, 768
 _MARKER = b"\x80"
@@ -43,7 +43,7 @@ _ESCAPES_OF = {b"\x01": b"\x00", b"\x02": b"\x01"}
 
 
 def to_offset(spec: FieldSpec, value: Value) -> int:
-    """The place of a number on its field's grid, from 0 at the minimum; fits 64 bits."""
+    """The offset of a number on its field's grid, from 0 at the minimum; fits 64 bits."""
     return spec.field_type.to_point(spec, value) - spec.numbers.lowest
 
 
@@ -53,7 +53,7 @@ def uuid_keys(column: Sequence[Value]) -> NDArray[np.bytes_]:
 
 
 def _uuid_bytes(column: Sequence[Value]) -> bytes:
-    """:func:`uuid_key` of every value, one after the other."""
+    """:func:`uuid_key` of every value, concatenated."""
     return bytes.fromhex("".join(column).replace("-", ""))  # type: ignore[arg-type] # of a uuid field
 
 
@@ -75,7 +75,7 @@ def from_offset(spec: FieldSpec, offset: int) -> Value:
 
 
 def from_key(spec: FieldSpec, key: int | bytes) -> Value:
-    """The value of an index key: of an instant in UTC, of a text that is not long its normal form.
+    """The value of an index key: instants in UTC, and normalized texts if they are not long.
 
     Raises:
         DoesNotOpen: no value of the field has this key.
@@ -86,7 +86,9 @@ def from_key(spec: FieldSpec, key: int | bytes) -> Value:
 
 
 def shown(own: FieldSpec, spec: FieldSpec, value: Value) -> Value:
-    """A value that was sealed under ``own``, with the decimals of ``spec``, which are no fewer."""
+    """A value that was sealed under ``own``, with the decimals of ``spec``, which has at least as
+    many.
+    """
     if own is spec or not isinstance(value, Decimal) or own.number is None:
         return value
     more = spec.numbers.precision - own.number.precision
@@ -100,7 +102,7 @@ def encode(spec: FieldSpec, value: Value, stated: LeastClass) -> bytes:
     has the length of a number, or of the field's least class.
 
     Args:
-        stated: what the group of the plaintext states of the field.
+        stated: the class that the plaintext's group states for the field.
     """
     if value is None:
         return bytes(1 + stated.length)
@@ -113,26 +115,26 @@ def encode(spec: FieldSpec, value: Value, stated: LeastClass) -> bytes:
 
 
 def uuid_key(value: Value) -> bytes:
-    """A uuid as index keys and plaintexts have it: 16 bytes."""
+    """A uuid as in index keys and plaintexts: 16 bytes."""
     assert isinstance(value, str)
     return UUID(value).bytes
 
 
 def from_uuid_key(key: bytes) -> str:
-    """Undo :func:`uuid_key`, also of a key without its last zero bytes."""
+    """Undo :func:`uuid_key`, also for a key without its trailing zero bytes."""
     return str(UUID(bytes=key.ljust(fmt.UUID_KEY_BYTES, b"\x00")))
 
 
 def _width(size: int, stated: LeastClass) -> int:
-    """To how many bytes a text of ``size`` is padded, its marker included."""
+    """The padded length for a text of ``size`` bytes, with its marker."""
     width = max(stated.length, padded_length(size))
-    # A value that shows where its group says that none does: sealing it would be our bug.
+    # A value longer than the only class that its group states: sealing it would be a bug.
     assert not stated.only or width == stated.length, "a value is longer than its only class"
     return width
 
 
 def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) -> list[bytes]:
-    """:func:`encode` of every value, several times faster than one by one."""
+    """:func:`encode` of every value, several times faster than individually."""
     kind = spec.field_type
     if kind.fixed_bytes is not None:
         if kind.keys is KeyKind.UUID:
@@ -155,26 +157,26 @@ def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) 
 
 
 def present_rows(column: Sequence[Value]) -> NDArray[np.bool_] | slice:
-    """The rows that have a value, as numpy takes them for an index."""
+    """The index of the rows with a value, for numpy."""
     if None not in column:
         return slice(None)
     return np.array([value is not None for value in column], np.bool_)
 
 
 def present_values(column: Sequence[Value]) -> Sequence[Value]:
-    """The values of the rows that have one."""
+    """The values of the rows that have a value."""
     return column if None not in column else [value for value in column if value is not None]
 
 
 def seems_repeated(column: Sequence[Hashable]) -> bool:
-    """Whether a long column may have few values, as its beginning shows."""
+    """Whether a long column may have few distinct values, judged by its beginning."""
     sample = column[:_SAMPLE]
     return len(sample) == _SAMPLE and len(set(sample)) <= _MOST_OF_SAMPLE
 
 
 def few_values(column: Sequence[V]) -> dict[V, int] | None:
-    """Values of a long column that has few: each with its number, in the order in which they come;
-    otherwise None. Work on a value is done once then, and not for each row.
+    """The distinct values of a long column that has few, numbered in order of appearance; otherwise
+    None. With them, work is done once per value instead of once per row.
     """
     if not seems_repeated(column):
         return None
@@ -211,7 +213,7 @@ def decode(spec: FieldSpec, plain: bytes, stated: LeastClass) -> Value:
 
     Raises:
         DoesNotOpen: not the encoding of a value of this field, or not in a class that its group
-            states.
+        states.
     """
     return decoder(spec, stated)(plain)
 
@@ -264,7 +266,7 @@ def _from_fixed(spec: FieldSpec, rest: bytes) -> Value:
 def _remove_padding(padded: bytes, stated: LeastClass) -> str:
     text = padded.rstrip(b"\x00")
     size = len(padded)
-    # Any text that is not longer has the least class.
+    # Any text that is not longer than the least class has that class.
     if text[-1:] == _MARKER and (size == stated.length or padded_length(len(text)) == size):
         try:
             return text[:-1].decode()
@@ -292,10 +294,10 @@ def string_keys(texts: Sequence[str], tail: TailKey) -> NDArray[np.bytes_]:
     if "\x00" in together or "\x01" in together:
         ordered = [order_bytes(text) for text in texts]
     elif unicodedata.is_normalized("NFC", together):
-        # Then every part of it is, and one call is quicker than one for each.
+        # Then every part is normalized, too; a single check is faster than a check of each.
         ordered = [text.encode() for text in texts]
     else:
-        # Normalizing brings no byte that would have to be escaped.
+        # Normalization adds no bytes that would need escaping.
         ordered = [comparable(text).encode() for text in texts]
     if max(map(len, ordered), default=0) > fmt.INDEX_KEY_PREFIX:
         ordered = [string_key(text, tail) for text in ordered]
@@ -308,7 +310,7 @@ def word_key(word: str, tail: TailKey) -> int:
 
 
 def text_of(ordered: bytes) -> str:
-    """Undo :func:`order_bytes`, up to normalization: the text as it is compared.
+    """Undo :func:`order_bytes`, up to normalization: the text normalized for comparison.
 
     Raises:
         DoesNotOpen: no text has these order bytes.
@@ -327,8 +329,8 @@ def is_long(ordered: bytes) -> bool:
 def string_key(ordered: bytes, tail: TailKey) -> bytes:
     """The index key of a string: its order bytes, or their first 48 and a keyed hash.
 
-    Equal strings have equal keys. Two long strings with the same first 48 bytes are in the order
-    of their hashes, which is no order; anyone who asks for one checks the opened records.
+    Equal strings have equal keys. Two long strings with the same first 48 bytes are ordered by
+    their hashes, not by their texts; a caller that needs an exact order checks the opened records.
     """
     if not is_long(ordered):
         return ordered
