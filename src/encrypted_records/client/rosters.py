@@ -1,7 +1,7 @@
-"""The API's endpoints of rosters, as the proxy uses them: one method each.
+"""The API's endpoints for rosters, as the proxy uses them: one method each.
 
-``auth`` is everywhere the caller's own Authorization value. Nothing that comes back is believed
-here: :mod:`encrypted_records.index.roster` verifies it.
+``auth`` is always the caller's Authorization value. Answers are not trusted here;
+:mod:`encrypted_records.index.roster` verifies them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 
-#: Bytes a second that the API takes in at least.
+#: Minimum rate at which the API stores data, in bytes per second.
 _STORED_RATE = 256 << 10
 #: Schemas and datasets in one answer.
 _PAGE = 100
 
 
 class OrganizationResource(msgspec.Struct, frozen=True):
-    """An organization as the API shows it."""
+    """An organization as the API returns it."""
 
     id: str
 
 
 class DatasetResource(msgspec.Struct, frozen=True):
-    """A dataset as the API shows it."""
+    """A dataset as the API returns it."""
 
     id: str
     organization: str
@@ -42,8 +42,9 @@ class DatasetResource(msgspec.Struct, frozen=True):
 
 
 class ListedSchema(msgspec.Struct, frozen=True):
-    """A schema as the API shows it; ``schema`` is the definition's own text. ``key_version`` is
-    null until it has records."""
+    """A schema as the API returns it; ``schema`` is the definition's text. ``key_version`` is null
+    until it has records.
+    """
 
     id: str
     organization: str
@@ -55,14 +56,14 @@ class ListedSchema(msgspec.Struct, frozen=True):
 
 
 class MemberResource(msgspec.Struct, frozen=True):
-    """A member of an organization, as the API shows it; ``user`` is a path."""
+    """A member of an organization, as the API returns it; ``user`` is a path."""
 
     user: str
     email: str
 
 
 class ServiceResource(msgspec.Struct, frozen=True):
-    """A service as the API shows it to owners."""
+    """A service as the API returns it to owners."""
 
     id: str
     last_used: Annotated[datetime, msgspec.Meta(tz=True)] | None
@@ -86,17 +87,19 @@ class RosterApi:
         grants: Sequence[Grant],
         auth: str,
     ) -> None:
-        """Add entries and grants, all or none. Repeating is safe: the API knows its entries."""
+        """Add entries and grants, all or none. Repeating is safe: the API recognises
+        its entries.
+        """
         path = f"{reference('organizations', organization)}roster/"
         await self._put("POST", path, [*entries, *grants], auth)
 
     async def grants(self, organization: bytes, auth: str) -> list[Grant]:
-        """The caller's own, the newest of each dataset."""
+        """The caller's newest grant of each dataset."""
         path = f"{reference('organizations', organization)}grants/"
         return _all(await self._transport.request("GET", path, auth=auth), Grant)
 
     async def grants_of(self, organization: bytes, member: bytes, auth: str) -> list[Grant]:
-        """Sealed grants of another member, for owners."""
+        """The sealed grants of another member, for owners."""
         path = f"{reference('organizations', organization)}grants/"
         params = {"member": to_text(member)}
         return _all(await self._transport.request("GET", path, params=params, auth=auth), Grant)
@@ -107,7 +110,7 @@ class RosterApi:
         return _all(await self._transport.request("GET", path, auth=auth), Answer)
 
     async def answer(self, invitation: bytes, auth: str) -> Answer | None:
-        """Answers of the caller."""
+        """The caller's answer to an invitation; None if there is none."""
         path = f"{reference('invitations', invitation)}answer/"
         try:
             given = _all(await self._transport.request("GET", path, auth=auth), Answer)
@@ -119,19 +122,21 @@ class RosterApi:
         await self._put("PUT", f"{reference('invitations', invitation)}answer/", [answer], auth)
 
     async def requests(self, organization: bytes, auth: str) -> list[AccessRequest]:
-        """Requests for access: those that wait, for owners; else the caller's own."""
+        """Requests for access: all pending ones, for owners; otherwise the caller's."""
         path = f"{reference('organizations', organization)}requests/"
         return _all(await self._transport.request("GET", path, auth=auth), AccessRequest)
 
     async def ask(self, organization: bytes, request: AccessRequest, auth: str) -> None:
-        """Store a request of the caller. Repeating is safe: the API keeps one of each dataset."""
+        """Store a request of the caller. Repeating is safe: the API keeps one request
+        per dataset.
+        """
         path = f"{reference('organizations', organization)}requests/"
         await self._put("PUT", path, [request], auth)
 
     async def end_request(
         self, organization: bytes, dataset: bytes, member: bytes, auth: str
     ) -> None:
-        """Withdraw the caller's own request, or decline that of another."""
+        """Withdraw the caller's request, or decline that of another member."""
         path = (
             f"{reference('organizations', organization)}requests/{to_text(dataset)}"
             f"/{to_text(member)}/"
@@ -139,7 +144,9 @@ class RosterApi:
         await self._transport.request("DELETE", path, auth=auth)
 
     async def invitation(self, invitation: bytes, auth: str) -> dict[str, Any] | None:
-        """The caller's own of that id, as the API shows it; None where none waits."""
+        """The caller's pending invitation with this id, as the API returns it; None if there is
+        none.
+        """
         listed = await read_list(
             self._transport, f"/api/invitations/?limit={_PAGE}", dict[str, Any], auth
         )
@@ -147,14 +154,15 @@ class RosterApi:
         return next((entry for entry in listed if entry.get("id") == wanted), None)
 
     async def invitations_of(self, organization: bytes, auth: str) -> set[str]:
-        """The ids of those that the API says still wait, for owners: neither declined nor
-        replaced. Its word, and no entry's."""
+        """The ids of pending invitations, neither declined nor replaced, for owners. The API states
+        this; no entry does.
+        """
         path = f"{reference('organizations', organization)}invitations/?limit={_PAGE}"
         listed = await read_list(self._transport, path, dict[str, Any], auth)
         return {str(entry.get("id")) for entry in listed}
 
     async def make_service(self, organization: bytes, body: dict[str, Any], auth: str) -> None:
-        """Make a service; ``body`` is as docs/http-api.md says. Repeating is safe."""
+        """Create a service; docs/http-api.md describes ``body``. Repeating is safe."""
         path = f"{reference('organizations', organization)}services/"
         await self._transport.request("POST", path, json=body, auth=auth, repeatable=True)
 
@@ -167,14 +175,15 @@ class RosterApi:
         return {entry.id: entry.last_used for entry in listed}
 
     async def accounts_of(self, organization: bytes, auth: str) -> dict[str, str]:
-        """The address of each account of which the API says that it belongs to it, by its id. Its
-        word, and no entry's: an account that is gone is not among them."""
+        """The addresses of the organization's accounts by id. The API states this; no entry does.
+        Deleted accounts are missing.
+        """
         path = f"{reference('organizations', organization)}members/?limit={_PAGE}"
         listed = await read_list(self._transport, path, MemberResource, auth)
         return {member.user.rstrip("/").rpartition("/")[2]: member.email for member in listed}
 
     async def organizations(self, auth: str) -> list[OrganizationResource]:
-        """All that the caller belongs to."""
+        """All organizations of the caller."""
         path = f"/api/organizations/?limit={_PAGE}"
         return await read_list(self._transport, path, OrganizationResource, auth)
 
@@ -189,14 +198,14 @@ class RosterApi:
         return resource
 
     async def datasets(self, organization: bytes, auth: str) -> list[DatasetResource]:
-        """All of an organization that the caller reaches."""
+        """All datasets of an organization that the caller can access."""
         path = (
             f"/api/datasets/?limit={_PAGE}&organization={reference('organizations', organization)}"
         )
         return await read_list(self._transport, path, DatasetResource, auth)
 
     async def schemas(self, organization: bytes, auth: str) -> list[ListedSchema]:
-        """All of an organization that the caller reaches."""
+        """All schemas of an organization that the caller can access."""
         path = (
             f"/api/schemas/?limit={_PAGE}&organization={reference('organizations', organization)}"
         )

@@ -7,9 +7,9 @@ deadline, which is extended while bytes are transferred (:class:`.messages.Patie
 Requests and streams use separate connection pools, so that a slow reader of a stream does not delay
 requests.
 
-Requests wait for each other, for instance for the same credentials to be traded. When the first of
-them times out, the next would wait as long again, and the last for minutes. Therefore each request
-that began before the outage was known fails at once. A later request tries again.
+Requests wait for each other, for instance for the same token exchange. When the first of them times
+out, the next would wait as long again, and the last for minutes. Therefore each request that began
+before the outage was known fails at once. A later request tries again.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from encrypted_records.client.messages import (
 )
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, Malformed
 
-#: When the request came in on whose behalf something is asked, on the monotonic clock; endless
-#: where nobody waits.
+#: Arrival time of the request on whose behalf this code runs, on the monotonic clock; infinite if
+#: nobody waits.
 came_in: ContextVar[float] = ContextVar("came_in", default=float("inf"))
 
-#: For how many seconds it counts that there was no answer.
+#: Seconds for which an observed outage counts.
 FRESH_SECONDS = 5.0
 
 
 class Outage:
-    """The outage of a server, as one event loop sees it."""
+    """The outage of a server, as observed by one event loop."""
 
     def __init__(self) -> None:
         self._heard = 0.0
@@ -67,12 +67,12 @@ class Outage:
         self._error: ApiUnreachable | ApiTimeout | None = None
 
     def heard(self) -> None:
-        """It has answered."""
+        """The server has answered."""
         self._heard = runtime.monotonic()
         self._error = None
 
     def note_failure(self, error: ApiUnreachable | ApiTimeout, began: float) -> None:
-        """A request that began then got no answer."""
+        """Note that a request that began at ``began`` got no answer."""
         if self._heard < began:
             self._failed = runtime.monotonic()
             self._error = error
@@ -80,8 +80,9 @@ class Outage:
     def refuse(self) -> None:
         """
         Raises:
-            ApiUnreachable, ApiTimeout: as another request has just done, and anyone who waits came
-                in before it did.
+            ApiUnreachable, ApiTimeout: another request has just failed this way, and the waiting
+            request
+                arrived before that.
         """
         fresh = runtime.monotonic() - self._failed < FRESH_SECONDS
         if self._error is not None and fresh and came_in.get() < self._failed:
@@ -91,45 +92,46 @@ class Outage:
 
 log = logging.getLogger(__name__)
 
-#: Whom the request is made for, as X-Forwarded-For says it; empty where it is for ourselves.
+#: The client for whom the request is made, for X-Forwarded-For; empty for requests of our own.
 forwarded_for: ContextVar[str] = ContextVar("forwarded_for", default="")
 
 CONNECT_SECONDS = 5.0
-#: For how long a stream waits for a connection, and an answer may take.
+#: Time limits of a stream for getting a connection, and for the head of an answer.
 POOL_SECONDS = 20.0
 ANSWER_SECONDS = 120.0
-#: For requests; more would not be served sooner, and would take the server from others.
+#: Connections for requests; more would not be faster, and would take capacity from other clients.
 CONNECTIONS = 32
-#: For what streams, most of which only waits.
+#: Connections for streams, most of which are idle.
 STREAMS = 128
-#: What the system takes of a body before it has left, so that we see whether any of it does.
+#: Limit of the system's send buffer, so that we notice whether the receiver reads a body.
 UNSEEN_BYTES = 256 << 10
-#: A server may name a longer pause, up to this.
+#: Maximum pause that a server may request.
 MOST_RETRY_SECONDS = 5
 _TRANSIENT = frozenset({502, 503, 504})
 
-#: The rest is for :class:`Patience`.
+#: :class:`Patience` limits the rest.
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 #: A forwarded body may take as long as it likes, but not pause for longer than this.
 _FORWARDING = aiohttp.ClientTimeout(
     total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
 )
 
-#: What traces are told of a request that shows no credentials.
+#: In the context of a trace: the request sends no credentials.
 BARE = "bare"
 
 
 @dataclass(eq=False, slots=True)
 class Renewal:
-    """The source of another Authorization value for one that was refused, or None, while the
-    request of ours lasts for which others are made."""
+    """Supplies another Authorization value for a refused one, or None, during the request on whose
+    behalf others are made.
+    """
 
     renew: Callable[[str], Awaitable[str | None]] | None = field(repr=False, default=None)
 
 
 renewal: ContextVar[Renewal | None] = ContextVar("renewal", default=None)
 
-#: Gives an Authorization value; asked for each request, since what it gives may expire.
+#: Returns an Authorization value; called for each request, because the value may expire.
 Authorization = Callable[[], Awaitable[str]]
 
 T = TypeVar("T")
@@ -144,7 +146,7 @@ async def _renewed(auth: str | None) -> str | None:
 
 
 def _streaming(silent_seconds: float) -> aiohttp.ClientTimeout:
-    """A stream may take as long as it likes, but not pause for longer than this."""
+    """The timeouts of a stream: no total limit, but a limit for pauses."""
     return aiohttp.ClientTimeout(
         total=None, connect=POOL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds
     )
@@ -155,15 +157,15 @@ class Transport(Closing):
 
     Args:
         base_url: scheme, host and port, no path.
-        auth: the value of the Authorization header, what gives it, or None.
+        auth: the value of the Authorization header, a function that returns it, or None.
         headers: sent with every request.
-        timing: how long it waits.
+        timing: time limits.
     """
 
-    #: What no connection is called; a subclass may know more of what is missing.
+    #: The error for a failed connection; a subclass may know which server is missing.
     unreachable: ClassVar[type[ApiUnreachable]] = ApiUnreachable
     connections: ClassVar[int] = CONNECTIONS
-    #: Whether what streams has a pool of its own.
+    #: Whether streams have a separate connection pool.
     streams_apart: ClassVar[bool] = True
     streams: ClassVar[int] = STREAMS
 
@@ -188,16 +190,16 @@ class Transport(Closing):
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The pool for what streams, and for what others send."""
+        """The pool for streams and for forwarded requests."""
         return self._pool("streams", self.streams)
 
     def _pool(self, name: str, connections: int) -> aiohttp.ClientSession:
-        """Opened on first use, since it belongs to the running event loop."""
+        """A pool, opened on first use, because it belongs to the running event loop."""
         name = name if self.streams_apart else ""
         if name not in self._pools:
             self._pools[name] = aiohttp.ClientSession(
                 auto_decompress=False,
-                # An upload's metadata comes back, with the reading of a wide file in it.
+                # An answer repeats an upload's metadata, which includes the reading of a wide file.
                 max_field_size=64 << 10,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 connector=aiohttp.TCPConnector(
@@ -211,13 +213,13 @@ class Transport(Closing):
         return self._pools[name]
 
     def traces(self) -> list[aiohttp.TraceConfig]:
-        """Traces of what the pools do: here none."""
+        """Traces of the pools; none by default."""
         return []
 
     async def prepare(self, path: str) -> Mapping[str, str]:
-        """Do what has to be done before anything is sent to ``path``; headers to send there.
+        """Prepare for a request to ``path``; returns headers for it.
 
-        Here that is nothing.
+        Does nothing by default.
         """
         return {}
 
@@ -238,14 +240,14 @@ class Transport(Closing):
         """Send one request and read the whole answer.
 
         Args:
-            auth: an Authorization value for this request instead of the transport's own.
-            bare: send no credentials, and prepare nothing.
-            timeout: seconds in which nothing may come or go, instead of the usual.
-            repeatable: whether a failed attempt may be sent again; GET is unless told otherwise,
-                and a stream never.
+            auth: an Authorization value for this request instead of the transport's. bare: send no
+            credentials, and prepare nothing. timeout: maximum seconds without data, instead of the
+            usual. repeatable: whether a failed attempt may be repeated; by default, GET is
+            repeatable. A stream never
+                is.
 
         Raises:
-            ErsError: the class that the answer's problem document or status stands for.
+            ErsError: the class for the answer's problem document or status.
             ApiUnreachable, ApiTimeout: no answer, after all attempts.
         """
         more = dict(headers or {})
@@ -266,7 +268,7 @@ class Transport(Closing):
             async with patience:
                 pauses = self.timing.pauses if again else ()
                 response = await self._until_answered(asked, pauses)
-                # A request that was refused so was not carried out.
+                # A request with refused credentials was not carried out.
                 if response.status == 401 and (other := await _renewed(auth)) is not None:
                     response = await self._until_answered(replace(asked, auth=other), pauses)
         except TimeoutError:
@@ -283,8 +285,8 @@ class Transport(Closing):
     async def _until_answered(self, asked: Request, pauses: Sequence[float]) -> Response:
         """
         Raises:
-            TimeoutError: the patience is at its end.
-            ApiUnreachable, ApiTimeout: no try that is left.
+            TimeoutError: the time limit is reached.
+            ApiUnreachable, ApiTimeout: all tries failed.
         """
 
         async def send(ready: Mapping[str, str]) -> Response:
@@ -321,13 +323,13 @@ class Transport(Closing):
         headers: Mapping[str, str] | None = None,
         silent_seconds: float = ANSWER_SECONDS,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send one request and yield its answer's bytes as they come; nothing is repeated.
+        """Send one request and yield its answer's bytes as they arrive; it is never repeated.
 
         Args:
-            silent_seconds: in which nothing may come.
+            silent_seconds: maximum seconds without data.
 
         Raises:
-            ErsError: as :meth:`request`, also where the answer breaks off.
+            ErsError: as :meth:`request`, also if the answer breaks off.
         """
 
         async def send(ready: Mapping[str, str]) -> aiohttp.ClientResponse:
@@ -356,7 +358,7 @@ class Transport(Closing):
         status. The caller closes it. Nothing is retried.
 
         Args:
-            target: path and query, percent-encoded as they are to be sent.
+            target: path and query, percent-encoded as sent.
 
         Raises:
             TimeoutError, aiohttp.ClientError, OSError: no answer.
@@ -394,14 +396,14 @@ class Transport(Closing):
                 yield message.data
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        # Only reading is inside: what the caller does with a chunk fails under its own name.
+        # Only reading is inside the block, so that errors of the caller's code stay unchanged.
         with self._ours():
             async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                 yield chunk
 
     def _plain(self, more: Mapping[str, str]) -> dict[str, str]:
-        """The headers of a request that shows no credentials."""
-        # Bodies are mostly ciphertext; compressing them would only cost time.
+        """The headers of a request without credentials."""
+        # Bodies are mostly ciphertext, which does not compress.
         sent = {"Accept-Encoding": "identity", **self.headers, **more}
         if logs.request_id.get() != logs.NO_REQUEST:
             sent.setdefault("X-Request-ID", logs.request_id.get())
@@ -414,8 +416,9 @@ class Transport(Closing):
         more: Mapping[str, str] | None = None,
         auth: str | None = None,
     ) -> T:
-        """The result of ``send``, given the headers of a request to ``path``, which is prepared
-        first."""
+        """The result of ``send``, called with the headers for a request to ``path``, after
+        preparing for it.
+        """
         sent = self._plain({**await self.prepare(path), **(more or {})})
         credentials = auth or (await self.auth() if callable(self.auth) else self.auth)
         if credentials is not None:
@@ -423,7 +426,7 @@ class Transport(Closing):
         return await send(sent)
 
     async def attempt(self, asked: Request) -> Response:
-        """Send a request once; its answer, whatever its status."""
+        """Send a request once; returns its answer, whatever its status."""
         with self._ours():
             async with self._pool("requests", self.connections).request(
                 asked.method,
@@ -489,7 +492,7 @@ class Transport(Closing):
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Failures of the connection leave the block as errors of ours."""
+        """Convert failures of the connection in the block to errors of this package."""
         try:
             yield
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""Send webhooks: bodies to addresses that people name, and nothing that answers is believed.
+"""Send webhooks to addresses that users name; the content of answers is ignored.
 
-A user who may name an address could have the proxy speak to machines that only the proxy reaches.
-So an address is judged where a connection begins, after its name was resolved: a name that means
-another machine a moment later gains nothing. Redirects are not followed, proxies and cookies not
+A user who may name an address could make the proxy connect to machines that only the proxy can
+reach. So an address is checked when a connection begins, after its name was resolved: changing the
+name's address afterwards has no effect. Redirects are not followed, proxies and cookies are not
 used, and the answer is not read.
 """
 
@@ -19,9 +19,9 @@ from aiohttp import AddrInfoType
 from encrypted_records.client.messages import Closing
 from encrypted_records.errors import InvalidQuery, Unavailable
 
-#: Seconds for one delivery, from its connection to the head of its answer.
+#: Seconds for a delivery, from its connection to the head of its answer.
 SECONDS = 15.0
-#: Deliveries under way at once.
+#: Maximum concurrent deliveries.
 _CONNECTIONS = 16
 MOST_URL = 2000
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -29,14 +29,14 @@ _PRIVATE = "the address of a webhook is not a public one"
 
 
 class NotPublic(OSError):
-    """The address is not one that webhooks may go to."""
+    """Webhooks may not be sent to this address."""
 
 
 class WebhookSender(Closing):
     def __init__(self, to: str = "public") -> None:
         """
         Args:
-            to: ``public`` addresses, by TLS; or ``any``.
+            to: ``public`` for public addresses, with TLS; or ``any``.
         """
         self._anywhere = to == "any"
         self._session: aiohttp.ClientSession | None = None
@@ -44,7 +44,7 @@ class WebhookSender(Closing):
     def check_url(self, url: str) -> None:
         """
         Raises:
-            InvalidQuery: no webhook goes there.
+            InvalidQuery: webhooks may not be sent to this URL.
         """
         try:
             parts = urlsplit(url)
@@ -72,7 +72,7 @@ class WebhookSender(Closing):
 
         Raises:
             InvalidQuery: as :meth:`check_url`; the proxy may have been started with other settings.
-            Unavailable: there is none; the message says why, and not where.
+            Unavailable: there is no answer; the message gives the reason, but no address.
         """
         self.check_url(url)
         try:
@@ -101,10 +101,10 @@ class WebhookSender(Closing):
         return self._session
 
     def _socket(self, address: AddrInfoType) -> socket.socket:
-        """A socket for a connection to an address; what it is called plays no part.
+        """A socket for a connection to an address; the host name does not matter.
 
         Raises:
-            NotPublic: no webhook goes there.
+            NotPublic: webhooks may not be sent to this address.
         """
         family, kind, protocol, _, place = address
         host = str(place[0]).partition("%")[0]
@@ -118,8 +118,9 @@ class WebhookSender(Closing):
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is of the Internet: not of this machine, of a link, of a private network,
-    of a group, and not one of these in the clothes of IPv6."""
+    """Whether an address is public: not of this machine, a link, a private network or a multicast
+    group, nor such an IPv4 address embedded in IPv6.
+    """
     if isinstance(address, IPv6Address):
         if address.teredo is not None:
             return False
@@ -134,7 +135,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _reason_of(error: BaseException) -> str:
-    """Why there is no answer, without a name or an address."""
+    """The reason why there is no answer, without a name or an address."""
     causes: list[BaseException | None] = [error, error.__cause__, getattr(error, "os_error", None)]
     if any(isinstance(cause, NotPublic) for cause in causes):
         return _PRIVATE

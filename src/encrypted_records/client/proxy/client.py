@@ -1,7 +1,7 @@
 """The proxy's interface for Python: one method per endpoint, plaintext in and out.
 
-Numbers keep their exact value in both directions: they leave as JSON numbers and come back as
-``int`` or ``Decimal``, never as ``float``. Nothing here is repeated on failure except reads.
+Numbers keep their exact value in both directions: they are sent as JSON numbers and returned as
+``int`` or ``Decimal``, never as ``float``. Only reads are repeated on failure.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import ApiFailed, BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
 
-#: A merge of 2**24 records takes minutes on a slow machine, and may wait for another such one.
+#: A merge of 2**24 records takes minutes on a slow machine, and may wait for another merge.
 MERGE_SECONDS = 3600.0
-#: A path that means what it says: one with dots or escapes could lead to another.
+#: A path without dots and escapes, which could lead to another path.
 _PATH = re.compile(r"/api/(?:[A-Za-z0-9_-]+/)*")
 
 
@@ -150,22 +150,22 @@ class ProxyClient(
 ):
     """A proxy at ``proxy_url``, used by one account or by none.
 
-    Every method raises the :class:`~encrypted_records.errors.ErsError` that the answer's problem
-    document stands for, or an ``Unavailable`` where no answer came. Before anything secret is sent
-    the client makes sure that a proxy answers there, and raises ``NoProxy`` otherwise.
+    Every method raises the :class:`~encrypted_records.errors.ErsError` for the answer's problem
+    document, or an ``Unavailable`` if no answer came. Before the client sends a secret, it verifies
+    that a proxy answers there, and raises ``NoProxy`` otherwise.
     """
 
     async def status(self, *, seconds: float = 5.0) -> Mapping[str, Any]:
-        """Whether proxy and API answer. One attempt: anyone who waits for it repeats it."""
+        """Whether proxy and API answer. It makes a single attempt; callers that wait repeat it."""
         answer = await self._transport.request(
             "GET", "/api/status/", timeout=seconds, repeatable=False
         )
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 
     async def clock(self) -> float | None:
-        """The API's time, in seconds since 1970; None where it does not tell."""
+        """The API's time, in seconds since 1970; None if it states none."""
         answer = await self._transport.request("GET", "/api/csrf/")
-        # The proxy adds a time of its own ahead of the API's.
+        # The proxy adds its own time before the API's.
         told = [value for name, value in answer.headers.items() if name.lower() == "date"]
         try:
             return parsedate_to_datetime(told[-1]).timestamp()
@@ -173,7 +173,7 @@ class ProxyClient(
             return None
 
     async def register(self, *, email: str, password: str, organization_name: str) -> None:
-        """Open an account with an organization of its own. A message goes to ``email``."""
+        """Create an account with a new organization. A message is sent to ``email``."""
         body = {
             "email": email,
             "password": password,
@@ -191,20 +191,21 @@ class ProxyClient(
         """Log in with a password.
 
         Args:
-            code: of the account's second factor, where it has one.
+            code: of the account's second factor, if it has one.
 
         Raises:
-            NotAuthenticated: ``second_factor_required``, where the password is right and ``code``
-                is missing; ``wrong_code``; ``bad_credentials``.
+            NotAuthenticated: ``second_factor_required``, if the password is right and ``code`` is
+            missing;
+                ``wrong_code``; ``bad_credentials``.
         """
         body = {"email": email, "password": password, **with_code(code)}
         answer = await self._transport.request("POST", "/api/token/", json=body)
         return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
 
     async def refresh_tokens(self, refresh: str) -> Tokens:
-        """A new pair for a refresh token, which is used up."""
+        """A new pair for a refresh token, which becomes invalid."""
         body = {"refresh": refresh}
-        # The API takes a repetition within half a minute for the same request.
+        # The API treats a repetition within half a minute as the same request.
         answer = await self._transport.request(
             "POST", "/api/token/refresh/", json=body, timeout=20.0, repeatable=True
         )
@@ -231,7 +232,7 @@ class ProxyClient(
         link is used (:meth:`confirm_email`).
 
         Args:
-            code: of the account's second factor, where it has one.
+            code: of the account's second factor, if it has one.
 
         Raises:
             BadInput: ``wrong_password``, ``second_factor_required`` or ``wrong_code``.
@@ -245,21 +246,20 @@ class ProxyClient(
         await self._transport.request("POST", "/api/accounts/confirm-email/", json=body)
 
     async def deletion(self) -> Deletion:
-        """What a deletion of the account would do to each of its organizations, or what is in its
-        way."""
+        """The effects of deleting the account on each of its organizations, or the obstacles."""
         return convert(await self._ask("GET", "/api/accounts/delete/"), Deletion)
 
     async def delete_account(
         self, password: str, code: Callable[[], str] | None = None, *, unsigned: bool = False
     ) -> None:
-        """Delete the account: it leaves its organizations, by an entry that the proxy signs where
-        there is a roster, and then address, names, password, logins and tokens go.
+        """Delete the account: it leaves its organizations, by an entry that the proxy signs if
+        there is a roster, and then its address, names, password, logins and tokens are deleted.
 
-        The password is checked before anything is left.
+        The password is checked before the account leaves any organization.
 
         Args:
-            code: asked for a code of the account's second factor, where it has one.
-            unsigned: leave rosters as they are, because the keys are lost; an owner of each has to
+            code: called for a code of the account's second factor, if it has one.
+            unsigned: leave rosters unchanged, because the keys are lost; an owner of each has to
                 remove the account from it.
 
         Raises:
@@ -287,8 +287,9 @@ class ProxyClient(
         await self._ask("POST", "/api/accounts/delete/", body)
 
     async def _leave(self, organization: str) -> None:
-        """Have the proxy sign that the account leaves. Which member it is, the proxy says: an API
-        that names another one has nobody removed."""
+        """Have the proxy sign that the account leaves. The proxy determines the member, so that an
+        API cannot have another member removed.
+        """
         named = from_reference(organization, "organizations", pointer="/organization")
         path = reference("organizations", named)
         for person in (await self.people(path)).people:
@@ -321,13 +322,13 @@ class ProxyClient(
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> Response:
-        """Any request, for what has no method here; its answer as it came.
+        """Send any request, for endpoints without a method here; returns the raw answer.
 
         Args:
-            path: below ``/api/``, as it stands: no dots, no escapes.
+            path: below ``/api/``, literally: no dots, no escapes.
 
         Raises:
-            BadInput: it is another path.
+            BadInput: the path has another form.
         """
         if not _PATH.fullmatch(path):
             raise BadInput(
@@ -342,7 +343,8 @@ class ProxyClient(
         """A proposed definition for a sample of records, as docs/http-api.md describes it.
 
         Args:
-            wishes: what it may hold beyond names and types: ``enum``, ``unique``, ``required``,
+            wishes: rules that it may contain beyond names and types: ``enum``, ``unique``,
+            ``required``,
                 ``tight``.
         """
         answer = await self._transport.request(
@@ -367,10 +369,9 @@ class ProxyClient(
         """Detect how a file is read, and propose a definition, as docs/http-api.md describes it.
 
         Args:
-            head: its first bytes; all of it where ``size`` is None or no more.
-            said: what is known of the reading, as JSON.
-            schema: id or path of the schema that is to take the file, by the reading that is kept
-                for it, unless ``kept`` is False.
+            head: its first bytes; the whole file if ``size`` is None or not larger. said: known
+            parts of the reading, as JSON. schema: id or path of the target schema, whose stored
+            reading is used unless ``kept`` is False.
         """
         headers = {"Content-Type": "application/octet-stream"}
         headers |= {} if size is None else {"X-File-Size": str(size)}
@@ -405,7 +406,7 @@ class ProxyClient(
         return await self.detect(head, size, told, tight=tight, schema=schema, kept=kept)
 
     async def kept_reading(self, schema: str) -> Mapping[str, Any]:
-        """The reading that is kept for a schema, by its id.
+        """The stored reading of a schema, given by its id.
 
         Raises:
             NotFound: there is none.
@@ -414,11 +415,11 @@ class ProxyClient(
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 
     async def keep_reading(self, schema: str, reading: Mapping[str, Any]) -> None:
-        """Keep a reading for a schema, by its id, instead of the one before."""
+        """Store a reading for a schema, given by its id, replacing an earlier one."""
         await self._transport.request("PUT", f"/api/schemas/{schema}/reading/", json=reading)
 
     async def forget_reading(self, schema: str) -> None:
-        """Forget the reading that is kept for a schema, by its id.
+        """Delete the stored reading of a schema, given by its id.
 
         Raises:
             NotFound: there is none.
@@ -432,10 +433,10 @@ class ProxyClient(
         string_bytes: Mapping[str, int],
         sample: tuple[bytes, str] | None = None,
     ) -> Mapping[str, Any]:
-        """Estimated cost of ``records`` records of a definition, and what they reveal.
+        """The estimated cost of ``records`` records of a definition, and what they reveal.
 
         Args:
-            sample: rows of their kind, and their media type.
+            sample: similar rows, and their media type.
         """
         body = {"schema": definition, "records": records, "string_bytes": string_bytes}
         if sample is not None:
@@ -466,8 +467,8 @@ class ProxyClient(
     async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
         """Store at most 100 records: all of them, or on any error none.
 
-        The request is sent again where its answer is lost, under one key, so that none is stored
-        twice.
+        The request is repeated if its answer is lost, with the same idempotency key, so that no
+        record is stored twice.
 
         Args:
             schema: the path of their schema.
@@ -476,19 +477,19 @@ class ProxyClient(
         return await self.ingest_records([{"schema": schema, "data": data} for data in records])
 
     async def ingest_records(self, body: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
-        """:meth:`ingest` of record objects with ``schema`` and ``data``, of any schemas."""
+        """:meth:`ingest` for record objects with ``schema`` and ``data``, of any schemas."""
         try:
             created = await self._ingest_by_clock(body)
         except (BadInput, Conflict) as error:
-            # Its clock or ours was set since its last answer, and this one has told what it says
-            # now. Nothing was stored by a request that was sent once.
+            # The proxy's clock or ours was set after its last answer, and this answer has its
+            # present time. A request that was sent only once has stored nothing.
             if error.repeated or error.reason not in ("invalid_idempotency_key", "repeat_too_old"):
                 raise
             created = await self._ingest_by_clock(body)
         return convert(created, list[StoredRecord])
 
     async def _ingest_by_clock(self, body: Sequence[Mapping[str, Any]]) -> Any:
-        """Send records once, under a key made by the proxy's clock."""
+        """Send records once, under a key with the proxy's time."""
         now = await self._transport.proxy_time()
         key = runtime.uuid7(nanoseconds=int(now * 1_000_000_000))
         headers = {"Idempotency-Key": str(key)}
@@ -537,7 +538,7 @@ class ProxyClient(
         fields: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[FoundRecord]:
-        """All records that :meth:`search` would find, or the first ``limit``, page after page."""
+        """All records that :meth:`search` would find, or the first ``limit``, page by page."""
         cursor, left, most = None, limit, self.limits.page
         while True:
             page = await self.search(
@@ -558,7 +559,7 @@ class ProxyClient(
                 return
 
     async def record(self, record_id: str, *, sealed: bool = False) -> Mapping[str, Any]:
-        """The record of this id: decrypted, or as the API stores it if ``sealed``."""
+        """The record with this id: decrypted, or as the API stores it if ``sealed``."""
         params = {"sealed": "true"} if sealed else None
         record: Mapping[str, Any] = await self._ask(
             "GET", reference("records", record_id), params=params
@@ -566,6 +567,6 @@ class ProxyClient(
         return record
 
     async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Open up to 1000 sealed records."""
+        """Decrypt up to 1000 sealed records."""
         records: list[Mapping[str, Any]] = await self._ask("POST", "/api/records/decrypt/", sealed)
         return records

@@ -1,7 +1,7 @@
-"""Records beyond storing and searching: measured, exported, changed, deleted and erased.
+"""Records beyond storing and searching: aggregate, export, change, delete and erase.
 
-They are erased from the database, the index, and what the proxy keeps, at once or by the retention
-of their schema's definition.
+Erasing removes deleted data from the database, the index and the proxy's caches, at once or by the
+retention rule of the schema's definition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from encrypted_records.model import strict_json
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 
-#: For which a sorted export may say nothing: a proxy fetches some thousand records a second.
+#: Maximum silence of a sorted export: a proxy fetches some thousand records a second.
 SORTED_EXPORT_SECONDS = 4 * 3600.0
 
 
@@ -68,7 +68,7 @@ class FoundIn(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None
 
     def __repr__(self) -> str:
-        # Without records: what is shown in passing may end in a log.
+        # Without records, because a repr may end up in a log.
         return f"<{type(self).__name__} {self.slug}: {self.count}>"
 
 
@@ -81,11 +81,11 @@ class Records(Connection):
     async def upsert(
         self, schema: str, records: Sequence[Mapping[str, Any]], by: Sequence[str]
     ) -> list[Upserted]:
-        """Store at most 100 records, or replace by them the records that have the same values
-        of ``by``: all of them, or on any error none.
+        """Store at most 100 records, each replacing the record with the same values of ``by``, if
+        any: all of them, or on any error none.
 
         Args:
-            by: the fields of a set that is unique.
+            by: the fields of a unique set.
         """
         body = [{"schema": schema, "data": data} for data in records]
         params = {"by": ",".join(by)}
@@ -118,11 +118,11 @@ class Records(Connection):
     async def aggregate(
         self, /, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
     ) -> Mapping[str, Any]:
-        """Measures of the records that a condition selects, maybe by groups.
+        """Measures of the records that a condition selects, optionally by groups.
 
         Args:
-            members: ``where``, ``group_by``, ``limit``, ``order``, as docs/http-api.md has them;
-                those that are None are left out.
+            members: ``where``, ``group_by``, ``limit``, ``order``, see docs/http-api.md; None
+                values are left out.
         """
         body = {"schema": schema, "measures": list(measures), **_said(members)}
         answer: Mapping[str, Any] = await self._ask("POST", "/api/records/aggregate/", body)
@@ -131,11 +131,11 @@ class Records(Connection):
     async def explain_nothing(
         self, schema: str, where: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
-        """Each comparison of a condition alone, and what would have been found: ``records``,
-        ``count`` and ``comparisons``, as docs/http-api.md has them.
+        """The effect of each comparison of a condition alone: ``records``, ``count`` and
+        ``comparisons``, see docs/http-api.md.
 
         Args:
-            where: as for :meth:`search`; None selects all, by no comparison.
+            where: as for :meth:`search`; None selects all records without a comparison.
         """
         body = {"schema": schema, **_said({"where": where})}
         answer: Mapping[str, Any] = await self._ask("POST", "/api/records/why/", body)
@@ -148,7 +148,7 @@ class Records(Connection):
 
         Args:
             dataset: its path.
-            limit: records shown of each schema, up to 100.
+            limit: maximum records per schema, up to 100.
         """
         found: list[FoundIn] = []
         cursor: str | None = None
@@ -164,16 +164,16 @@ class Records(Connection):
     def export(
         self, /, schema: str, form: str = "ndjson", **members: Any
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Every record that a condition selects, as NDJSON or CSV, in pieces as they come.
+        """Every record that a condition selects, as NDJSON or CSV, streamed in pieces.
 
-        An export that breaks off raises; what came before is not to be used.
+        An interrupted export raises an error; discard the data received before it.
 
         Args:
-            members: ``where``, ``order_by``, ``fields``, ``safe_cells``, ``with_schema_id``; those
-                that are None are left out.
+            members: ``where``, ``order_by``, ``fields``, ``safe_cells``, ``with_schema_id``; None
+                values are left out.
         """
         body = {"schema": schema, "format": form, **_said(members)}
-        # A sorted export has fetched all of its records before the first of them comes.
+        # A sorted export fetches all of its records before it sends the first.
         silent_seconds = SORTED_EXPORT_SECONDS if members.get("order_by") else ANSWER_SECONDS
         return self._transport.stream(
             "POST",
@@ -191,14 +191,14 @@ class Records(Connection):
         where: Mapping[str, Any] | None = None,
         **members: Any,
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Columns of the records that a condition selects, as a stream of Arrow, in pieces as they
-        come. All are of one version of the log, which the schema's metadata has as ``log_version``.
+        """Columns of the records that a condition selects, as an Arrow stream, in pieces. All are
+        of one version of the log, which the schema's metadata has as ``log_version``.
 
-        A stream that breaks off raises; what came before is not to be used.
+        An interrupted stream raises an error; discard the data received before it.
 
         Args:
-            members: ``limit``, ``offset`` and ``order_by``, where the first records are enough;
-                those that are None are left out.
+            members: ``limit``, ``offset`` and ``order_by``, if the first records are enough; None
+                values are left out.
         """
         said = _said({"where": where, **members})
         return self._transport.stream(
@@ -211,7 +211,9 @@ class Records(Connection):
     async def change_record(
         self, record_id: str, data: Mapping[str, Any], *, replace: bool = False
     ) -> Mapping[str, Any]:
-        """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
+        """Change the fields in ``data``, where None removes a field; or replace all, with
+        ``replace``.
+        """
         method = "PUT" if replace else "PATCH"
         path = reference("records", record_id)
         record: Mapping[str, Any] = await self._ask(method, path, {"data": data})
@@ -221,13 +223,13 @@ class Records(Connection):
         await self._ask("DELETE", reference("records", record_id))
 
     async def delete_matching(self, schema: str, where: Mapping[str, Any], *, confirm: int) -> int:
-        """Delete every record that a condition selects; how many.
+        """Delete every record that a condition selects; returns their number.
 
         Args:
-            confirm: how many there have to be.
+            confirm: the expected number.
 
         Raises:
-            Conflict: ``confirm_count``; there are more by now, or fewer, and nothing is deleted.
+            Conflict: ``confirm_count``; the number differs now, and nothing is deleted.
         """
         answer = await self._ask(
             "POST",
@@ -248,35 +250,38 @@ def _said(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-#: The index is merged first, and of 2**24 records that takes minutes on a slow machine.
+#: The index is merged first, which takes minutes for 2**24 records on a slow machine.
 ERASE_SECONDS = 3600.0
-#: For how long bytes that are not gone yet are waited for, and between two looks.
+#: How long to wait for bytes to be erased, and the first and longest polling interval.
 WAIT_SECONDS, LOOK_SECONDS, MOST_LOOK_SECONDS = 300.0, 0.5, 5.0
 _JSON = {"Content-Type": "application/json"}
 
 
 class Erasures(Connection):
     async def erasure_cost(self, record_id: str) -> list[dict[str, Any]]:
-        """The cost of erasing a record: of its schema, how many segments with how many rows of
-        the index are written again. Nothing is changed."""
+        """The cost of erasing a record: the number of index segments of its schema to rewrite, and
+        of their rows. Nothing is changed.
+        """
         path = reference("records", record_id)
         found = await self._ask("DELETE", path, params={"erase": "true", "dry_run": "true"})
         costs: list[dict[str, Any]] = found["costs"]
         return costs
 
     async def erase_record(self, record_id: str) -> dict[str, Any]:
-        """Delete a record and erase it; the receipt, as docs/http-api.md has it."""
+        """Delete a record and erase it; returns the receipt, see docs/http-api.md."""
         return await self._erase("DELETE", reference("records", record_id), {"erase": "true"})
 
     async def erase_schema(self, schema: str) -> dict[str, Any]:
-        """Erase all that was deleted or changed of a schema, named by its path; the receipt."""
+        """Erase all deleted and replaced records of a schema, given by its path; returns the
+        receipt.
+        """
         return await self._erase("POST", f"{schema}erasure/", {})
 
     async def look_at_erasure(self, schema: str, *, counts: bool = True) -> dict[str, Any]:
-        """Remains of records that were deleted or changed.
+        """The remains of deleted and replaced records.
 
         Args:
-            counts: whether to count it; without, the answer is only how far the API is.
+            counts: whether to count them; otherwise the answer only has the API's progress.
         """
         params = None if counts else {"counts": "false"}
         found: dict[str, Any] = await self._ask("GET", f"{schema}erasure/", params=params)
@@ -285,14 +290,14 @@ class Erasures(Connection):
     async def erase_subject(
         self, dataset: str, field: str, value: object, *, confirm: int | None = None
     ) -> dict[str, Any]:
-        """Delete and erase every record of a dataset with a value; the receipt.
+        """Delete and erase every record of a dataset with a value; returns the receipt.
 
         Args:
             dataset: its path.
-            confirm: how many there have to be.
+            confirm: the expected number of records.
 
         Raises:
-            Conflict: ``confirm_count``; there are others, as many as the message says.
+            Conflict: ``confirm_count``; the number differs, and the message gives it.
         """
         params = {} if confirm is None else {"confirm": str(confirm)}
         body = {"field": field, "value": value}
@@ -327,14 +332,14 @@ class Erasures(Connection):
         return found
 
     async def forget_keys(self, dataset: str) -> dict[str, Any]:
-        """Forget a dataset's older keys, and wait until what was sealed again is erased; as
-        :meth:`look_at_keys` afterwards.
+        """Forget a dataset's older keys, and wait until the re-encrypted data is erased; returns
+        the same as :meth:`look_at_keys` afterwards.
 
-        ``forgotten`` is false where something is not erased after five minutes: it goes by itself,
-        and this can be repeated then.
+        ``forgotten`` is false if data is not erased after five minutes: it will be erased later,
+        and the call can then be repeated.
 
         Raises:
-            Conflict: ``epoch_in_use``; something is sealed under an older key, or is read.
+            Conflict: ``epoch_in_use``; data is sealed under an older key, or is being read.
                 ``nothing_to_forget``, ``epoch_moved``.
             NotAllowed: ``owners_only``.
         """
@@ -381,13 +386,13 @@ class Erasures(Connection):
                         schema["left"] = (await self.look_at_erasure(schema["schema"]))["api"]
                         schema["gone"] = schema["left"]["done"] >= schema["version"]
                 except ErsError:
-                    # What was deleted is deleted: the receipt says so, and that it was not gone.
+                    # The record is deleted, but not erased yet: the receipt says both.
                     break
         if "gone" in receipt:
             receipt["gone"] = all(schema["gone"] for schema in receipt["schemas"])
 
 
-#: Ids of all records are read the first time, and many may be deleted.
+#: The first run reads the ids of all records, and many may be deleted.
 RETENTION_SECONDS = 900.0
 
 
@@ -403,11 +408,11 @@ class Retentions(Connection):
     async def carry_out_retention(
         self, schema: str, *, clock_is_right: bool = False
     ) -> dict[str, Any]:
-        """Delete the records that are old enough; how many were ``deleted``, and how many are
-        ``held`` back, because the proxy's clock went ahead; ``doubt`` says why.
+        """Delete expired records; returns how many were ``deleted``, and how many are ``held`` back
+        because the proxy's clock jumped ahead; ``doubt`` gives the reason.
 
         Args:
-            clock_is_right: delete those too: the clock is right.
+            clock_is_right: delete those held back, too, because the clock is right.
 
         Raises:
             Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.

@@ -1,5 +1,5 @@
-"""Logs of schemas and rosters of organizations, compared with what the proxy has seen of them:
-accept another one, save what opens, and repair a schema of which the API has lost something.
+"""Logs of schemas and rosters of organizations, compared with those that the proxy has seen: accept
+another log, salvage records, and repair a schema after the API has lost data.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SchemaLogs(Connection):
         """The state of the API's log of a schema; ``schema_url`` is its path.
 
         Args:
-            version: of which the digest is wanted as well.
+            version: a version whose digest is requested, too.
         """
         params = None if version is None else {"version": str(version)}
         return convert(await self._ask("GET", f"{schema_url}log/", params=params), LogStanding)
@@ -104,8 +104,8 @@ class SchemaLogs(Connection):
 
         Args:
             version, digest: the head, as :meth:`log_standing` showed it.
-            forked: whether it may have gone another way.
-            proof: a fresh proof of who the caller is.
+            forked: whether the log may have diverged.
+            proof: a fresh proof of the caller's identity.
 
         Raises:
             NotAllowed: ``proof_needed``, ``proof_wrong``.
@@ -131,8 +131,8 @@ class SchemaLogs(Connection):
         Args:
             renames: the new name of each renamed field, and its present name.
             drops: present fields whose values may be deleted.
-            replaces: the definition that the new one was made from; None accepts any present
-                definition.
+            replaces: the definition from which the new one was made; None accepts any present
+            definition.
 
         Raises:
             Conflict: ``needs_reencryption``; stored records do not fit, nothing has changed;
@@ -146,7 +146,8 @@ class SchemaLogs(Connection):
         return plan
 
     async def reseal_schema(self, schema_url: str) -> str:
-        """Seal all records of a schema again, under its present key and definition; the job's id.
+        """Re-encrypt all records of a schema under its present key and definition; returns the
+        job's id.
 
         Raises:
             Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
@@ -157,14 +158,14 @@ class SchemaLogs(Connection):
     def salvage(
         self, /, schema_url: str, form: str = "ndjson", **members: Any
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Every record that opens, whatever became of the log, in pieces as they come.
+        """Every record that can be decrypted, whatever the state of the log, streamed in pieces.
 
-        Of NDJSON the last line is the report, and there are empty lines. A salvage that breaks off
-        raises.
+        For NDJSON, the last line is the report, and there are empty lines. An interrupted stream
+        raises an error.
 
         Args:
-            members: ``ended``, ``safe_cells``, ``with_schema_id``, as docs/http-api.md has them;
-                those that are None are left out.
+            members: ``ended``, ``safe_cells``, ``with_schema_id``, see docs/http-api.md; None
+                values are left out.
         """
         said = {name: value for name, value in members.items() if value is not None}
         return self._transport.stream(
@@ -184,15 +185,15 @@ class SchemaLogs(Connection):
     async def sign_schema(
         self, schema_url: str, *, dry_run: bool = False, seen: Placed | None = None
     ) -> SchemaSigned:
-        """Sign a schema as the API shows it.
+        """Sign the API's present data of a schema.
 
         Args:
-            dry_run: only say what that changes.
-            seen: what it was ``shown`` as, without which nothing is signed that is another.
+            dry_run: only report what signing would change.
+            seen: the ``shown`` data of an earlier answer; other data is not signed.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_writer``, ``not_admitted``.
-            Conflict: it is shown otherwise by now.
+            Conflict: the API's data has changed.
             Closed: ``schema_unsigned``, ``roster_missing``; it cannot be signed.
         """
         body: dict[str, Any] = {"dry_run": dry_run}
@@ -201,7 +202,7 @@ class SchemaLogs(Connection):
         return convert(await self._ask("POST", f"{schema_url}sign/", body), SchemaSigned)
 
 
-#: A segment of 2**24 records is built again from rows, which are fetched and opened.
+#: Rebuilding a segment of 2**24 records fetches and decrypts all its rows.
 REPAIR_SECONDS = 24 * 3600.0
 
 
@@ -225,10 +226,10 @@ class RepairCalls(Connection):
         losses before the step.
 
         Args:
-            confirm: how many records may be deleted.
+            confirm: the number of records that may be deleted.
 
         Raises:
-            Conflict: ``confirm_count``; more are lost.
+            Conflict: ``confirm_count``; more records are lost.
         """
         answer = await self._transport.request(
             "POST",

@@ -38,7 +38,7 @@ from encrypted_records.errors import (
 from encrypted_records.model import credentials
 from encrypted_records.model.credentials import DeviceSecret
 
-#: What goes there is plaintext or keys, which an API must never see.
+#: Requests to these paths contain plaintext or keys, which an API must never see.
 _FOR_PROXIES_ALONE = (
     "/api/records/",
     "/api/jobs/",
@@ -48,17 +48,17 @@ _FOR_PROXIES_ALONE = (
     "/api/schemas/infer/",
     "/api/schemas/estimate/",
 )
-#: Where the door counts: requests that give out or change keys, give somebody a right, or have the
-#: proxy believe the API once.
+#: Requests for which the door matters: they return or change keys, grant rights, or make the proxy
+#: trust the API once.
 _THROUGH_THE_DOOR = re.compile(
     r"/api/(keyring|devices)/"
     r"|/api/(organizations|datasets)/[^/]+/(people|recover|rollback|services)/"
     r"|/api/schemas/[^/]+/accept-log/"
 )
 _STATUS = "/api/status/"
-#: Seconds within which two clocks count as one.
+#: Seconds of difference up to which two clocks count as equal.
 _CLOCKS_AGREE = 2.0
-#: Places of an error that a traceback shows.
+#: Maximum flaws of an error that a traceback shows.
 _FLAWS_NOTED = 5
 #: More connections than the pool of one client opens at a time.
 _MOST_CONNECTIONS = 200
@@ -68,7 +68,7 @@ _Error = TypeVar("_Error", bound=ErsError)
 
 
 class _NewConnection(Exception):
-    """A request would use a new connection, whose other side has not been checked."""
+    """A request would use a new connection, whose peer has not been verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Device:
     """A device that a client shows to its proxy.
 
     Attributes:
-        secret: does not print; its ``text`` is what a program keeps.
-        new: whether no proxy has taken it in yet, so that none can be known by it.
+        secret: not printable by accident; programs store its ``text``.
+        new: whether it is not registered at a proxy yet, so that no proxy can be recognised by it.
     """
 
     secret: DeviceSecret
@@ -90,10 +90,10 @@ def new_device() -> Device:
 
 
 def device_of(text: str) -> Device:
-    """The device of a secret that a proxy has taken in.
+    """The device with the secret of a registered device.
 
     Raises:
-        BadInput: it is no such secret.
+        BadInput: it is not a device secret.
     """
     secret = credentials.parse_device_secret(text)
     if secret is None:
@@ -108,17 +108,19 @@ class ProxyTransport(Transport):
     """Requests to a proxy.
 
     Args:
-        device: shown with every request, once the proxy has shown that it knows it. One that is
-            ``new`` is shown without that.
-        door: the secret of a proxy of this machine's user; shown where it counts, and only to a
-            proxy that knows it.
-        own: whether only a proxy that knows the door is told anything.
-        service: whether the credential is a service's string, which a proxy alone is sent.
+        device: shown with every request, after the proxy has proved that it knows the device. A
+        ``new``
+            device is shown without proof.
+        door: the secret of a proxy of this machine's user; shown to a proxy that knows it, for
+        requests
+            that need it.
+        own: whether to send requests only to a proxy that knows the door.
+        service: whether the credential is a service's string, which only a proxy may get.
     """
 
     unreachable = ProxyUnreachable
     connections = 100
-    #: Somebody is asked who answers on the connection that is used then.
+    # The challenge and the stream have to use the same connection.
     streams_apart = False
 
     def __init__(
@@ -137,13 +139,13 @@ class ProxyTransport(Transport):
         self.device = device
         self._door = door
         self._own = own
-        #: the credential holds keys, so nothing but a proxy may see it
+        #: the credential contains keys, so only a proxy may see it
         self._is_service = service
         self._is_proxy = False
         self._closed = False
-        #: of the device, and of the door: whether they are known there; None where nobody asked
+        #: for the device and the door: whether the proxy knows them; None before the challenge
         self._known: dict[str, bool] = {}
-        #: whether the next connection may be a new one: what answered last keeps none open
+        #: whether the next connection may be a new one: the last server keeps none open
         self._closes = False
         self._one_asks = asyncio.Lock()
         #: seconds by which the proxy's clock is ahead of this machine's; None before it answers
@@ -171,33 +173,34 @@ class ProxyTransport(Transport):
 
     async def attempt(self, asked: Request) -> Response:
         answer = await super().attempt(asked)
-        # The first one: one of the API's may follow it.
+        # The first value is the proxy's: the API's may follow it.
         with suppress(ValueError):
             told = parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
             self._ahead = told - runtime.wall()
         return answer
 
     async def proxy_time(self) -> float:
-        """The time by the proxy's clock, in seconds since 1970, to a second or so: this machine's
-        may be wrong. By this machine's clock, where no answer says another."""
+        """The proxy's time, to about a second: this machine's clock may be wrong. This machine's
+        time if no answer has stated another.
+        """
         if self._ahead is None:
             await self.prepare(_FOR_PROXIES_ALONE[0])
-        # Dates are whole seconds, of a moment ago.
+        # Dates are whole seconds, and slightly in the past.
         ahead = self._ahead or 0.0
         return runtime.wall() + (ahead if abs(ahead) > _CLOCKS_AGREE else 0.0)
 
     # --- before a request -------------------------------------------------------------------
 
     async def prepare(self, path: str) -> Mapping[str, str]:
-        """Make sure who answers; the device and the door, where they are to be shown.
+        """Verify the server; returns the device and door headers, if they are needed.
 
         Raises:
-            ApiFailed: ``path`` leads elsewhere than to this proxy.
-            NotThisProxy: what answers does not know the device.
-            NoProxy: only a proxy may have what is sent to ``path``, and this is not one.
+            ApiFailed: ``path`` leads to another server than this proxy.
+            NotThisProxy: the server does not know the device.
+            NoProxy: requests to ``path`` are only for proxies, and this server is not a proxy.
         """
         if not path.startswith("/"):
-            # It would continue the host's name: a list's next page can say anything.
+            # It would be appended to the host's name; a list's next page can contain anything.
             raise ApiFailed("the answer refers to something that is not a path")
         async with self._one_asks:
             await self._meet()
@@ -217,7 +220,7 @@ class ProxyTransport(Transport):
     async def _meet(self) -> None:
         """
         Raises:
-            NotThisProxy: what answers does not know the device, and is no proxy of this user's.
+            NotThisProxy: the server does not know the device, and is not a proxy of this user.
         """
         device = self.device
         if device is not None and not self._own:
@@ -242,7 +245,7 @@ class ProxyTransport(Transport):
         return known
 
     async def challenge(self, secret: DeviceSecret) -> bool:
-        """Whether who answers there knows a secret."""
+        """Whether the server knows a secret."""
         nonce = runtime.random_text(24)
         host = urlsplit(self.base_url).netloc.rpartition("@")[2]
         asked = {credentials.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
@@ -251,10 +254,11 @@ class ProxyTransport(Transport):
         return hmac.compare_digest(told.encode(), expected.encode())
 
     async def _ask_status(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of the answer, which says whether a proxy gives it; none of nonsense.
+        """The headers of the answer, which show whether it comes from a proxy; empty for other
+        answers.
 
         Raises:
-            Unavailable: no answer, or a failure of the API's that is handed on.
+            Unavailable: no answer, or a forwarded failure of the API.
         """
         self._is_proxy = False
         try:
@@ -269,10 +273,10 @@ class ProxyTransport(Transport):
             self._is_proxy = isinstance(members, dict) and members.get("behind_proxy") is True
         return answer.headers
 
-    # --- on the way out ---------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------
 
     def traces(self) -> list[aiohttp.TraceConfig]:
-        """Anyone who would open a connection is stopped first."""
+        """A trace that stops requests before they open a connection."""
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_create_start.append(self._before_connecting)
         return [tracing]
@@ -294,27 +298,27 @@ class ProxyTransport(Transport):
         more: Mapping[str, str] | None = None,
         auth: str | None = None,
     ) -> T:
-        """Send a request like any transport, on a connection whose other side was verified.
+        """Send a request like any transport, on a connection whose peer was verified.
 
         Raises:
-            ProxyUnreachable: connections close before the other side answers the challenge.
+            ProxyUnreachable: connections close before the server answers the challenge.
         """
         for _ in range(_MOST_CONNECTIONS):
             try:
                 return await super().send_prepared(path, send, more, auth)
             except _NewConnection:
-                self._known.clear()  # the question opens one, which what is sent then finds
+                self._known.clear()  # the challenge opens a connection, which the request then reuses
         raise ProxyUnreachable(f"the connections to {self.base_url} keep breaking off")
 
     # --- about the device -------------------------------------------------------------------
 
     def show(self, device: Device | None) -> None:
-        """Show this device from now on, or none."""
+        """Use this device from now on, or none."""
         self.device = device
         self._known.clear()
 
     async def has_device(self) -> bool:
-        """Whether the proxy says that it knows the device. It is asked now."""
+        """Whether the proxy says now that it knows the device."""
         if self.device is None:
             return False
         async with self._one_asks:
@@ -322,16 +326,17 @@ class ProxyTransport(Transport):
             return await self._knows(self.device.secret)
 
     async def has_door(self) -> bool:
-        """Whether this is a proxy of this machine's user, whose door is here."""
+        """Whether this is a proxy of this machine's user, whose door is known here."""
         async with self._one_asks:
             return await self._knows_door()
 
 
 def explain(error: _Error) -> _Error:
-    """The error, whose traceback says what is wrong where, and what to do: a notebook shows nothing
-    else."""
+    """The error with a note of the faults, their positions and the hint: a notebook shows only the
+    traceback.
+    """
     if getattr(error, "__notes__", None):
-        return error  # of a question that was asked on the way
+        return error  # of a nested request
     for flaw in error.flaws[:_FLAWS_NOTED]:
         where = flaw.field or flaw.pointer or ""
         row = "" if flaw.row is None else f"row {flaw.row}{', ' if where else ''}"
@@ -344,8 +349,9 @@ def explain(error: _Error) -> _Error:
 
 
 def by_address(url: str) -> str:
-    """``localhost`` as the address that a proxy listens on: [::1] of the same port, which the name
-    means too, may be anybody's, who hands questions on to the proxy and so answers them."""
+    """``localhost`` as the IPv4 address that a proxy listens on. The name also means [::1], and on
+    its port another user's program could relay requests to the proxy, including the challenge.
+    """
     parts = urlsplit(url)
     if parts.scheme != "http" or (parts.hostname or "").lower() != "localhost":
         return url
