@@ -1,10 +1,10 @@
 """Groups of commands: loaded when called, with old names of renamed commands and suggestions for
 mistyped names; and the limits of commands.
 
-A command is an attribute of its name in a module under ``commands``: in the one that the group's
-table of modules says, or in the module of its name. A name that is a keyword of Python has a "_"
-behind it. The group's other table contains the line that the help shows for each command, so that
-``ers --help`` costs no imports.
+A command is an attribute of its name in a module under ``commands``: the module that the group's
+table of modules names, or the module with the command's name. A name that is a Python keyword is
+followed by "_". The group's other table contains the help line of each command, so that
+``ers --help`` needs no imports.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CommandLimits:
 STANDARD = CommandLimits()
 
 
-#: Words that other programs use -> the command that does the same here.
+#: Words of other programs -> the equivalent command here.
 _ELSEWHERE = {
     "version": "ers --version",
     "file": "ers import",
@@ -59,12 +59,12 @@ _ELSEWHERE = {
     "serve": "ers up",
     "start": "ers up",
 }
-#: Suggestions in one message.
+#: Maximum suggestions in a message.
 _SUGGESTED = 3
 
 
 class CommandGroup(click.Group):
-    """A group whose renamed commands keep their old names, which no help lists.
+    """A group whose renamed commands keep their old names, which the help does not list.
 
     Args:
         renamed: old name -> new name of a command of this group, or the whole new command with its
@@ -99,7 +99,7 @@ class CommandGroup(click.Group):
 
 
 class _Elsewhere(click.Command):
-    """A command that was called below another group than its own, whose usage names its own."""
+    """A command that was called below another group; its usage shows its real group."""
 
     def __init__(self, command: click.Command, own: click.Context) -> None:
         super().__init__(command.name)
@@ -118,7 +118,7 @@ class _Elsewhere(click.Command):
 def _resolve_path(
     root: click.Context, words: list[str], rest: list[str]
 ) -> tuple[str | None, click.Command, list[str]]:
-    """A command by all its words, with the options that follow them."""
+    """Find a command by its words; returns it with the options that follow them."""
     own, found = root, root.command
     while isinstance(found, click.Group):
         name, *words = words
@@ -132,7 +132,7 @@ def _resolve_path(
 
 def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
     """Suggestions for an unknown command ``name``: the commands of the group with the nearest name,
-    else those of all groups; empty if no name is near.
+    otherwise those of all groups; empty if no name is near.
     """
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)
@@ -165,18 +165,18 @@ def _below(ctx: click.Context, group: click.Group) -> Iterator[str]:
 
 _PACKAGE = "encrypted_records.cli.commands"
 
-#: Title of a section of the help -> name of a command -> what it does, in one line.
+#: Title of a section of the help -> name of a command -> its description in one line.
 Sections = Mapping[str, Mapping[str, str]]
 
 
 class Unread(Exception):
-    """The reader of the result has gone."""
+    """The reader of the result has closed the pipe."""
 
 
 class LazyGroup(CommandGroup):
     """
     Args:
-        modules: name of a module -> the commands in it, where it holds several.
+        modules: name of a module -> the commands in it, if it has several.
     """
 
     def __init__(

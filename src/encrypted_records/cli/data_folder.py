@@ -1,8 +1,8 @@
-"""The data folder: made once, for its owner alone, used by one service at a time.
+"""The data folder: created once, only for its owner, used by one service at a time.
 
-``format`` names the forms in which each side keeps its files, by a number per side. A folder of
-other forms is refused rather than guessed at, by its number, and so is a folder that holds
-something and none of it ours. Files of other forms would look like damaged ones.
+``format`` contains the version number of each side's file formats. A folder with another version is
+refused by its number, and so is a folder that contains only other files. Otherwise, files of other
+formats would look corrupt.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import click
 
 from encrypted_records.errors import Startup
 
-#: The forms that this version writes and reads, per side. Anyone who changes what a side keeps on
-#: disk so that one version could not read what the other wrote adds one.
-#: Until 1 there was one number for both, which stayed whatever changed.
+#: The format versions that this version reads and writes, per side. A change of a side's files that
+#: makes them unreadable for earlier or later code increases the number. Up to version 1, both sides
+#: shared one number, which never changed.
 FORMS: Mapping[str, int] = {"api": 2, "proxy": 2}
 #: How long a start waits for a process that may be about to end: a side whose ``ers up`` was killed
-#: has 8 seconds for that.
+#: has 8 seconds to end.
 ENDING_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 
@@ -34,8 +34,9 @@ def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
     """Prepare the folder for use by these sides, at every start.
 
     Raises:
-        Startup: the folder cannot be made or written, is readable by others, contains data of
-            another version, or belongs to another user.
+        Startup: the folder cannot be created or written, is readable by others, contains data of
+        another
+            version, or belongs to another user.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ def _check_format(folder: Path, sides: Collection[str]) -> None:
 
 
 def _forms(text: str) -> Mapping[str, int] | None:
-    """The numbers that a folder's ``format`` names; None if it is no such file."""
+    """The numbers in a folder's ``format``; None if the file is not of that form."""
     lines = [tuple(line.split()) for line in text.splitlines()]
     if len(lines) == 1 and len(lines[0]) == 1:  # of both, until 1
         lines = [(side, lines[0][0]) for side in FORMS]
@@ -87,7 +88,7 @@ def _forms(text: str) -> Mapping[str, int] | None:
 def _require_form(folder: Path, side: str, number: int) -> None:
     """
     Raises:
-        Startup: this version does not know the form.
+        Startup: this version does not know the format.
     """
     own = FORMS[side]
     form = f"form {number} of the {side}"
@@ -125,10 +126,10 @@ def for_owner(path: str, flags: int) -> int:
 def hold(folder: Path, role: str, *, wait: bool = True) -> Iterator[None]:
     """Hold the folder as the only ``role`` (up, api or proxy) while the block runs.
 
-    The operating system lets go of it whenever this process ends, however it ends.
+    The operating system releases the lock whenever this process ends, however it ends.
 
     Args:
-        wait: wait for ENDING_SECONDS where another process holds it, which may be about to end.
+        wait: wait for ENDING_SECONDS if another process holds it, because that may be about to end.
 
     Raises:
         Startup: another process holds it.

@@ -58,7 +58,7 @@ COMMANDS = {
     },
 }
 
-#: Modules of ``commands`` that hold several commands. Any other command has the module of its name.
+#: Modules of ``commands`` with several commands. Any other command has a module of its name.
 MODULES = {
     "account": ("register", "login", "logout", "user"),
     "backup": ("backup", "restore", "storage"),
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def run(arguments: list[str], limits: CommandLimits = STANDARD) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line; returns its exit code."""
     try:
         code = ers.main(arguments, prog_name="ers", standalone_mode=False, obj=limits)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -1,9 +1,9 @@
 """Results: a table for people, JSON lines or CSV for programs.
 
-On a terminal results are tables, elsewhere JSON, whose lists are arrays; what may have any length
-is one object per line there. ``--output``, ``ERS_OUTPUT`` and the profile decide otherwise. Numbers
-keep all their digits. Lists leave as they come, page by page, except tables, whose columns must
-first be measured. Tables show times of this machine; records show what was stored.
+On a terminal, results are tables; elsewhere they are JSON: lists are arrays, but results of any
+length have one object per line. ``--output``, ``ERS_OUTPUT`` and the profile override this. Numbers
+keep all their digits. Lists are written page by page as they arrive, except tables, whose columns
+must be measured first. Tables show local times; records show the stored values.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from encrypted_records.cli.terminal import (
 Command = TypeVar("Command", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 
-#: Longer cells of a table are cut; every other form is whole.
+#: Longer table cells are cut; all other formats are complete.
 _WIDEST = 60
 
 
 def takes_output(command: Command) -> Command:
-    """Give a command ``--output`` and hand it the :class:`Output` that it means."""
+    """Give a command ``--output`` and pass it the chosen :class:`Output`."""
     option = click.option(
         "--output",
         "-o",
@@ -70,15 +70,16 @@ class Output:
     chosen: bool = True
 
     def as_stream(self) -> Output:
-        """The same, for what may have any length: one object per line, unless JSON was asked for.
-        Anyone who reads an array has to wait for its end."""
+        """The same output for results of any length: one object per line, unless the user chose
+        JSON. The reader of an array has to wait for its end.
+        """
         return Output("ndjson") if self.form == "json" and not self.chosen else self
 
     def write_one(self, thing: Row, *, times: Collection[str] = ()) -> None:
-        """Write a single thing; in a table a line for each member.
+        """Write a single object; a table has a line for each member.
 
         Args:
-            times: as of :meth:`many`.
+            times: as for :meth:`many`.
         """
         if self.form == "table":
             widest = max(map(width_of, thing), default=0)
@@ -99,14 +100,13 @@ class Output:
         called: str,
         times: Collection[str] = (),
     ) -> int:
-        """Write a list; how many there were.
+        """Write a list; returns the number of items.
 
         Args:
             columns: of the table and the CSV.
-            cells: what they contain of a thing; JSON shows the thing itself.
-            called: what the things are; a person is told if the list is empty.
-            times: columns that a table shows as times of this machine, or texts of errors with
-                such times.
+            cells: returns an item's cells; JSON shows the item itself.
+            called: a name for the items, for the message to people if the list is empty.
+            times: columns that a table shows as local times, or as texts of errors with such times.
         """
         told = cells
         if self.form == "table":
@@ -189,8 +189,9 @@ def _with_times(row: Row, times: Collection[str]) -> Row:
 
 
 def _csv_line(values: Iterable[Any]) -> str:
-    """A line as RFC 4180 has it. An absent value is an empty cell, an empty text is quoted: that is
-    how the service reads CSV, and the csv module cannot tell them apart."""
+    """A line in the format of RFC 4180. An absent value is an empty cell, an empty text is quoted:
+    the service reads CSV this way, and the csv module cannot distinguish them.
+    """
     return ",".join("" if value is None else _csv_cell(_text(value)) for value in values)
 
 

@@ -6,9 +6,9 @@
     proxy_url = "https://proxy.example.org"
     output = "json"
 
-The profile ``default`` counts where none is named. Of flag, variable, profile and default the
-first that says something decides. A profile holds no secret, and nothing that could be one: only
-the keys of :data:`KEYS`, and a URL without a password.
+The profile ``default`` applies if none is named. The first of flag, variable, profile and default
+that has a value decides. A profile contains no secret: only the keys of :data:`KEYS`, and a URL
+without a password.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Address(Origin):
         return super().convert(value, param, ctx)
 
 
-#: What a profile may say, and what its values are.
+#: The keys of a profile, and the types of their values.
 KEYS: Mapping[str, click.ParamType[Any]] = {
     "proxy_url": _Address(),
     "output": click.Choice(FORMATS),
@@ -55,7 +55,7 @@ KEYS: Mapping[str, click.ParamType[Any]] = {
 
 
 def config_path() -> Path:
-    """The config file: the one that ``ERS_CONFIG`` names, or that of the platform."""
+    """The config file: the one that ``ERS_CONFIG`` names, or the platform's default."""
     named = os.environ.get("ERS_CONFIG")
     return FolderPath().convert(named, None, None) if named else default_config()
 
@@ -64,7 +64,7 @@ def read_profiles() -> dict[str, Profile]:
     """All profiles, by name.
 
     Raises:
-        InvalidSetting: the file cannot be read, or says something that is no profile.
+        InvalidSetting: the file cannot be read, or a table in it is not a valid profile.
     """
     path = config_path()
     profiles = read_toml(path).get(PROFILES, {})
@@ -81,10 +81,10 @@ def _check_profile(path: Path, name: str, told: object) -> Profile:
 
 
 def check_value(key: str, value: object, location: str = "") -> str:
-    """A value as its key takes it; what is wrong with one is said without repeating it.
+    """A value, converted for its key; errors do not repeat the value.
 
     Raises:
-        InvalidSetting: there is no such key, or it takes no such value.
+        InvalidSetting: the key is unknown, or the value is invalid for it.
     """
     kind = KEYS.get(key)
     if kind is None:
@@ -101,7 +101,7 @@ def check_value(key: str, value: object, location: str = "") -> str:
 
 
 def choose_profile(context: click.Context) -> Profile:
-    """The profile that a command was told to use.
+    """The profile for a command.
 
     Raises:
         NotFound: no profile has that name.
@@ -133,10 +133,10 @@ profile_option = click.option(
 
 
 class ProfileOption(click.Option):
-    """An option that the profile decides where neither flag nor variable does.
+    """An option whose value comes from the profile if neither flag nor variable sets it.
 
     Args:
-        key: what the profile calls it; the option's own name where left out.
+        key: the profile's key; by default, the option's name.
     """
 
     def __init__(self, *args: Any, key: str | None = None, **kwargs: Any) -> None:
@@ -155,12 +155,12 @@ class ProfileOption(click.Option):
 
 
 def change_profile(name: str, key: str, value: str | None) -> None:
-    """Write a key of a profile, or with None leave it out; all else in the file stays as it is.
+    """Set a key of a profile, or remove it with None; the rest of the file stays unchanged.
 
-    The file is its owner's alone from then on: beside profiles it may hold the service's settings.
+    The file becomes readable only by its owner, because it may also contain the service's settings.
 
     Raises:
-        InvalidSetting: there is no such key, or the file cannot be read or written.
+        InvalidSetting: the key is unknown, or the file cannot be read or written.
     """
     import tomlkit  # noqa: PLC0415 - only this writes
 
@@ -192,7 +192,7 @@ def _write(path: Path, text: str) -> None:
             f"{path} is not a file that can be written", hint="name another one with ERS_CONFIG"
         )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Written beside and renamed: a command that is killed here leaves the old file whole.
+    # Written under another name and renamed, so that a killed command leaves the old file intact.
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with open(draft, "x", encoding="utf-8", opener=for_owner) as file:

@@ -1,9 +1,9 @@
 """Every setting of the command line, in one table: :class:`Settings`.
 
-A field of that class is at once a flag (``--api-port``), an environment variable
-(``ERS_API_PORT``), a key of the config file (``api_port``) and a row of the table in
-docs/operations.md. The first of flag, variable, file and default that says something decides; an
-empty variable says nothing. A key the table does not have is an error, not a comment.
+Each field of that class is a flag (``--api-port``), an environment variable (``ERS_API_PORT``), a
+key of the config file (``api_port``) and a row of the table in docs/operations.md. The first of
+flag, variable, file and default that has a value decides; an empty variable has none. An unknown
+key in the file is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from encrypted_records.errors import InvalidSetting
 
 APP = "encrypted-records"
 LOCAL = "127.0.0.1"
-#: The table of the config file that holds the profiles of commands.
+#: The table of the config file that contains the profiles of commands.
 PROFILES = "profiles"
 PORT = click.IntRange(1, 65535)
 
@@ -32,8 +32,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Url(click.ParamType[str]):
-    """A URL of one of ``schemes``. What is wrong with one is said without repeating it: it may
-    hold a password."""
+    """A URL of one of ``schemes``. Errors do not repeat the value, because it may contain a
+    password.
+    """
 
     name = "url"
 
@@ -63,7 +64,7 @@ class Origin(Url):
 
 
 class FolderPath(click.ParamType[Path]):
-    """A path; ``~`` is the home folder wherever it is written, since only shells expand it."""
+    """A path; ``~`` is expanded here, because only shells expand it otherwise."""
 
     name = "path"
 
@@ -262,7 +263,7 @@ TABLE: dict[str, Field[Any]] = {row.name: row for row in fields(Settings)}
 
 
 def url_of(host: str, port: int) -> str:
-    """The URL of a listener; one that listens everywhere is reached by the loopback address."""
+    """The URL of a listener; for a listener on all addresses, by the loopback address."""
     host = {"0.0.0.0": LOCAL, "::": "::1", "": LOCAL}.get(host, host)  # noqa: S104 - read, not bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -290,7 +291,7 @@ def read_config(path: Path, *, must_exist: bool) -> dict[str, Any]:
     """The settings in a config file, checked and converted.
 
     Raises:
-        InvalidSetting: unreadable, no TOML, an unknown key, or a value that does not fit its key.
+        InvalidSetting: unreadable, not TOML, an unknown key, or an invalid value.
     """
     if must_exist and not path.exists():
         raise InvalidSetting(
@@ -330,7 +331,7 @@ def _convert(path: Path, key: str, value: object) -> Any:
     kind: click.ParamType[Any] = row.metadata["kind"]
     expected = int if isinstance(kind, click.IntRange) else str
     try:
-        # bool is an int to Python and to click; a number is not one.
+        # To Python and click, bool is an int; but a boolean is not a number.
         if type(value) is not expected:
             raise click.BadParameter(f"expected {'a number' if expected is int else 'a string'}")
         return kind.convert(value, None, None)
@@ -345,7 +346,7 @@ def _load_config(ctx: click.Context, _param: click.Parameter, value: Path | None
 
 
 def takes_settings(*names: str) -> Callable[[Command], Command]:
-    """Give a command the flags of ``names`` and hand it one :class:`Settings`."""
+    """Give a command the flags of ``names`` and pass it a :class:`Settings`."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)

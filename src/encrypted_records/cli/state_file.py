@@ -27,7 +27,7 @@ def door_path(port: int, folder: Path | None = None) -> Path:
 
 
 def read_door(proxy_url: str) -> DeviceSecret | None:
-    """The door of the proxy at a URL, if it is on this machine, and this user's."""
+    """The door of the proxy at a URL, if it is on this machine and belongs to this user."""
     parts = urlsplit(proxy_url)
     if not is_loopback(proxy_url):
         return None
@@ -49,11 +49,11 @@ def is_loopback(url: str) -> bool:
 
 
 class StateFile(Generic[Kept]):
-    """Values of one kind by key.
+    """Values of one type by key.
 
     Args:
-        name: of the file, without its ending.
-        kind: what msgspec makes of a value.
+        name: the file's name, without its suffix.
+        kind: the type of a value, for msgspec.
     """
 
     def __init__(self, name: str, kind: type[Kept], folder: Path | None = None) -> None:
@@ -64,7 +64,7 @@ class StateFile(Generic[Kept]):
     def read(self) -> dict[str, Kept]:
         """
         Raises:
-            InvalidSetting: the file is damaged, or cannot be read.
+            InvalidSetting: the file is corrupt, or cannot be read.
         """
         try:
             entries: dict[str, Kept] = msgspec.json.decode(self.path.read_bytes(), type=self._kind)
@@ -78,14 +78,14 @@ class StateFile(Generic[Kept]):
         return entries
 
     def put(self, key: str, value: Kept | None) -> None:
-        """Remember a value, or with None forget it; other commands may do so at the same moment."""
+        """Store a value, or delete it with None; safe against concurrent commands."""
         with self.lock_file("put") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept = {**self.read(), key: value}
             self._write({name: value for name, value in kept.items() if value is not None})
 
     def lock_file(self, purpose: str) -> IO[str]:
-        """An open file to lock for a purpose; the lock goes when it is closed."""
+        """An open file for locking; closing it releases the lock."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(self.path.with_suffix(f".{purpose}.lock"), "a", opener=for_owner)
 
@@ -93,7 +93,8 @@ class StateFile(Generic[Kept]):
         if not kept:
             self.path.unlink(missing_ok=True)
             return
-        # Written beside and renamed: a command that is killed here leaves the old file whole.
+        # Written under another name and renamed, so that a killed command leaves the old file
+        # intact.
         draft = self.path.with_suffix(".new")
         draft.unlink(missing_ok=True)
         with open(draft, "xb", opener=for_owner) as file:

@@ -30,9 +30,9 @@ from encrypted_records import errors
 from encrypted_records.errors import TIME, ErsError
 
 _IN_UTC = f"{__name__}.utc"
-#: Length of a day without a time, which is a day of UTC.
+#: Length of a date without a time, which is a day in UTC.
 _DAY = len("2026-01-31")
-#: Members of resources that are times.
+#: Members of resources that contain times.
 TIMES = frozenset({"created", "updated", "expires", "last_used", "since"})
 
 
@@ -50,11 +50,11 @@ utc_option = click.option(
 
 
 def minute(value: Any) -> str:
-    """A time to the minute, such as ``2026-01-31 08:30``; in UTC with a Z behind it.
+    """A time to the minute, such as ``2026-01-31 08:30``; in UTC with a trailing Z.
 
     Args:
-        value: seconds since 1970, or a text as in ISO 8601, in UTC unless it says otherwise; None
-            is empty. A text that is only a day, or no time at all, is returned as it is.
+        value: seconds since 1970, or an ISO 8601 text, in UTC unless it states an offset; None
+            gives an empty text. A date, or a text that is not a time, is returned unchanged.
     """
     if value is None or value == "":
         return ""
@@ -69,7 +69,7 @@ def minute(value: Any) -> str:
 
 
 def with_minutes(text: str) -> str:
-    """The text of an error, with its times as :func:`minute` shows them."""
+    """The text of an error, with its times in the format of :func:`minute`."""
     return TIME.sub(lambda found: minute(found[0]), text)
 
 
@@ -92,9 +92,9 @@ def _in_utc() -> bool:
 
 DONE, FAILED, MISUSED, MISSING, REFUSED, UNAVAILABLE, REJECTED, DECLINED = range(8)
 INTERRUPTED = 130
-#: Anyone who read the result has gone, as of a program that SIGPIPE ended.
+#: Exit code if the reader of the output is gone, as for a program that SIGPIPE ended.
 UNREAD = 141
-#: The first class that an error is of decides.
+#: The first matching class decides.
 EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
     (errors.InvalidRecords, REJECTED),
     (errors.BadInput, MISUSED),
@@ -102,29 +102,29 @@ EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
     (errors.Refused, REFUSED),
     (errors.Unavailable, UNAVAILABLE),
 )
-#: Errors of disks that are full, read only or broken.
+#: Errors of disks that are full, read-only or broken.
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 STDOUT = "standard output"
 _LOOK_BEFORE = "the command may have succeeded: check before you repeat it"
 _CTRL_C = bytes([signal.SIGINT])
-#: How soon a Ctrl-C that nobody has looked at comes again.
+#: Interval for repeating a Ctrl-C that was not handled yet.
 _REPEATED_SECONDS = 0.1
-#: Flaws of an input shown below an error; the rest are counted.
+#: Maximum flaws of an input shown below an error; the rest are counted.
 FLAWS_SHOWN = 5
 
 
 def say(line: str = "") -> None:
-    """A line of the result, at once: anyone who reads a pipe waits for it."""
+    """Print a line of the result and flush it, because the reader of a pipe may wait for it."""
     click.echo(line)
 
 
 def show(text: str) -> None:
-    """:func:`say` of stored values: as they are to programs, unable to steer a terminal."""
+    """Print stored values: unchanged for programs, but unable to control a terminal."""
     say("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 def warn(line: str) -> None:
-    """A line for people that is no part of the result."""
+    """Print a line on stderr that is not part of the result."""
     _complain(printable(line))
 
 
@@ -148,12 +148,12 @@ def confirm(
     why: str = "this cannot be undone",
     undone: str = "nothing was changed",
 ) -> None:
-    """Ask before something that cannot be undone; end the command unless it is answered by yes.
+    """Ask before an irreversible action; end the command unless the user answers yes.
 
     Args:
         yes: do not ask.
-        why: what has to be asked about, where there is no terminal to ask on.
-        undone: what did not happen, where the answer is no.
+        why: what needs confirmation, for the error if there is no terminal.
+        undone: what did not happen, for the message if the answer is no.
 
     Raises:
         InvalidSetting: there is no terminal to ask on.
@@ -172,7 +172,7 @@ def confirm(
 
 
 def ask_yes(question: str) -> bool:
-    """Whether a question is answered by yes."""
+    """Whether the user answers a question with yes."""
     with _ctrl_c_ends_it():
         return click.confirm(question, err=True)
 
@@ -185,10 +185,11 @@ def ask(label: str, *, err: bool = True, **options: Any) -> str:
 
 @contextmanager
 def _ctrl_c_ends_it() -> Iterator[None]:
-    """While asyncio runs, it holds Ctrl-C back until the next await; a question has none.
+    """Let Ctrl-C end a question. asyncio delays Ctrl-C until the next await, and a question has
+    none.
 
-    A signal that comes just before the system waits for a key is not looked at until there is one.
-    So it is repeated, until the question is over.
+    A signal that arrives just before the system waits for a key is not handled until there is a
+    key. So it is repeated until the question is over.
     """
     held = signal.signal(signal.SIGINT, signal.default_int_handler)
     reading, writing = os.pipe()
@@ -221,7 +222,7 @@ def _ctrl_c_ends_it() -> Iterator[None]:
 
 
 def report(error: ErsError) -> int:
-    """Show one of our errors; the exit code it stands for."""
+    """Print an error of this package; returns its exit code."""
     _trace()
     _error(error.message, error.hint)
     for flaw in error.flaws[:FLAWS_SHOWN]:
@@ -240,7 +241,7 @@ def exit_code(error: ErsError) -> int:
 
 
 def report_misuse(error: click.ClickException) -> int:
-    """Show what click found wrong with the command line."""
+    """Print an error of click about the command line; returns the exit code."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "ers"
     message = " ".join(error.format_message().split()).rstrip(".")
@@ -252,7 +253,7 @@ def report_misuse(error: click.ClickException) -> int:
 
 
 def report_system(error: OSError) -> int:
-    """Show what the operating system refuses, such as to write to a full disk."""
+    """Print an error of the operating system, such as a full disk; returns the exit code."""
     _trace()
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     if any(frame.f_code is click.echo.__code__ for frame in frames):
@@ -265,11 +266,11 @@ def report_system(error: OSError) -> int:
 
 
 def open_streams() -> None:
-    """Open replacements for standard streams with which the program was started closed.
+    """Replace standard streams that were closed when the program started.
 
-    Otherwise the next opened file would get their descriptors, and the output meant for them. The
-    replacement of standard input is empty, writing to that of standard output fails with an error
-    that says so, and output to stderr is discarded.
+    Otherwise the next opened file would get their descriptors, and the output meant for them.
+    Standard input becomes empty, writing to standard output fails with an error that explains it,
+    and output to stderr is discarded.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -282,8 +283,9 @@ def open_streams() -> None:
 
 
 def drop_unwritten() -> None:
-    """Forget what cannot be written. Python would try once more at the end, complain about it, and
-    exit with a code of its own."""
+    """Discard output that cannot be written. Python would retry at exit, complain, and exit with
+    another code.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -292,7 +294,7 @@ def drop_unwritten() -> None:
 
 
 def report_bug(error: BaseException) -> int:
-    """Show a failure that is ours. Its text is left out: it may quote a record or a secret."""
+    """Report an internal error. Its text is left out: it may quote a record or a secret."""
     _trace()
     _error(
         f"internal error ({type(error).__name__})",
@@ -303,12 +305,12 @@ def report_bug(error: BaseException) -> int:
 
 def _start_debugging(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if wanted:
-        # In the environment, so that the sides that a command starts are told as well.
+        # In the environment, so that child processes get it, too.
         os.environ["ERS_TRACEBACK"] = "1"
     if os.environ.get("ERS_TRACEBACK"):
         logging.basicConfig(level=logging.INFO)
     else:
-        # Warnings about attempts that are repeated are no result, and the error says it all.
+        # Warnings about retries are not results, and the error contains them.
         logging.getLogger("encrypted_records").addHandler(logging.NullHandler())
 
 
@@ -328,7 +330,7 @@ def _trace() -> None:
 
 
 def _error(message: str, hint: str) -> None:
-    # The other side may have said it, and may be anybody.
+    # The text may come from another side, which is not trusted.
     _complain(f"error: {_lines(message)}")
     if hint:
         _complain(f"hint: {_lines(hint)}")
@@ -342,7 +344,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """``text`` with what would move the cursor, or turn the writing around, as its escape."""
+    """``text`` with characters escaped that would move the cursor or change the writing
+    direction.
+    """
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -358,7 +362,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator
 
 
 def width_of(text: str) -> int:
-    """Columns that a terminal shows a text in: two for a wide character, none for a mark."""
+    """The terminal columns of a text: two for a wide character, none for a combining mark."""
     from rich.cells import cell_len  # noqa: PLC0415 - not every command shows a table
 
     return cell_len(text)

@@ -1,10 +1,11 @@
-"""A process that reads a Parquet, Arrow or Feather file for ``ers``: from stdin, all places of
-which it may read, to an Arrow stream of small record batches on stdout.
+"""A process that reads a Parquet, Arrow or Feather file for ``ers``: from stdin, which must be
+seekable, to an Arrow stream of small record batches on stdout.
 
-Few bytes of such a file can stand for gigabytes, and what its own lists say of that need not be
-true. So nothing is computed from them. Arrow counts what it takes, on every system, before any of
-it is written to; and a process can end when that is too much, wherever in the library it is. What
-no library survives, such as a file that becomes shorter meanwhile, then ends no command either.
+A few bytes of such a file can stand for gigabytes, and the file's own metadata about that may be
+wrong. So nothing is computed from it. On every system, Arrow counts the memory that it allocates
+before it writes to it; and a separate process can end when that is too much, wherever in the
+library it is. A crash of the library, for example because the file is truncated meanwhile, does not
+end the command either.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-#: How it ends, beside 0: what it needs is more than it may take; the file is none of its format; or
-#: it cannot be read, with the number of the error added.
+#: Exit codes besides 0: the memory limit is exceeded; the file is not of its format; or it cannot
+#: be read, with the number of the error added.
 TOO_MUCH, DAMAGED, UNREADABLE = 3, 4, 64
-#: What a batch may take: rows, and bytes.
+#: Maximum rows and bytes of a batch.
 _ROWS = 10_000
 _BATCH_BYTES = 32 << 20
-#: Seconds between two looks at what is taken.
+#: Seconds between checks of the allocated memory.
 _LOOK_SECONDS = 0.002
 
 
 def main() -> NoReturn:
     """Write the batches of stdin to stdout. The first argument is the format, "parquet" or "arrow",
-    and the second how many bytes may be taken at once."""
+    and the second the limit of allocated memory in bytes.
+    """
     import pyarrow  # noqa: PLC0415 - who starts this imports the rest without it
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this
@@ -70,7 +72,7 @@ def _copy(read: Callable[[Any], tuple[Any, Iterator[Any]]]) -> None:
 
 
 def _cut(batch: Any) -> Iterator[Any]:
-    """The batch in parts that are small; whatever size its file has given it."""
+    """The batch in small parts, whatever its size in the file."""
     size = sum(_bytes_of(column) for column in batch.columns)
     rows = max(batch.num_rows * _BATCH_BYTES // max(size, _BATCH_BYTES), 1)
     for start in range(0, batch.num_rows, rows):
@@ -78,7 +80,7 @@ def _cut(batch: Any) -> Iterator[Any]:
 
 
 def _bytes_of(column: Any) -> int:
-    """Bytes of a column, without the texts that its rows share."""
+    """Bytes of a column, without texts that its rows share."""
     from pyarrow import types  # noqa: PLC0415
 
     own = column.indices if types.is_dictionary(column.type) else column
@@ -99,7 +101,7 @@ def _read_parquet(content: Any) -> tuple[Any, Iterator[Any]]:
     ]
     fixed = [field.type for field in schema if types.is_fixed_size_binary(field.type)]
     width = sum(kind.byte_width for kind in fixed)
-    # A text that all rows share is there once, and stays so: unfolded, 58 kB become 10 GB.
+    # A text that all rows share is stored once, and stays so: unfolded, 58 kB become 10 GB.
     opened = parquet.ParquetFile(
         pyarrow.BufferReader(content), metadata=metadata, read_dictionary=folded
     )
@@ -115,7 +117,7 @@ def _read_parquet(content: Any) -> tuple[Any, Iterator[Any]]:
 
 
 def _may_stay_folded(metadata: Any, column: str) -> bool:
-    """Whether a column's values are encoded so that a dictionary can be read of them."""
+    """Whether the encoding of a column's values allows reading it as a dictionary."""
     known = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     chunks = (group.column(at) for group in groups for at in range(group.num_columns))

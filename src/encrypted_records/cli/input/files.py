@@ -1,7 +1,7 @@
-"""Read what commands are given in files, or on standard input as ``-``: definitions, and records of
-JSON, one by one or some at a time.
+"""Read input files of commands, or standard input as ``-``: definitions, and records in JSON,
+individually or in batches.
 
-Memory stays flat, and numbers exact, however long a JSON text is.
+Memory use stays constant, and numbers exact, however long a JSON text is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from encrypted_records.model.record_formats import RECORD_MEMBERS, Format
 from encrypted_records.model.strict_json import JsonItems, JsonValue, skip_blanks
 
 _ITEMS = JsonItems("value", "text")
-#: A value that does not end within so many characters is refused; a record has at most 16 MiB.
+#: Maximum characters of a value; a record has at most 16 MiB.
 _LONGEST = 32 << 20
 
 
@@ -31,8 +31,9 @@ def values_of(pieces: Iterator[bytes]) -> Iterator[Any]:
     """The items of an array, or the values of a text that is not an array, such as one per line.
 
     Raises:
-        Malformed: not UTF-8, not JSON, or not as :mod:`~encrypted_records.model.strict_json` has
-            it; the message names the value by its number, never its content.
+        Malformed: not UTF-8, not JSON, or refused by :mod:`~encrypted_records.model.strict_json`;
+        the
+            message identifies the value by its number, never by its content.
     """
     text = _Text(pieces)
     number = 1
@@ -71,7 +72,7 @@ T = TypeVar("T", bound=_Ends)
 
 
 class _Text:
-    """Characters that are read as they are needed, and dropped when they were taken."""
+    """Characters that are read on demand, and dropped after use."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -81,7 +82,7 @@ class _Text:
         self._ended = False
 
     def next(self) -> str:
-        """The next character that is not blank; none at the end."""
+        """The next character that is not blank; empty at the end."""
         while True:
             self._at = skip_blanks(self._text, self._at)
             if self._at < len(self._text) or self._ended:
@@ -92,7 +93,7 @@ class _Text:
         self._at += 1
 
     def take(self, read: Callable[..., T | None], number: int) -> T:
-        """The ``number``-th value that ``read`` of :class:`JsonItems` finds in this text."""
+        """The ``number``-th value, found in this text by ``read`` of :class:`JsonItems`."""
         while True:
             found = read(self._text, self._at, number, final=self._ended)
             if found is not None:
@@ -122,17 +123,17 @@ async def batches(items: Iterator[Any], at_once: int) -> AsyncIterator[list[Any]
 async def records_from(
     items: Iterator[Any], default: str | None, names: Names, at_once: int
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    """Objects with ``schema`` (a path) and ``data``, in batches of ``at_once``, the last maybe
-    smaller.
+    """Objects with ``schema`` (a path) and ``data``, in batches of ``at_once``; the last batch may
+    be smaller.
 
     Args:
-        items: such objects, with or without ``schema`` (then by any name), and maybe with what
-            answers have beside these; or plain objects of field names and values. No field has an
-            object for a value, so they cannot be mixed up.
-        default: the schema of items that name none.
+        items: such objects, with or without ``schema`` (which may be any name), possibly with the
+            further members of answers; or plain objects of field names and values. No field has an
+            object as its value, so the two are always distinct.
+        default: the schema of items without one.
 
     Raises:
-        InvalidRecords: an item is no record, or names no schema and there is no default.
+        InvalidRecords: an item is not a record, or has no schema and there is no default.
         NotFound, InvalidSetting: as :meth:`Names.schema`.
     """
     paths: dict[str | None, str | None] = {None: default}
@@ -165,18 +166,18 @@ async def records_from(
 
 
 STDIN = "-"
-#: A sample is cut here; a definition is inferred from at most 10,000 rows of it.
+#: Maximum bytes of a sample; a definition is inferred from at most 10,000 rows of it.
 SAMPLE_BYTES = 8 << 20
 #: A definition has at most 1 MiB; a JSON file to infer from fits a request of the proxy.
 _WHOLE_BYTES = 16 << 20
 
 
 def read_definition(path: str) -> Any:
-    """A JSON Schema, ready to be sent exactly as it is written.
+    """A JSON Schema, ready to be sent exactly as written.
 
     Raises:
         InvalidSetting: it cannot be read.
-        Malformed: it is no JSON.
+        Malformed: it is not JSON.
     """
     import msgspec  # noqa: PLC0415 - slow to import
 
@@ -214,7 +215,7 @@ def objects_in(path: str) -> Iterator[Any]:
 
 
 def pieces_of(path: str) -> Iterator[bytes]:
-    """The content of a file of any size, as it is read.
+    """The content of a file of any size, in pieces.
 
     Raises:
         InvalidSetting: it cannot be read.
@@ -224,7 +225,7 @@ def pieces_of(path: str) -> Iterator[bytes]:
 
 
 def open_input(path: str) -> LocalFile:
-    """A file, or standard input, opened for the only time.
+    """A file, or standard input, opened only once.
 
     Raises:
         InvalidSetting: it cannot be read.
@@ -265,7 +266,7 @@ def open_result(path: str | None) -> Iterator[IO[bytes]]:
             raise
         return
     if Path(path).exists() and not Path(path).is_file():
-        # A pipe or a device, which a file in its place would cut off from who reads it.
+        # A pipe or a device; replacing it by a file would cut off its reader.
         try:
             with Path(path).open("wb") as stream:
                 yield stream
@@ -297,10 +298,10 @@ def is_there(path: str) -> bool:
 
 
 class LineCounter:
-    """Counts the records of an export as it passes.
+    """Counts the records of an export while it is streamed.
 
     Args:
-        form: ``ndjson``, or ``csv``, where a line break in quotes ends no record.
+        form: ``ndjson``, or ``csv``, where a line break in quotes does not end a record.
     """
 
     def __init__(self, form: str) -> None:
@@ -327,10 +328,10 @@ def cannot_write(path: str, error: OSError) -> InvalidSetting:
 
 
 def read_sample(path: str) -> tuple[bytes, str]:
-    """The first rows of a file, whole ones, and its media type.
+    """The first complete rows of a file, and its media type.
 
     Raises:
-        InvalidSetting: it cannot be read, or is one JSON array that is too large for a sample.
+        InvalidSetting: it cannot be read, or is a single JSON array that is too large for a sample.
     """
     with open_input(path) as file:
         return sample_of(file)

@@ -1,5 +1,5 @@
-"""A schema for a table that is imported: what its columns are declared as, and rules beyond
-names and types, which only its owner can decide.
+"""A schema for an imported table: from the declared columns, and from rules beyond names and types
+that only the table's owner can decide.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from encrypted_records.model.field_types import proposed_type
 
 @dataclass(frozen=True)
 class WantedRules:
-    """The fields that get a list of values, have no value twice, and are in every record; and
-    whether bounds are near the values that were seen."""
+    """The fields that get a list of allowed values, are unique, or are required; and whether bounds
+    are close to the observed values.
+    """
 
     enum: tuple[str, ...] = ()
     unique: tuple[str, ...] = ()
@@ -32,14 +33,14 @@ class WantedRules:
     tight: bool = False
 
     def apply(self, definition: dict[str, Any], notes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add what is asked for to a definition.
+        """Add the wanted rules to a definition.
 
         Args:
-            notes: what was seen of each field: how many rows lack it (``absent``), its texts where
-                they are few (``values``), and whether no two are equal (``unique``).
+            notes: observations of each field: the number of rows without it (``absent``), its texts
+                if they are few (``values``), and whether all are distinct (``unique``).
 
         Raises:
-            InvalidSetting: there is no such field, or the rows that were seen forbid it.
+            InvalidSetting: there is no such field, or the observed rows contradict a rule.
         """
         fields = definition["properties"]
         for name in (*self.enum, *self.unique, *self.required):
@@ -68,7 +69,7 @@ class WantedRules:
 
 
 def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of :class:`WantedRules`, which the command gets as ``asked``."""
+    """Add the options of :class:`WantedRules`, which the command gets as ``asked``."""
 
     @click.option(
         "--enum",
@@ -101,7 +102,7 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
-    """Print on stderr the remarks about fields, and how many values of each the API can read."""
+    """Print remarks about fields on stderr, and how many values of each the API can read."""
     for name, note in notes.items():
         listed = definition["properties"][name].get("enum", [])
         if listed:
@@ -114,10 +115,10 @@ def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any
 
 
 def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:
-    """The definition that is proposed for a table; what to look at is said on stderr.
+    """The proposed definition for a table; remarks are printed on stderr.
 
     Raises:
-        InvalidSetting: what is asked for names no column, or not one of the right kind.
+        InvalidSetting: a wanted rule names no column, or a column of the wrong type.
     """
     definition = field_types.propose_definition(dict(shape.fields), shape.required)
     notes = {name: {"note": shape.notes.get(name)} for name in shape.fields}
@@ -133,10 +134,10 @@ async def make_schema(
     name: str | None,
     asked: WantedRules,
 ) -> Resource:
-    """A new schema for a table, in a dataset that is made if it is missing.
+    """Create a schema for a table, and its dataset if it is missing.
 
     Raises:
-        Conflict: ``slug_taken``; there is one of that name, which this import did not begin.
+        Conflict: ``slug_taken``; a schema with that name exists, and this import did not create it.
     """
     definition = definition_of(await table.shape(), asked)
     return await create_schema(
@@ -152,16 +153,16 @@ async def make_schema(
 async def create_schema(
     session: CommandSession, dataset: str, name: str, definition: Mapping[str, Any], *, hint: str
 ) -> Resource:
-    """A new schema, in a dataset that is made if it is missing.
+    """Create a schema, and its dataset if it is missing.
 
-    One of that name is taken where it has this definition and no records, and no other import has
-    begun to fill it: a command that was interrupted may have made it.
+    An existing schema of that name is used if it has this definition and no records, and no other
+    import has begun to fill it: an interrupted command may have created it.
 
     Args:
-        hint: what to do where there is another schema of that name.
+        hint: the next step if another schema has that name.
 
     Raises:
-        Conflict: ``slug_taken``; there is one.
+        Conflict: ``slug_taken``; another schema has that name.
     """
     try:
         parent = await session.names.dataset(dataset)
@@ -184,7 +185,7 @@ async def create_schema(
 async def _is_unused(
     session: CommandSession, schema: Resource, definition: Mapping[str, Any]
 ) -> bool:
-    """Whether a schema has this definition, and neither records nor an import that brings some."""
+    """Whether a schema has this definition, no records, and no running import."""
     begun = {remembered.schema for remembered in remembered_imports().read().values()}
     if schema["url"] in begun or as_sent(schema["schema"]) != as_sent(definition):
         return False

@@ -1,11 +1,11 @@
 """Import a table as an encrypted schema: each page is a batch job, and each row is stored once.
 
-A page is stored whole or not at all, and its job is remembered before the first of its rows leaves.
-So anyone who goes on after a kill knows what became of it: a job that had not all its bytes is
-cancelled, and its page read again; one that had is waited for. Where the next page begins is read
-from what is stored, or counted: what is remembered holds no value of any row.
+A page is stored all or none, and its job is recorded before its first row is sent. So a command
+that resumes after a kill can determine the page's fate: a job without all its bytes is cancelled,
+and its page is read again; a complete job is awaited. The position of the next page is read from
+the stored records, or counted: the recorded state contains no value of any row.
 
-A file of columns (Parquet, Arrow, Feather) is such a table, which can be read from any row on.
+A columnar file (Parquet, Arrow, Feather) is such a table, which can be read from any row on.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from encrypted_records.client.proxy.connection import Resource
 
 
-#: Rows of a page, and so the most that a kill costs.
+#: Rows of a page, and thus the maximum to be sent again after a kill.
 PAGE_ROWS = 20_000
-#: Bytes that are sent at once.
+#: Bytes per request.
 _PIECE_BYTES = 4 << 20
 
 Row = Mapping[str, Any]
@@ -78,7 +78,7 @@ class SourceTable(ABC):
     """A source with ordered rows, which can be read from any pointer onwards.
 
     Attributes:
-        mark: a text by which the same source is recognised; it has no password and no value.
+        mark: a text that identifies the source; it has no password and no value.
         name, group: default names of its schema and dataset.
     """
 
@@ -95,15 +95,15 @@ class SourceTable(ABC):
 
     @abstractmethod
     def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
-        """The next rows after a pointer."""
+        """The next rows after a pointer, at most ``most``."""
 
     @abstractmethod
     def after(self, pointer: Any, row: Row, count: int) -> Any:
-        """The pointer after ``row``, the last of ``count`` that follow ``pointer``."""
+        """The pointer after ``row``, the last of ``count`` rows after ``pointer``."""
 
     @abstractmethod
     async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
-        """The pointer after what is stored, of which ``read`` rows were read."""
+        """The pointer after the stored records, when ``read`` rows were read."""
 
 
 class ImportProgress(msgspec.Struct, frozen=True):
@@ -111,8 +111,8 @@ class ImportProgress(msgspec.Struct, frozen=True):
 
     Attributes:
         schema: its path.
-        read: rows of pages that are over; ``stored``: those of them that were not rejected.
-        job: that of the page under way; empty without one.
+        read: rows of finished pages; ``stored``: those of them that were not rejected.
+        job: the job of the current page; empty without one.
     """
 
     schema: str
@@ -122,14 +122,15 @@ class ImportProgress(msgspec.Struct, frozen=True):
 
 
 def remembered_imports() -> StateFile[ImportProgress]:
-    """The imports that this user has begun on this machine, and that have not ended."""
+    """This user's unfinished imports on this machine."""
     return StateFile("imports", ImportProgress)
 
 
 @dataclass(frozen=True)
 class Outcome:
     """``rounded`` counts, by field, the values that this run has stored with fewer decimals than
-    the table has."""
+    the table has.
+    """
 
     schema: str
     stored: int
@@ -151,7 +152,7 @@ class Import:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Alone with this table, on this machine.
+        """Lock the table against other imports on this machine.
 
         Raises:
             Locked: another command imports it.
@@ -168,22 +169,22 @@ class Import:
             yield
 
     def find_begun(self) -> str | None:
-        """The schema that an earlier command began to fill; None where none did."""
+        """The schema that an earlier command began to fill; None if there is none."""
         remembered = self._state.read().get(self._key)
         return None if remembered is None else remembered.schema
 
     def begin(self, schema: Resource) -> None:
-        """Remember which schema is filled from now on."""
+        """Record the schema that is filled from now on."""
         self._state.put(self._key, ImportProgress(schema["url"]))
 
     def forget(self) -> None:
         self._state.put(self._key, None)
 
     async def run(self, schema: Resource, total: int) -> Outcome:
-        """Store what is not stored yet.
+        """Store the remaining rows.
 
         Raises:
-            InvalidRecords: rows of a page do not fit; nothing of it was stored.
+            InvalidRecords: rows of a page are invalid; nothing of it was stored.
             Conflict: the schema holds other records than this import stored.
         """
         done = await self._catch_up(schema)
@@ -219,11 +220,11 @@ class Import:
         done: ImportProgress,
         moved: Callable[[int], None],
     ) -> str:
-        """Send a page; its job."""
+        """Send a page; returns its job."""
         upload, job = await self.session.client.begin_stream(
             "rows.ndjson", schema=schema["id"], skip_invalid=self.skip_invalid
         )
-        # Before a row leaves: from now on the job tells what became of them.
+        # Before any row is sent: from now on, the job shows what happened to the rows.
         self._state.put(self._key, msgspec.structs.replace(done, job=job))
         offset = 0
         async for piece, is_last in page.pieces(first):
@@ -232,10 +233,10 @@ class Import:
         return job
 
     async def _finish(self, job: str, done: ImportProgress) -> int:
-        """How many rows of a page were rejected, when its job has ended.
+        """The number of rejected rows of a page, when its job has ended.
 
         Raises:
-            InvalidRecords: rows do not fit, and nothing of the page is stored.
+            InvalidRecords: rows are invalid, and nothing of the page is stored.
             ErsError: it failed for another reason.
         """
         last = await self.session.client.wait(job)
@@ -263,7 +264,7 @@ class Import:
         )
 
     async def _catch_up(self, schema: Resource) -> ImportProgress:
-        """How far it is, once nothing is under way any more."""
+        """The progress after pending jobs of earlier commands have ended."""
         done = self._state.read()[self._key]
         if done.job:
             done = await self._settle(done)
@@ -285,7 +286,7 @@ class Import:
         try:
             progress = await client.job(done.job)
             if progress.status == "uploading":
-                # It waits for bytes that never come. Cancelled, it stores nothing.
+                # The job waits for bytes that never arrive. A cancelled job stores nothing.
                 with suppress(NotFound):
                     await client.cancel_job(done.job)
                 return over
@@ -300,7 +301,7 @@ class Import:
 
 
 class _Page:
-    """The rows of one job."""
+    """The rows of a job."""
 
     def __init__(
         self,
@@ -319,7 +320,7 @@ class _Page:
         self.count = 0
 
     async def begin(self) -> bytes | None:
-        """Its first line; None where there are no more rows."""
+        """Its first line; None if there are no more rows."""
         row = await anext(self._rows, None)
         return None if row is None else self._line(row)
 
@@ -342,9 +343,10 @@ class _Page:
 
 
 def _fit(value: Any, spec: Mapping[str, Any] | None) -> Any:
-    """A value as its field takes it: as a text, a number that has more digits than numbers may
-    have. One that is no number at all goes as a text, too: so its row is rejected and counted like
-    the others that do not fit."""
+    """A value in the form for its field: numbers with more digits than JSON numbers may have become
+    texts. A value that is not a number becomes a text, too, so that its row is rejected and counted
+    like other invalid rows.
+    """
     if isinstance(value, float | Decimal) and not is_finite(value):
         return str(value)
     if value is None or isinstance(value, str) or spec is None or PLAIN[spec["type"]].is_number:
@@ -359,7 +361,7 @@ def is_finite(value: float | Decimal) -> bool:
 
 
 async def in_thread(rows: Iterator[Row]) -> AsyncIterator[Row]:
-    """Rows that are read in a thread, some at a time, so that nothing else waits for them."""
+    """Rows that are read in a thread, several at a time, so that the event loop is not blocked."""
 
     def some() -> list[Row]:
         return [row for _, row in zip(range(1000), rows, strict=False)]
@@ -370,7 +372,7 @@ async def in_thread(rows: Iterator[Row]) -> AsyncIterator[Row]:
 
 
 class ColumnFile(SourceTable):
-    """A file whose rows are counted: one that was changed meanwhile is another file."""
+    """A columnar file, whose pointers are row numbers; a changed file counts as another file."""
 
     def __init__(self, path: str) -> None:
         if Path(path).suffix.lower() not in COLUMNAR:
@@ -378,12 +380,12 @@ class ColumnFile(SourceTable):
                 f"{path} is not a Parquet, Arrow or Feather file",
                 hint="import CSV and JSON under their own names: ers import FILE.csv",
             )
-        #: read several times, and so opened once: all of them see the same rows
+        #: read several times, but opened once, so that all reads see the same rows
         self._file = LocalFile(Path(path))
         next(batches_of(self._file), None)  # says what is wrong with it
         self.name = Path(path).stem
         self.group = "Imported files"
-        #: where the next row is, and what reads from there
+        #: the number of the next row, and the iterator that reads from there
         self._reading: tuple[int, Iterator[Row]] | None = None
         self.mark = f"file {self._file.mark}"
 

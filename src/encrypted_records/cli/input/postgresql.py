@@ -1,9 +1,9 @@
-"""Tables of PostgreSQL: field types for their columns, and their rows, read page by page after the
-last key that is stored.
+"""PostgreSQL tables: field types for their columns, and their rows, read page by page after the
+last stored key.
 
-Numbers and booleans come as they are; everything else as PostgreSQL writes it, by settings that do
-not depend on the server. No message of the driver is shown: it may repeat the URL, and so a
-password.
+Numbers and booleans are read as such, everything else as PostgreSQL's text, with settings that do
+not depend on the server. Messages of the driver are never shown, because they may contain the URL
+and thus a password.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 _WHOLE = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 _FLOATING = ("real", "double precision")
 TEXTS = ("text", "character varying")
-#: What a key can be of: its order is then the same here and there.
+#: Types of keys whose order is the same in PostgreSQL and here.
 KEYS: tuple[LiteralString, ...] = (
     *("smallint", "integer", "bigint", "numeric"),
     *("text", "character varying", "uuid"),
 )
 _ARGUMENTS = re.compile(r"\(([0-9]+)(?:,(-?[0-9]+))?\)")
-#: Types whose columns become fields of one type, whatever their values are.
+#: Types whose columns become fields of a fixed type, whatever their values are.
 _DECLARED = {name: kind for kind in TYPES for name in kind.sql.names}
-#: Decimals of numbers that are declared without any.
+#: Decimals of numbers that are declared without a scale.
 _DECIMALS = 9
 _PADDED = 63
 _JSON = ("json", "jsonb")
@@ -51,7 +51,7 @@ _FINITE: LiteralString = (
 class TableColumn:
     """
     Attributes:
-        kind: PostgreSQL's name of its type, without length or precision, which are ``size`` and
+        kind: PostgreSQL's name of its type, without length or precision, which are in ``size`` and
             ``scale``.
         longest: bytes of the longest label of an enum.
     """
@@ -82,7 +82,8 @@ class TableColumn:
 def column_of(name: str, declared: str, *, required: bool, longest: int | None) -> TableColumn:
     """
     Args:
-        declared: its type as ``format_type`` has it: ``numeric(12,2)``, ``timestamp(3) with time
+        declared: its type in the format of ``format_type``: ``numeric(12,2)``, ``timestamp(3) with
+        time
             zone``.
     """
     kind = _ARGUMENTS.sub("", declared, count=1)
@@ -111,10 +112,10 @@ def measures_of(column: TableColumn) -> tuple[LiteralString, ...]:
 
 
 def field_of(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str | None]:
-    """The field that a column becomes, and what to look at.
+    """The field for a column, and a remark to check.
 
     Args:
-        seen: what :func:`measures_of` asks for; None where there are no values.
+        seen: the results of :func:`measures_of`; None without values.
     """
     kind = column.kind
     if kind in _WHOLE:
@@ -183,15 +184,15 @@ _SETTINGS = {
     "client_encoding": "UTF8",
 }
 _CONNECT_SECONDS = 15
-#: Rows that the server sends at once.
+#: Rows per fetch from the server.
 _AT_ONCE = 2_000
 
 
 class PostgresqlTable(SourceTable):
     """
     Args:
-        table: its name, maybe with that of its namespace: ``public.people``.
-        key: columns that tell rows apart; the primary key where left out.
+        table: its name, optionally with its namespace: ``public.people``.
+        key: columns that identify a row; by default, the primary key.
     """
 
     def __init__(self, url: str, table: str, key: tuple[str, ...] = ()) -> None:
@@ -209,27 +210,27 @@ class PostgresqlTable(SourceTable):
         self._namespace = namespace or "public"
         self._server = f"{told.get('host') or 'localhost'}:{told.get('port') or 5432}"
         self.group = str(told.get("dbname") or told.get("user") or "postgresql")
-        #: whether the URL holds one
+        #: whether the URL contains a password
         self.has_password = bool(told.get("password"))
         self._key = key
         self._columns: list[TableColumn] = []
-        #: columns of which no two rows have one value
+        #: columns with distinct values
         self._unique: list[str] = []
         self.mark = f"postgresql {self._server} {self.group} {self._namespace}.{self.name}"
 
-    # --- what there is --------------------------------------------------------------------------
+    # --- schema of the table --------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Read which columns and which key the table has.
+        """Read the columns and the key of the table.
 
         Raises:
             NotFound: there is no such table, or it cannot be read.
-            InvalidSetting: no key, or one of a type whose order is another here.
+            InvalidSetting: there is no key, or its type has another order here.
         """
         async with self._connect() as connection:
             rows = await (
                 await connection.execute(
-                    # Of a domain the type that it stands for.
+                    # For a domain, use its base type.
                     "SELECT a.attname, CASE WHEN t.typtype = 'd'"
                     " THEN format_type(t.typbasetype, t.typtypmod)"
                     " ELSE format_type(a.atttypid, a.atttypmod) END,"
@@ -357,7 +358,7 @@ class PostgresqlTable(SourceTable):
         """The pointer after the greatest stored key; None if no record is stored.
 
         Raises:
-            InvalidSetting: a field of the schema orders the key otherwise.
+            InvalidSetting: a field of the schema orders the key differently.
         """
         fields = schema["schema"]["properties"]
         for name in self._key:
@@ -378,7 +379,7 @@ class PostgresqlTable(SourceTable):
             return None
         return tuple(answer.results[0].data[name] for name in self._key)
 
-    # --- how it is asked ------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------
 
     @property
     def _table(self) -> Any:
@@ -390,7 +391,7 @@ class PostgresqlTable(SourceTable):
         return next(column.kind for column in self._columns if column.name == name)
 
     def _order(self, name: str) -> Any:
-        """A key in the order that records have: of texts that of their characters."""
+        """A key expression with the order of records: texts by code points."""
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
         plain = sql.Identifier(name)
@@ -420,7 +421,7 @@ class PostgresqlTable(SourceTable):
             raise self._ours(error) from None
 
     def _ours(self, error: Any) -> InvalidSetting | Unavailable:
-        # Of a connection that was refused there is no code, and the text is looked at alone.
+        # A refused connection has no code; then only the text is used.
         state, text = error.sqlstate or "", str(error)
         if state.startswith("28") or "authentication failed" in text or "no password" in text:
             return InvalidSetting(

@@ -1,8 +1,8 @@
-"""Files of records -> what a batch job takes, piece by piece.
+"""Convert files of records to the input of a batch job, piece by piece.
 
-CSV, and JSON whose records have their ``data``, go as they are. Plain objects of field names and
-values are wrapped, and the rows of Parquet and Arrow files become JSON lines; both on the way, so
-that memory stays flat.
+CSV, and JSON whose records have ``data``, are sent unchanged. Plain objects of field names and
+values are wrapped, and the rows of Parquet and Arrow files become JSON lines. Both are converted
+while streaming, so that memory use stays constant.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from encrypted_records.model.record_formats import Format
 KINDS = {kind.value: kind.media_type for kind in Format}
 _LINES = Format.NDJSON.media_type
 COLUMNAR = (".parquet", ".arrow", ".feather")
-#: Beginnings of column names that only exports and searches write.
+#: Prefixes of column names that only exports and searches write.
 _OURS = ("schema_id:", "leave_out:")
 _CHUNK_BYTES = 1 << 20
-#: What reading a file of columns may take at once, whatever the file says.
+#: Memory limit for reading a columnar file, whatever the file's metadata says.
 _MOST_BYTES = 2 << 30
-#: Why a pipe is refused.
+#: The reason for refusing a pipe.
 NOT_COLUMNAR = "Parquet and Arrow files are not read from start to end"
 
 
@@ -41,10 +41,10 @@ NOT_COLUMNAR = "Parquet and Arrow files are not read from start to end"
 class FileSource:
     """
     Attributes:
-        name: of the file.
-        pieces: the bytes to send, once.
-        size: how many there are; None where that is not known before.
-        file: the regular file that is sent as it is, from any place in it; None without one.
+        name: the file's name.
+        pieces: the bytes to send, readable once.
+        size: their number; None if it is not known in advance.
+        file: the regular file, if it is sent unchanged and from any offset; None otherwise.
     """
 
     name: str
@@ -57,7 +57,7 @@ class FileSource:
 def source_of(file: LocalFile, kind: str | None = None) -> FileSource:
     """
     Args:
-        kind: one of KINDS; None is what name and first bytes say.
+        kind: one of KINDS; None detects it from the name and the first bytes.
 
     Raises:
         InvalidSetting: it cannot be read, or needs a library that is not installed.
@@ -87,14 +87,15 @@ def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) ->
 
 
 def _is_plain(start: bytes) -> bool:
-    """Whether the first record of JSON is an object of field names and values."""
+    """Whether the first JSON record is a plain object of field names and values."""
     first = _first_of(start.decode("utf-8-sig", errors="ignore"))
     return isinstance(first, dict) and not _has_data(first)
 
 
 def _first_of(text: str) -> Any:
-    """The first value of a JSON array or of JSON lines; None if it is broken or longer than
-    ``text``, so that the service says so."""
+    """The first value of a JSON array or of JSON lines; None if it is invalid or longer than
+    ``text``: then the service reports it.
+    """
     try:
         return json.JSONDecoder().raw_decode(text.lstrip().removeprefix("[").lstrip())[0]
     except ValueError:
@@ -102,11 +103,11 @@ def _first_of(text: str) -> Any:
 
 
 def is_exact(file: LocalFile, *, names_schema: bool) -> bool:
-    """Whether a file is in the format of the HTTP API for sure: it is a pipe, has typed columns, or
-    begins as an export or a search writes it.
+    """Whether a file is certainly in the format of the HTTP API: it is a pipe, has typed columns,
+    or begins like an export or a search result.
 
     Args:
-        names_schema: whether the schema of its records is known, so that JSON need not name it.
+        names_schema: whether the schema of its records is known, so that JSON may omit it.
     """
     if file.size is None or file.path.suffix.lower() in COLUMNAR:
         return True
@@ -120,8 +121,7 @@ def is_exact(file: LocalFile, *, names_schema: bool) -> bool:
 
 
 def names_schema(file: LocalFile, kind: str | None) -> bool:
-    """Whether a file names the schema of its first record, or is so broken that only the service
-    can tell."""
+    """Whether a file names the schema of its first record, or is too broken to tell here."""
     if file.path.suffix.lower() in COLUMNAR:
         return False
     text = file.start.decode("utf-8-sig", errors="ignore")
@@ -139,12 +139,12 @@ def _header(text: str) -> list[str]:
 
 
 def _has_data(item: object) -> bool:
-    """No field has an object for a value, so that ``data`` with one is no field."""
+    """Whether an item has ``data`` with an object, which is no field, as no field has an object."""
     return not isinstance(item, Mapping) or isinstance(item.get("data"), Mapping)
 
 
 def wrap_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """JSON lines of plain objects -> JSON lines of records, some at a time."""
+    """JSON lines of plain objects -> JSON lines of records, several at a time."""
     return _wrap(_split(pieces))
 
 
@@ -171,7 +171,7 @@ def _wrap(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def lines_of(rows: Iterator[Any]) -> Iterator[bytes]:
-    """JSON lines, some at a time."""
+    """JSON lines, several at a time."""
     return gather(_line_of(row) for row in rows)
 
 
@@ -181,12 +181,12 @@ def _line_of(row: Any) -> bytes:
     try:
         return strict_json.encode(row) + b"\n"
     except UnicodeEncodeError:
-        # Half of a surrogate pair is sent as it came, so that the job names its row and field.
+        # Half of a surrogate pair is sent unchanged, so that the job reports its row and field.
         return strict_json.encode(_with_escapes(row)) + b"\n"
 
 
 def _with_escapes(value: Any) -> Any:
-    """The same to encode, with texts that have escapes where a character has no UTF-8."""
+    """The value for encoding, with escapes in texts for characters that have no UTF-8."""
     from msgspec import Raw  # noqa: PLC0415 - slow to import
 
     if isinstance(value, str):
@@ -199,7 +199,7 @@ def _with_escapes(value: Any) -> Any:
 
 
 def gather(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The same, in pieces that are worth sending."""
+    """The same lines, joined to larger pieces."""
     buffer = bytearray()
     for line in lines:
         buffer += line
@@ -227,11 +227,11 @@ def columnar_lines(file: LocalFile) -> Iterator[bytes]:
 
 
 def batches_of(file: LocalFile | Path) -> Iterator[Any]:
-    """The record batches of a Parquet, Arrow or Feather file, one after the other. Texts that stand
-    in dictionaries stay there, and a batch of Parquet has no more rows than take about 32 MiB.
+    """The record batches of a Parquet, Arrow or Feather file. Texts in dictionaries stay there, and
+    a batch of Parquet has no more rows than fit into about 32 MiB.
 
     Raises:
-        InvalidSetting: it cannot be read, or only with gigabytes of memory; or pyarrow is not
+        InvalidSetting: it cannot be read, or would take gigabytes of memory; or pyarrow is not
             installed.
     """
     if isinstance(file, Path):
@@ -245,7 +245,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
         ) from None
     file.require_size(NOT_COLUMNAR)
     kind = "parquet" if file.path.suffix.lower() == ".parquet" else "arrow"
-    # It gets no secrets of ours, and no module of the present folder takes the place of another.
+    # The process gets no secrets, and cannot import modules from the current folder.
     command = [sys.executable, "-P", "-m", column_reader.__name__, kind, str(_MOST_BYTES)]
     with reading(file.path):
         process = subprocess.Popen(  # noqa: S603 - our own program
@@ -257,7 +257,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
         with suppress(pyarrow.ArrowException, OSError):  # how it has ended, says why
             yield from pyarrow.ipc.open_stream(process.stdout)
             whole = True
-        process.stdout.close()  # else it would wait to be read, where nothing of it can be
+        process.stdout.close()  # else it would block on writing while nothing is read
         _require_read(file.path, process.wait(), whole=whole)
     finally:
         process.kill()
@@ -266,7 +266,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of this process's environment by which Python and its libraries are found."""
+    """The environment variables by which Python and its libraries are found."""
     found_by = ("PYTHON", "LD_", "DYLD_")
     return {
         name: value
@@ -278,11 +278,11 @@ def _environment() -> dict[str, str]:
 def _require_read(path: Path, ending: int, *, whole: bool) -> None:
     """
     Args:
-        ending: of the process that has read it.
-        whole: whether all came that it has written.
+        ending: the exit code of the reading process.
+        whole: whether all of its output was received.
 
     Raises:
-        InvalidSetting: this is not all of the file.
+        InvalidSetting: the file was not read completely.
     """
     if ending == column_reader.TOO_MUCH:
         raise InvalidSetting(
@@ -293,6 +293,6 @@ def _require_read(path: Path, ending: int, *, whole: bool) -> None:
         number = ending - column_reader.UNREADABLE
         with reading(path):
             raise OSError(number, os.strerror(number))
-    # Also where it was killed, which is how a library ends that reads beyond a damaged file.
+    # Also if it was killed, as happens when a library reads beyond a damaged file.
     if ending or not whole:
         raise InvalidSetting(f"{path} is not a Parquet or Arrow file, or is damaged")

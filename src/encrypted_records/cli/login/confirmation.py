@@ -1,7 +1,7 @@
-"""What confirms an account: a new password, and the link from a message.
+"""Confirming an account: a new password, and the link from a message.
 
-A password is asked for twice, and checked at once as far as no server is needed. The service
-decides in the end: it also knows which passwords are common.
+A password is asked for twice, and checked immediately as far as possible without a server. The
+service makes the final decision: it also knows common passwords.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from encrypted_records.cli.terminal import ask, say, warn
 from encrypted_records.errors import BadInput, ErsError, InvalidSetting
 
 SHORTEST = 12
-#: How often somebody at a terminal may try another one.
+#: Maximum attempts at a terminal.
 _TRIES = 5
 
 
@@ -33,12 +33,12 @@ async def set_password(label: str, given: str | None, use: Callable[[str], Await
     """Set a new password; returns the password.
 
     Args:
-        given: one that needs no question.
-        use: sends it to the service. Where that finds it too weak, a person is asked for another.
+        given: a password that needs no question. use: sends it to the service. If the service finds
+        it too weak, the user is asked for another.
 
     Raises:
-        InvalidSetting: the one that was given is too weak.
-        BadInput: the service refuses it, or something else.
+        InvalidSetting: the given password is too weak.
+        BadInput: the service refuses the password, or something else.
     """
     if given is not None:
         if weak := weakness(given):
@@ -88,7 +88,7 @@ def answer(label: str, what: str) -> str:
 def link_in(text: str) -> SignedLink:
     """
     Raises:
-        InvalidSetting: it is no link of a message.
+        InvalidSetting: it is not the link of a message.
     """
     link = signed_link(text)
     if link is None:
@@ -100,7 +100,7 @@ def link_in(text: str) -> SignedLink:
 
 
 def ask_link() -> SignedLink:
-    """A link that is asked for, or the next line of stdin."""
+    """Ask for a link, or read the next line of stdin."""
     return link_in(answer("Link from the message", "the link from the message"))
 
 
@@ -122,7 +122,7 @@ async def confirm_account(
         )
     say("The account is confirmed.")
     if who.password:
-        # It is confirmed, whatever comes of this.
+        # The account is confirmed, whatever happens next.
         with suppress(ErsError):
             async with session.proxy.client(who, device) as client:
                 async for organization in client.listing("organizations"):

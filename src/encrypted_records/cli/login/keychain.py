@@ -36,8 +36,9 @@ from encrypted_records.model.credentials import token_expiry, token_lifetime
 
 @contextmanager
 def system_keychain() -> Iterator[Any]:
-    """The system's keychain; None where it is missing, or where it fails: on a machine without a
-    desktop, in a session that is locked."""
+    """The system's keychain; None if it is missing or fails, for example on a machine without a
+    desktop, or in a locked session.
+    """
     import keyring  # noqa: PLC0415 - slow to import, and often not needed
     from keyring.backends import fail, null  # noqa: PLC0415
     from keyring.errors import KeyringError  # noqa: PLC0415
@@ -68,9 +69,9 @@ class KeptDevice(msgspec.Struct, frozen=True):
 
 
 class KeptDevices:
-    """The devices that this machine's user has at proxies.
+    """The devices of this machine's user at proxies.
 
-    An address is a proxy's URL, or of an inline proxy its data folder.
+    An address is a proxy's URL; for an inline proxy, its data folder.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -80,7 +81,7 @@ class KeptDevices:
         """The device of an account at a proxy, if one is kept.
 
         Raises:
-            InvalidSetting: the place where it is kept cannot be read.
+            InvalidSetting: the storage cannot be read.
         """
         kept = self.file.read().get(_key(address, email))
         if kept is None:
@@ -93,7 +94,7 @@ class KeptDevices:
         return None if secret is None else Device(secret, new=kept.new)
 
     def keep(self, address: str, email: str, device: Device) -> str:
-        """Store a device instead of an earlier one; where, in words."""
+        """Store a device, replacing an earlier one; returns a description of the storage."""
         with system_keychain() as keychain:
             if keychain is not None:
                 keychain.set_password(APP, _entry(address, email), device.secret.text)
@@ -103,7 +104,7 @@ class KeptDevices:
         return str(self.file.path)
 
     def rename(self, address: str, email: str, new: str) -> None:
-        """Keep the device of an account, if there is one, under the account's new address."""
+        """Move an account's device, if there is one, to the account's new address."""
         device = self.find(address, email)
         if device is not None:
             self.keep(address, new, device)
@@ -129,7 +130,7 @@ def _entry(address: str, email: str) -> str:
 
 
 def read_device() -> Device | None:
-    """The device that ``ERS_DEVICE`` names, by its secret or by a file that holds it.
+    """The device from ``ERS_DEVICE``, which contains its secret or the path of a file with it.
 
     Raises:
         InvalidSetting: it is neither.
@@ -139,7 +140,7 @@ def read_device() -> Device | None:
         return None
     text = told
     with suppress(OSError, ValueError):
-        # What looks like a secret is not a path, and no error names it.
+        # A text that looks like a secret is not a path, and no error repeats it.
         if _PREFIX not in told:
             with Path(told).expanduser().open(encoding="ascii") as file:
                 text = file.read(_MOST_CHARACTERS)
@@ -152,13 +153,14 @@ def read_device() -> Device | None:
     return Device(secret)
 
 
-#: An access token is replaced this long before it expires: a request may take its time.
+#: An access token is replaced this long before its expiry, because a request may take long.
 EARLY_SECONDS = 60.0
 
 
 class KeptLogin(msgspec.Struct, frozen=True):
-    """``kept`` is when the tokens came, by this machine's clock, in seconds since 1970; 0 of tokens
-    that an earlier version stored."""
+    """``kept`` is the time when the tokens arrived, by this machine's clock, in seconds since 1970;
+    0 for tokens that an earlier version stored.
+    """
 
     email: str
     tokens: Tokens
@@ -166,15 +168,16 @@ class KeptLogin(msgspec.Struct, frozen=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether the access token is good for a while. How long it is good, its issuer's clock
-        says; how old it is, this machine's, which may be another day's."""
+        """Whether the access token stays valid for a while. Its lifetime is by its issuer's clock,
+        its age by this machine's clock, which may differ by days.
+        """
         good, now = token_lifetime(self.tokens.access), time.time()
         if self.kept and good:
             return 0 <= now - self.kept < good - EARLY_SECONDS
         return token_expiry(self.tokens.access) - now >= EARLY_SECONDS
 
 
-#: Trades a refresh token for a new pair.
+#: Exchanges a refresh token for a new pair.
 Trade = Callable[[str], Awaitable[Tokens]]
 
 
@@ -189,7 +192,7 @@ class Logins:
         """The login for an address, if there is one.
 
         Raises:
-            InvalidSetting: the place where it is kept cannot be read.
+            InvalidSetting: the storage cannot be read.
         """
         login = self.file.read().get(address)
         if login is not None:
@@ -205,7 +208,7 @@ class Logins:
             return None  # of another program, or another version: log in again
 
     async def keep(self, address: str, login: KeptLogin) -> str:
-        """Store a login instead of an earlier one; where, in words."""
+        """Store a login, replacing an earlier one; returns a description of the storage."""
         async with self._lock():
             return self._store(address, login)
 
@@ -214,15 +217,15 @@ class Logins:
             self._remove(address)
 
     async def authorization(self, address: str, trade: Trade) -> str:
-        """An Authorization value that is good for a while, traded for where need be.
+        """An Authorization value that stays valid for a while, refreshed if necessary.
 
         Raises:
-            NotAuthenticated: there is no login any more, or the service has ended it.
+            NotAuthenticated: there is no login, or the service has ended it.
         """
         login = self._present(address)
         if not login.is_good:
             async with self._lock():
-                # Another command may have traded while this one waited for the lock.
+                # Another command may have refreshed it while this one waited for the lock.
                 login = self._present(address)
                 if not login.is_good:
                     login = await self._trade(address, login, trade)
@@ -240,7 +243,7 @@ class Logins:
         except NotAllowed as error:
             if error.reason != "read_only_mirror":
                 raise
-            # Nobody renews a login there, and nobody asks for one: the device says whose it is.
+            # A mirror neither renews nor requires a login: the device identifies the user.
             return login
         except NotAuthenticated:
             self._remove(address)
@@ -253,7 +256,7 @@ class Logins:
 
     @asynccontextmanager
     async def _lock(self) -> AsyncIterator[None]:
-        """Alone among the tasks of this process and among all processes."""
+        """Exclude other tasks of this process and other processes."""
         async with self._one_at_a_time:
             with self.file.lock_file("trade") as lock:
                 await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)

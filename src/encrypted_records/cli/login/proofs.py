@@ -51,13 +51,13 @@ async def call_with_proof(
         assert devices is not None
         keyring = devices.keyring
         if keyring is None:
-            session.make_device()  # the keyring that is made takes it in
+            session.make_device()  # the new keyring registers it
         elif not devices.enrolled and not await session.client.has_door():
             if words is None:
                 raise  # no password helps, and the hint says what does
             devices = None
         elif not (words or keyring.passphrase) and await session.reads_mirror():
-            # No password is known there.
+            # The server knows no password.
             words = ask_secret("The 24 words of your keyring's newest version")
             devices = None
     proof = _proof(session, devices, words)
@@ -74,20 +74,20 @@ class _TakesProof(Protocol[T_co]):
 
 
 class Proven:
-    """Calls of one command that need a proof each: the proof is asked for once."""
+    """Calls of a command that each need a proof: the user is asked once."""
 
     def __init__(self, session: CommandSession) -> None:
         self._session = session
         self._proof: Proof | None = None
 
     async def __call__(self, call: _TakesProof[T]) -> T:
-        """Raises as :func:`call_with_proof`."""
+        """Make a call; raises as :func:`call_with_proof`."""
         if self._proof is not None:
             return await call(proof=self._proof)
         return await call_with_proof(self._session, partial(self._keeping, call))
 
     async def _keeping(self, call: _TakesProof[T], proof: Proof | None) -> T:
-        # A code counts once: where there is one, the next call asks for another.
+        # A code is valid once: if there was a code, the next call asks for another.
         self._proof = None if proof is None or proof.code else proof
         return await call(proof=proof)
 
@@ -95,7 +95,7 @@ class Proven:
 def _proof(session: CommandSession, devices: Devices | None, words: str | None) -> Proof:
     """
     Args:
-        devices: None where words alone will do.
+        devices: None if only words are accepted.
     """
     if devices is None:
         return Proof(phrase=words)
@@ -141,7 +141,7 @@ async def with_code(call: _TakesCode[T]) -> T:
 
 
 def ask_code() -> str:
-    """A code of the account's second factor; as :func:`ask_secret`."""
+    """Ask for a code of the account's second factor, as :func:`ask_secret`."""
     code = ask_secret("Code of your authenticator app, or a recovery code").strip()
     if not code:
         raise InvalidSetting(
@@ -152,8 +152,7 @@ def ask_code() -> str:
 
 
 def ask_secret(label: str) -> str:
-    """A secret that is typed without being shown; where there is no terminal, the next line of
-    stdin."""
+    """Ask for a secret without echo; without a terminal, read the next line of stdin."""
     if sys.stdin.isatty():
         return ask(label, hide_input=True)
     return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
@@ -176,7 +175,7 @@ async def devices_of(session: CommandSession) -> Devices:
     except NotAuthenticated as error:
         if error.reason != "device_unknown" or os.environ.get(DEVICE_VARIABLE):
             raise
-    # It knew the device, or has the door: so this is the proxy, and the device is of no use.
+    # It knew the device, or has the door: so this is the proxy, and the revoked device is useless.
     session.keep_device(new_device())
     return await session.client.devices()
 
@@ -186,7 +185,7 @@ async def take_in(session: CommandSession, name: str = "", **shown: str) -> str:
     place.
 
     Args:
-        shown: as of :meth:`DeviceCalls.add_device`; nothing where the door is enough.
+        shown: as for :meth:`DeviceCalls.add_device`; empty if the door is enough.
     """
     session.make_device()
     await session.client.add_device(name or own_name(), **shown)
@@ -196,7 +195,7 @@ async def take_in(session: CommandSession, name: str = "", **shown: str) -> str:
 
 
 def describe(devices: Devices) -> Iterator[str]:
-    """Lines by which the owner of a keyring knows it again."""
+    """Lines by which the owner of a keyring recognises it."""
     known = devices.keyring
     if known is None:
         yield "keyring      none yet"

@@ -1,11 +1,11 @@
 """A command's session at a proxy: which proxy, which account, and whether one is started.
 
-Who asks is found in this order: ``ERS_SERVICE``, a service's string; ``ERS_TOKEN``, an API token;
-``ERS_EMAIL`` and ``ERS_PASSWORD``; what ``ers login`` stored for the address; a question on the
-terminal. A password is never an argument: arguments show in ``ps``.
+The caller is determined in this order: ``ERS_SERVICE``, a service's string; ``ERS_TOKEN``, an API
+token; ``ERS_EMAIL`` and ``ERS_PASSWORD``; the login that ``ers login`` stored for the address; a
+question on the terminal. A password is never an argument, because arguments show in ``ps``.
 
-From where: the device that ``ERS_DEVICE`` names, or the one that is kept for the account there. A
-proxy that has taken it in is known by that, and what does not know it is told nothing.
+The device is the one in ``ERS_DEVICE``, or the stored device of the account. A proxy that has
+registered it is recognised by it, and a server that does not know it gets no secrets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from encrypted_records.client.sdk.names import Names
     from encrypted_records.client.transport import Authorization
 
-#: How long a shell waits for names that complete a word.
+#: Maximum time for completing a name in a shell.
 _COMPLETION_SECONDS = 5.0
 _OPTIONS = (
     click.option(
@@ -107,7 +107,7 @@ class ProxyAddress:
     limits: CommandLimits = STANDARD
 
     def client(self, who: Credentials, device: Device | None) -> ProxyClient:
-        """The proxy, used as ``who`` from ``device``."""
+        """A client of the proxy, used as ``who`` from ``device``."""
         from encrypted_records.cli.state_file import read_door  # noqa: PLC0415 - slow to import
         from encrypted_records.client import limits  # noqa: PLC0415
         from encrypted_records.client.proxy.client import ProxyClient  # noqa: PLC0415
@@ -160,7 +160,7 @@ class CommandSession:
     async def invitations(self) -> str:
         """A description of the account's pending invitations; empty if there are none."""
         lines = []
-        with suppress(ErsError):  # it is said beside something else, which counts more
+        with suppress(ErsError):  # this is only a remark next to a more important message
             async for invitation in self.client.listing("invitations"):
                 lines.append(
                     f"{invitation['invited_by']} has invited you to"
@@ -176,7 +176,7 @@ class CommandSession:
         }
 
     async def with_slugs(self, resource: Mapping[str, Any]) -> dict[str, Any]:
-        """A dataset or schema for people: with the slugs of what it belongs to instead of paths."""
+        """A dataset or schema for people: with slugs instead of paths of its parents."""
         parents = [name for name in ("organization", "dataset") if resource.get(name)]
         found = {name: (await self.client.resource(resource[name]))["slug"] for name in parents}
         return {**resource, **found}
@@ -188,10 +188,10 @@ class CommandSession:
                 terminal.warn(line)
 
     async def access_token(self) -> str:
-        """An access token of the account's.
+        """An access token of the account.
 
         Raises:
-            NotAllowed: a service has none.
+            NotAllowed: a service has no access token.
         """
         if self.who.service:
             raise NotAllowed(
@@ -205,12 +205,14 @@ class CommandSession:
         return (await self.client.tokens(email=email, password=password)).access
 
     def keep_device(self, device: Device) -> str:
-        """Show this device from now on, also in the commands that follow; where it is kept."""
+        """Use this device from now on, also in later commands; returns a description of the
+        storage.
+        """
         from encrypted_records.cli.login.keychain import DEVICE_VARIABLE, KeptDevices  # noqa: PLC0415 - slow
 
         self.client.show_device(device)
         if os.environ.get(DEVICE_VARIABLE):
-            return DEVICE_VARIABLE  # that decides, whatever is kept
+            return DEVICE_VARIABLE  # it takes precedence over stored devices
         return KeptDevices().keep(self.proxy.devices, self.who.email, device)
 
     def make_device(self) -> None:
@@ -221,8 +223,9 @@ class CommandSession:
             self.keep_device(new_device())
 
     async def remember_device(self) -> None:
-        """Remember that the proxy has taken the device in, so that the next command knows it by
-        that."""
+        """Record that the proxy has registered the device, so that the next command can recognise
+        the proxy by it.
+        """
         device = self.client.device
         if device is not None and device.new and await self.client.is_known():
             self.keep_device(replace(device, new=False))
@@ -278,7 +281,7 @@ def connected(
 
 
 class StoredName(click.ParamType[str]):
-    """The name of a dataset or schema. A shell that completes it is told those that there are."""
+    """The name of a dataset or schema. Shell completion lists the existing names."""
 
     name = "text"
 
@@ -288,7 +291,7 @@ class StoredName(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        # A shell waits for it, and has no place for an error.
+        # A shell waits for it, and cannot show an error.
         with suppress(ErsError, OSError):
             names = asyncio.run(self._list(ctx, paths="/" in incomplete))
             return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -297,7 +300,8 @@ class StoredName(click.ParamType[str]):
     async def _list(self, ctx: click.Context, *, paths: bool) -> list[str]:
         """
         Args:
-            paths: whether schemas are named with their datasets, as those of one slug always are.
+            paths: whether schemas are named with their datasets; schemas that share a slug always
+            are.
         """
         opened = _open(
             ctx.params.get("proxy_url") or DEFAULT_PROXY,
@@ -333,7 +337,7 @@ class StoredName(click.ParamType[str]):
 
 DATASET, SCHEMA = StoredName("datasets"), StoredName("schemas")
 
-#: Of commands that need no account before they run.
+#: For commands that need no account before they run.
 email_option = click.option(
     "--email", envvar="ERS_EMAIL", show_envvar=True, help="E-mail address (asked for if missing)."
 )
@@ -378,7 +382,7 @@ async def _open(
 
 @asynccontextmanager
 async def _inline() -> AsyncIterator[ProxyAddress]:
-    """A proxy that runs for this command alone."""
+    """A proxy that runs only for this command."""
     from encrypted_records.cli.supervise import supervisor as up  # noqa: PLC0415 - only this starts a side
 
     settings = inline_settings()
@@ -394,7 +398,7 @@ async def session_of(
     organization: str | None = None,
     dataset: str | None = None,
 ) -> AsyncIterator[CommandSession]:
-    """A session of an account, from the device that is kept for it."""
+    """A session of an account, with its stored device."""
     from encrypted_records.client.sdk.names import Names  # noqa: PLC0415 - slow to import
 
     async with proxy.client(who, _device_of(proxy, who)) as client:
@@ -412,7 +416,7 @@ def _device_of(proxy: ProxyAddress, who: Credentials) -> Device | None:
 
 
 def device_at(proxy: ProxyAddress, email: str) -> Device | None:
-    """The device that commands show there as this account: ``ERS_DEVICE``, or the one kept."""
+    """The device for commands of this account there: ``ERS_DEVICE``, or the stored device."""
     if not email:
         return None
     from encrypted_records.cli.login.keychain import KeptDevices, read_device  # noqa: PLC0415 - slow to import
@@ -435,7 +439,7 @@ async def caller_at(proxy: ProxyAddress) -> Credentials:
     known = known_credentials(proxy)
     if known is not None:
         return known
-    with suppress(ErsError):  # the command says it, with what it was about to do
+    with suppress(ErsError):  # the command reports it later, together with its purpose
         async with session_of(proxy, NOBODY) as session:
             if await session.reads_mirror():
                 return Credentials(os.environ.get("ERS_EMAIL", ""), by_device=True)
@@ -446,7 +450,7 @@ def credentials_at(proxy: ProxyAddress) -> Credentials:
     """The account that uses a proxy.
 
     Raises:
-        NotAuthenticated: it is not known, and there is no terminal to ask on.
+        NotAuthenticated: it is unknown, and there is no terminal to ask on.
         Malformed: ``ERS_SERVICE`` is not the secret key of a service.
     """
     known = known_credentials(proxy)
@@ -482,7 +486,7 @@ def _by_token(token: str) -> Credentials:
 
 
 def login_at(proxy: ProxyAddress) -> Credentials | None:
-    """The login that is kept for a proxy, if there is one."""
+    """The stored login for a proxy, if there is one."""
     from encrypted_records.cli.login.keychain import Logins  # noqa: PLC0415 - slow to import
 
     logins = Logins()
@@ -494,14 +498,14 @@ def login_at(proxy: ProxyAddress) -> Credentials | None:
 
 
 async def bearer(proxy: ProxyAddress, logins: Logins, email: str) -> str:
-    """The Authorization value of the login that is kept for a proxy.
+    """The Authorization value of the stored login for a proxy.
 
     Raises:
-        NotAuthenticated: none is, or it has ended.
+        NotAuthenticated: there is no login, or it has ended.
     """
 
     async def trade(refresh: str) -> Tokens:
-        # From the device as well: a stranger at the proxy's port gets no token.
+        # With the device, too, so that another program on the proxy's port gets no token.
         async with proxy.client(NOBODY, device_at(proxy, email)) as nobody:
             return await nobody.refresh_tokens(refresh)
 
@@ -529,7 +533,7 @@ def _settings(settings: Settings) -> Settings:
 
 
 def inline_settings() -> Settings:
-    """The settings of an inline proxy: from variables and the config file alone."""
+    """The settings of an inline proxy: only from variables and the config file."""
     settings = _settings.main([], standalone_mode=False)
     assert isinstance(settings, Settings)
     return settings

@@ -1,11 +1,11 @@
 """Run the API: in this process, or in several workers that share a port and a data folder.
 
-With workers, this process makes folder and database ready, listens, and starts the workers, which
-all take connections from its socket. It answers nothing itself but metrics. Rules upheld here:
+With workers, this process prepares folder and database, listens, and starts the workers, which all
+accept connections from its socket. It serves only metrics itself. Rules:
 
 - settings reach workers through the environment, as they reach the sides of ``ers up``;
-- a worker that ends by itself is started again, once a second at most, and the others go on;
-- where workers end as soon as they are started, time after time, the API ends and says so;
+- a worker that ends unexpectedly is restarted, at most once a second, and the others continue;
+- if workers repeatedly end right after their start, the API ends with an error;
 - workers end with this process, however it ends (:mod:`.startup`).
 """
 
@@ -33,17 +33,17 @@ from encrypted_records.errors import Startup
 if TYPE_CHECKING:
     from encrypted_records.server.serve import ApiSettings
 
-#: Told to a worker: the descriptors of the sockets, and whether it is the first worker.
+#: Variables for a worker: the descriptors of the sockets, and whether it is the first worker.
 _SOCKETS, _FIRST = "ERS_WORKER_SOCKETS", "ERS_WORKER_FIRST"
-#: Where prometheus_client counts for several processes; it reads this when it is imported.
+#: The folder of prometheus_client's counts for several processes, which it reads when imported.
 _COUNTS = "PROMETHEUS_MULTIPROC_DIR"
-#: Seconds between two starts of one worker.
+#: Seconds between two starts of a worker.
 _AGAIN_SECONDS = 1.0
-#: One that ends earlier has hardly come to serve; so often in a row, and none will.
+#: A worker that ends earlier has failed to start; after this many in a row, the API gives up.
 _SOON_SECONDS, _MOST_SOON = 5.0, 5
 #: Seconds for an orderly end; the sides of ``ers up`` have more.
 _STOP_SECONDS = 6.0
-#: Read by Django's settings from the environment alone.
+#: Settings that Django's settings module reads only from the environment.
 _DJANGOS = "allowed_hosts admin replica_url bulk_url bulk_before keep_replaced erase_within".split()
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def run_api(settings: Settings) -> None:
 
 
 def _work(settings: Settings, descriptors: list[int], *, first: bool) -> None:
-    """Serve as one of several, on what the process that started this one has prepared."""
+    """Serve as one of several workers, with the resources that the parent has prepared."""
     os.umask(0o077)
     startup.end_with_parent()
     for descriptor in descriptors:
@@ -123,12 +123,12 @@ def _counts(settings: Settings) -> Iterator[Path | None]:
 
 
 class _Workers:
-    """The workers of an API, each a process.
+    """The worker processes of an API.
 
     Args:
-        settings: of which ``workers`` says how many.
-        sockets: from which all of them take connections.
-        counts: the folder in which they count.
+        settings: ``workers`` is their number.
+        sockets: the sockets from which all of them accept connections.
+        counts: the folder of their metrics.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class _Workers:
         self._running: set[Process] = set()
 
     async def keep(self) -> None:
-        """Have them run until this process is told to stop.
+        """Keep them running until this process is told to stop.
 
         Raises:
-            Startup: they end as soon as they are started.
+            Startup: they end right after their start.
         """
         stop = on_signal()
         reading, writing = os.pipe()

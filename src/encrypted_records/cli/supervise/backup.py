@@ -1,21 +1,21 @@
-"""Back up a data folder while the service runs on it, with SQLite and files as it comes, and make a
-data folder of a backup, where none is yet.
+"""Back up a data folder with SQLite and files while the service runs on it, and create a data
+folder from a backup.
 
-Every part is copied after what it may be behind of, so that the copy is one that a service could
-have left which was killed:
+Each part is copied after the parts that may be older than it, so that the copy looks like the
+folder of a service that was killed:
 
-1. what the proxy has seen and what it has under way: it never knows more than the database that is
-   copied after it, which would be refused as rolled back;
-2. the database, as of one moment;
-3. the objects that this copy of the database names. They are never changed, and most are copied
-   before the database is. Should one go meanwhile, the database is copied again;
-4. the keys: what the database holds was sealed under keys that were on disk before.
+1. the proxy's observations and running jobs: they are never ahead of the database, which is copied
+   after them and would otherwise be refused as rolled back;
+2. the database, at a single moment;
+3. the objects that this copy of the database names. They never change, and most are copied before
+   the database. If an object is deleted meanwhile, the database is copied again;
+4. the keys: everything in the database was sealed under keys that were on disk before.
 
-Left out are caches, messages, and ``api/secret.key``, which is to be kept apart from the database.
+Caches, messages, and ``api/secret.key`` are left out; the latter must be stored separately from the
+database.
 
-A folder of copies is made beside its place under another name, and gets its own when it is whole.
-So a folder that has its name is whole, even when the program that copied was killed, or the power
-was cut.
+A copy is written to a folder under another name, which is renamed when it is complete. So a folder
+with the final name is complete, even if the program was killed or the power failed.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from encrypted_records.errors import (
     Unavailable,
 )
 
-#: Behind the name of a folder that is not whole yet.
+#: Suffix of a folder that is not complete yet.
 PARTIAL = ".partial"
-#: The file by which such a folder is known to be ours, to delete what was cut off.
+#: A file that marks such a folder as ours, so that its remains can be deleted.
 _MARK = ".ers-partial"
 _PIECE = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 MANIFEST = "backup.json"
-#: Of the manifest, for versions to come.
+#: Format version of the manifest.
 FORM = 1
 
 
@@ -78,8 +78,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @contextmanager
 def whole_or_nothing(target: Path) -> Iterator[Path]:
-    """A new folder, only for its owner, that is renamed to ``target`` when the block ends without
-    an error.
+    """A new folder, only for its owner, which is renamed to ``target`` if the block ends without an
+    error.
 
     Raises:
         InvalidSetting: ``target`` exists and is not empty; nothing is overwritten.
@@ -138,7 +138,7 @@ def _alone(partial: Path) -> Iterator[None]:
 
 
 def copy(source: Path | BinaryIO, target: Path) -> CopiedFile:
-    """Copy a file to a new one, for its owner alone; folders above it are made."""
+    """Copy a file to a new file, only for its owner; parent folders are created."""
     if isinstance(source, Path):
         with source.open("rb") as stream:
             return copy(stream, target)
@@ -195,17 +195,17 @@ def named(folder: Path) -> Iterator[None]:
         ) from None
 
 
-#: Of the proxy: what it can make again.
+#: Files of the proxy that it can rebuild.
 _CACHES = frozenset({"pages.sqlite3", "ledgers.sqlite3", "ballast"})
-#: They belong together, and to the files of the spool.
+#: These are consistent with each other, and with the files of the spool.
 _UNDER_WAY = ("jobs.sqlite3", "uploads.sqlite3")
 _BESIDE = ("-wal", "-shm", "-journal", ".lock")
-#: Of the API, beside its database and objects.
+#: Files of the API besides its database and objects.
 _OF_THE_API = ("served",)
-#: How often the database is copied again since an object of its last copy went meanwhile.
+#: Maximum copies of the database, if an object of the last copy was deleted meanwhile.
 _TRIES = 10
 _BUSY_SECONDS = 60
-#: What may lie in objects of a copy; all else is swept when the copy is used.
+#: Objects that a copy may need; all others are deleted when the copy is used.
 _NEEDED = """
 SELECT name, size FROM bulk_object o WHERE state IN ('stored', 'named')
     OR EXISTS (SELECT 1 FROM row_part p WHERE p.object_id = o.id)
@@ -225,13 +225,13 @@ class BackedUp:
 
 
 def back_up(settings: Settings, target: Path) -> BackedUp:
-    """Copy what the data folder holds to a new folder, which is there only when it is whole.
+    """Copy the data folder to a new folder, which appears only when it is complete.
 
     Raises:
         InvalidSetting: ``backup_elsewhere``, ``folder_taken``; there is nothing to back up here, or
             the database or its objects are kept elsewhere.
         DatabaseDamaged: the database, or its copy, cannot be read.
-        ObjectLost: an object that the database names is not there.
+        ObjectLost: an object that the database names is missing.
         OutOfSpace, Startup, Unavailable: a file cannot be read or written, or is in use too long.
     """
     folder = settings.data_dir.absolute()
@@ -271,7 +271,7 @@ def _check(settings: Settings, folder: Path) -> None:
 
 
 class _Files:
-    """The files of a backup as they come; ``copied`` are those of the manifest, by path."""
+    """The files of a backup in progress; ``copied`` are those of the manifest, by path."""
 
     def __init__(self, folder: Path, partial: Path) -> None:
         self._from, self._to = folder, partial
@@ -294,7 +294,7 @@ class _Files:
                     self._add_copy(f"proxy/{path.name}", database)
 
     def add_database(self, path: Path) -> None:
-        """The database, and each object that this very copy names.
+        """Copy the database, and each object that exactly this copy names.
 
         Raises:
             DatabaseDamaged, ObjectLost: as :func:`back_up`.
@@ -317,7 +317,7 @@ class _Files:
         self.objects &= wanted.keys()
 
     def add_objects(self, wanted: dict[str, int]) -> str:
-        """Copy objects that are not copied yet; the name of one that is not there."""
+        """Copy objects that are not copied yet; returns the name of a missing object."""
         missing = ""
         for name, size in wanted.items():
             if name in self.objects:
@@ -337,7 +337,7 @@ class _Files:
         return missing
 
     def add_others(self) -> None:
-        """Keys, and small files that change whole or never."""
+        """Copy keys, and small files that are replaced as a whole or never change."""
         paths = [self._from / "format", *(self._from / "api" / name for name in _OF_THE_API)]
         proxy = self._from / "proxy"
         paths += sorted(
@@ -398,14 +398,14 @@ def _object_path(name: str) -> str:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """A database to read from, which is not made where it is missing."""
+    """Open an existing database for reading, without creating it."""
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
     )
 
 
 def _objects_of(path: Path) -> dict[str, int]:
-    """Names and sizes of the objects that a database needs; none of one that is not prepared."""
+    """Names and sizes of the objects that a database needs; empty for an uninitialized database."""
     with closing(_open(path)) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         return dict(database.execute(_NEEDED)) if "bulk_object" in tables else {}
@@ -414,10 +414,10 @@ def _objects_of(path: Path) -> dict[str, int]:
 def _snapshot(
     stack: ExitStack, paths: Sequence[Path], spool: Path
 ) -> tuple[list[sqlite3.Connection], dict[str, BinaryIO]]:
-    """Open databases and the files of the spool, all as of one moment.
+    """Open databases and the files of the spool, all at the same moment.
 
-    These databases are locked against writes while they are opened, so that the set of their files
-    does not change. Open files stay readable after they were deleted, and only grow.
+    These databases are locked against writes meanwhile, so that the set of files does not change.
+    Open files stay readable after their deletion, and only grow.
     """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
@@ -441,11 +441,11 @@ def _snapshot(
 
 
 def restore_folder(source: Path, data_dir: Path) -> Manifest:
-    """Make a data folder of a backup: all of it, as it was copied, or none.
+    """Create a data folder from a backup, completely or not at all.
 
     Raises:
-        InvalidSetting: ``folder_taken``, or ``backup_damaged`` of what is no backup; the folder is
-            there already, and nothing is overwritten.
+        InvalidSetting: ``folder_taken``; the folder exists, and nothing is overwritten.
+            ``backup_damaged``; the source is not a backup.
         Unavailable: ``backup_damaged``; a file is missing, or differs from the copy.
         OutOfSpace, Startup: it cannot be read or written.
     """

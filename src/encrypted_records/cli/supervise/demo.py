@@ -1,7 +1,7 @@
 """The demonstration of ``ers demo`` against the running service, over HTTP through the proxy.
 
-Each run makes a new account, organization and dataset, so that it can be repeated in the same data
-folder.
+Each run creates a new account, organization and dataset, so that it can be repeated in the same
+data folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from encrypted_records.client.sdk.async_client import AsyncClient
 from encrypted_records.client.sdk.async_schemas import AsyncSchema
 from encrypted_records.errors import InvalidSetting
 
-#: Rows of a result that are printed.
+#: Maximum rows of a result to print.
 SHOWN = 5
 _NUMBERS = ("integer", "number")
 
@@ -49,7 +49,7 @@ class Example:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read census.csv: numbers by the schema's types, empty cells left out.
+        """Read census.csv: numbers by the schema's types; empty cells are left out.
 
         Raises:
             InvalidSetting: the files are not there.
@@ -78,7 +78,7 @@ def _values(row: Mapping[str, str], types: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def show(settings: Settings, example: Example) -> None:
-    """Register, store, search; print what came back and how long each step took."""
+    """Register, store, search; print the results and the duration of each step."""
     address = f"demo-{secrets.token_hex(4)}@example.org"
     password = secrets.token_urlsafe(15)
     await _open_account(settings, address, password)
@@ -101,7 +101,7 @@ async def show(settings: Settings, example: Example) -> None:
 
 
 async def _device_for(settings: Settings, address: str, password: str) -> Device | None:
-    """A device, which the keyring takes in that is made, where the proxy asks for one."""
+    """A device for the new keyring, if the proxy requires devices."""
     async with ProxyClient(settings.proxy_url, email=address, password=password) as client:
         return new_device() if (await client.devices()).level == "device" else None
 
@@ -142,7 +142,7 @@ async def _search(schema: AsyncSchema) -> None:
 
 @contextmanager
 def _step(what: str) -> Iterator[None]:
-    """Time a step; its line appears when it has succeeded."""
+    """Time a step; its line is printed when it has succeeded."""
     start = time.perf_counter()
     yield
     terminal.say(f"{time.perf_counter() - start:7.3f} s  {what}")

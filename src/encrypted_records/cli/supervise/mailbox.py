@@ -18,7 +18,7 @@ _LINK = re.compile(r"https?://\S+")
 
 @dataclass(frozen=True, slots=True)
 class SignedLink:
-    """The three values that prove a message was received, and the page it leads to."""
+    """The three values that prove receipt of a message, and the page that the link leads to."""
 
     path: str
     user_id: str
@@ -27,7 +27,7 @@ class SignedLink:
 
 
 def signed_link(url: str) -> SignedLink | None:
-    """The link that a URL is; None where it is another one."""
+    """Parse a URL as a signed link; None for other URLs."""
     try:
         parts = urlsplit(url.strip())
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -37,7 +37,7 @@ def signed_link(url: str) -> SignedLink | None:
 
 
 async def wait_for_link(folder: Path, address: str, *, seconds: float = 10.0) -> SignedLink:
-    """:func:`newest_link`, once it is there: the API answers first and writes messages after."""
+    """:func:`newest_link`, with a wait: the API answers before it writes the message."""
     deadline = asyncio.get_running_loop().time() + seconds
     others: set[str] = set()
     while True:
@@ -53,10 +53,10 @@ def newest_link(folder: Path, address: str, others: set[str] | None = None) -> S
     """The signed link in the newest message to ``address``.
 
     Args:
-        others: names of messages that hold none, which are not read again; more are added.
+        others: names of messages without a link, which are not read again; this call adds more.
 
     Raises:
-        NotFound: no message to it holds one.
+        NotFound: no message to the address contains a link.
     """
     others = set() if others is None else others
     messages = [
@@ -75,7 +75,7 @@ def newest_link(folder: Path, address: str, others: set[str] | None = None) -> S
 
 
 def _link_to(address: str, written: bytes) -> SignedLink | None:
-    # To take a message apart takes a hundred times as long as to see that it is somebody else's.
+    # Parsing a message takes a hundred times as long as checking that it is for another address.
     if address.isascii() and address.lower().encode() not in written.lower():
         return None
     message = email.message_from_bytes(written, policy=email.policy.default)

@@ -1,5 +1,5 @@
-"""Operations on what an API stores: on its database, for its operator, while it may be running; and
-on mirrors, which :mod:`encrypted_records.mirror` copies, serves and verifies.
+"""Operations for the operator of an API, on its database, even while it runs; and on mirrors, which
+:mod:`encrypted_records.mirror` copies, serves and verifies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def make_owner(settings: Settings, email: str, organization: str) -> None:
 
 
 def verify_stored(settings: Settings) -> bool:
-    """Walk all that an API has stored, and say what is not as it was stored; whether all is."""
+    """Verify everything that an API has stored, and report differences; returns whether all is
+    intact.
+    """
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 
@@ -40,8 +42,9 @@ def verify_stored(settings: Settings) -> bool:
 
 
 def examine_stored(settings: Settings, little_space: int) -> list[tuple[str, str, str, str]]:
-    """Look at the database and the bulk store of an API: what was looked at, how it is, what was
-    found, what to do."""
+    """Check the database and the bulk store of an API; returns, for each check, its subject, state,
+    finding and remedy.
+    """
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 
@@ -71,12 +74,12 @@ def reconcile_stored(settings: Settings) -> bool:
 def _of_api(settings: Settings) -> ApiSettings:
     from encrypted_records.server.serve import ApiSettings  # noqa: PLC0415 - as above
 
-    # Django's settings read these from the environment alone.
+    # Django's settings module reads these only from the environment.
     for name in ("replica_url", "bulk_url", "bulk_before"):
         os.environ[variable(name)] = str(getattr(settings, name) or "")
     folder = settings.data_dir
     if settings.database_url is not None and not (folder.exists() and any(folder.iterdir())):
-        # A key is made there, and an API may be started in it afterwards.
+        # A key is created there, and an API may be started in the folder afterwards.
         data_folder.prepare(folder, ("api",))
     return ApiSettings(
         data_dir=settings.data_dir,
@@ -88,7 +91,7 @@ def _of_api(settings: Settings) -> ApiSettings:
     )
 
 
-#: The secret that readers of a mirror show; never a flag, which lists of processes show.
+#: The secret that readers of a mirror send; never a flag, because lists of processes show flags.
 SECRET = "ERS_MIRROR_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -100,13 +103,13 @@ async def copy_api(
     *,
     forget: bool = False,
 ) -> CopyTotals:
-    """Copy what an account reads at an API into a mirror.
+    """Copy the data that an account can read at an API into a mirror.
 
     Args:
         forget: as for :class:`Copier`.
 
     Raises:
-        InvalidSetting: the login would go over a network in the clear.
+        InvalidSetting: the login would be sent unencrypted over a network.
         ErsError: as :meth:`Copier.run`.
     """
     check_installed("proxy")
@@ -126,7 +129,7 @@ async def copy_api(
 
 
 def authorization_of_service(text: str) -> str:
-    """The Authorization value at the API of a service, from its string.
+    """The Authorization value for the API, from a service's secret key.
 
     Raises:
         Malformed: it is not the secret key of a service.
@@ -155,12 +158,12 @@ def serve_mirror(settings: Settings, place: str) -> None:
 
 
 def verify_mirror(place: str, data_dir: Path, tell: Callable[[str], None]) -> MirrorProof:
-    """Check all of a mirror against its signed logs, and against what the proxy of a data folder
-    has seen, where there is one.
+    """Verify a mirror against its signed logs, and against the observations of a data folder's
+    proxy, if there are any.
 
     Raises:
         MirrorBroken: there is no complete mirror.
-        Startup: what the proxy has seen cannot be read.
+        Startup: the proxy's observations cannot be read.
     """
     check_installed("proxy")
     from encrypted_records.mirror.layout import open_store  # noqa: PLC0415 - an extra
@@ -177,12 +180,12 @@ def verify_mirror(place: str, data_dir: Path, tell: Callable[[str], None]) -> Mi
 
 @contextmanager
 def mirror_to_read(place: str) -> Iterator[tuple[str, str]]:
-    """The URL of a mirror, and its secret: one in a folder or bucket is served to this process
-    alone until the block ends.
+    """The URL of a mirror, and its secret; a mirror in a folder or bucket is served only to this
+    process until the block ends.
 
     Raises:
         MirrorBroken: there is no complete mirror.
-        InvalidSetting: the address is not one.
+        InvalidSetting: the address is invalid.
     """
     if place.startswith(("http://", "https://")):
         secret = os.environ.get(SECRET, "")

@@ -1,7 +1,7 @@
-"""The start of a side: which packages it needs, whether its ports are free, and that a child ends
-with the process that started it.
+"""Checks at the start of a side: installed packages and free ports; and the link by which a child
+ends with its parent.
 
-The package alone contains the client and the command line. Each side is an *extra*.
+Without extras, the package contains the client and the command line. Each side is an *extra*.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MODULES: dict[Side, tuple[str, ...]] = {
     ),
 }
 _WHO = {"api": "the API needs", "proxy": "the proxy needs", "all": "API and proxy need"}
-#: Names that an error repeats.
+#: Maximum package names in an error.
 _SHOWN = 3
 
 
 def check_installed(*sides: Side) -> None:
     """
     Raises:
-        Startup: a package that one of ``sides`` needs is not there.
+        Startup: a package that one of ``sides`` needs is missing.
     """
     missing = {side: gone for side in sides if (gone := _missing(side))}
     if not missing:
@@ -69,7 +69,7 @@ def check_port(host: str, port: int, side: str) -> None:
     """Make sure that a listener can be opened.
 
     Raises:
-        Startup: it cannot; the hint names the flag that changes it.
+        Startup: it cannot be opened; the hint names the flag that changes it.
     """
     hint = f"choose another with {flag(f'{side}_port')} or {variable(f'{side}_port')}"
     try:
@@ -109,11 +109,11 @@ def free_port() -> int:
 
 
 #: A child of ``ers up`` ends when ``ers up`` has ended, even if that was killed. The parent keeps
-#: the writing end of a pipe and says nothing; the child inherits the reading end. The operating
-#: system closes the writing end with the parent, whatever ended it, and the child reads end of
-#: file. This names the inherited descriptor to the child.
+#: the writing end of a pipe and writes nothing; the child inherits the reading end. The operating
+#: system closes the writing end with the parent, however that ended, and the child reads end of
+#: file. This variable gives the child the inherited descriptor.
 PARENT_PIPE = "ERS_PARENT_PIPE"
-#: Seconds that a child whose parent is gone may take for an orderly end.
+#: Seconds for an orderly end of a child whose parent is gone.
 PARENT_GRACE_SECONDS = 8.0
 
 
@@ -135,7 +135,7 @@ def _watch_parent(descriptor: int) -> None:
         return  # not a pipe of ours: somebody set the variable by hand
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(PARENT_GRACE_SECONDS)
-    # A daemon thread is gone with its process: being here means that the end was not orderly.
+    # A daemon thread ends with its process: if this line runs, the end was not orderly.
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,14 +1,14 @@
 """Start the proxy, or both sides, and end them together.
 
-It knows the proxy, and :mod:`.api` the API, only to start them. ``ers up``
-runs each as a child process of its own, so that a crash of one cannot corrupt the other and the
-API's process never holds a key. Rules upheld here:
+It imports the proxy, and :mod:`.api` the API, only to start them. ``ers up`` runs each as a
+separate child process, so that a crash of one cannot corrupt the other and the API's process never
+holds a key. Rules:
 
-- what can be refused is refused before anything starts: a missing extra, the folder, the ports;
-- settings reach the children through the environment, since arguments show in ``ps``;
+- detectable problems are refused before anything starts: a missing extra, the folder, the ports;
+- settings reach the children through the environment, because arguments show in ``ps``;
 - the service is ready when the proxy's status answers 200, not before;
-- if one side ends, the other is ended too; on SIGTERM, SIGINT or SIGHUP both are ended, the
-  proxy first, and whatever is left in the end is killed;
+- if one side ends, the other is ended too; on SIGTERM, SIGINT or SIGHUP both are ended, the proxy
+  first, and a side that does not end is killed;
 - if this process is killed outright, the children end by themselves (:mod:`.startup`).
 """
 
@@ -45,21 +45,21 @@ from encrypted_records.model.credentials import INLINE_HEADER
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
 
-#: Seconds both sides may take for an orderly end; ten are promised.
+#: Seconds for an orderly end of both sides; the documentation promises ten.
 STOP_SECONDS = 8.5
-#: Seconds the proxy has for handing over what it has accepted before the API is told to end.
+#: Seconds for the proxy to finish accepted work before the API is told to end.
 HEAD_START_SECONDS = 2.5
-#: Seconds until the service must be ready; migrations of a large database may take their time.
+#: Seconds until the service must be ready; migrations of a large database take long.
 READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-#: Variables of these beginnings unlock keys: the API must not have them, not even unread.
+#: Prefixes of variables that unlock keys: the API must not get them, not even unread.
 _OF_THE_PROXY_ALONE = (
     *("ERS_KEYRING_", "ERS_VAULT_", "ERS_AWS_KMS_", "ERS_GOOGLE_KMS_", "ERS_AZURE_", "ERS_PKCS11_"),
 )
-#: What clients use; a side has no use for it.
+#: Variables of clients, which a side does not use.
 _OF_CLIENTS = ("ERS_DEVICE", "ERS_EMAIL", "ERS_PASSWORD")
-#: What a proxy is told by the process that starts it: that the API beside it is the same user's,
-#: and the secret of the only command that it answers.
+#: Variables for a child proxy: that the API next to it belongs to the same user, and the secret of
+#: the only command that it serves.
 _OWN_API, _INLINE_SECRET = "ERS_BESIDE_OWN_API", "ERS_INLINE_SECRET"
 
 
@@ -67,12 +67,12 @@ def run_proxy(settings: Settings, *, accept_stale: bool = False) -> None:
     """Run the proxy in this process until it is told to stop.
 
     Args:
-        accept_stale: read a mirror that is older than what this proxy has seen.
+        accept_stale: read a mirror that is older than the proxy's observations.
     """
     own_api = os.environ.pop(_OWN_API, None) is not None
     inline_secret = os.environ.pop(_INLINE_SECRET, None)
     check_installed("proxy")
-    # A command with a proxy of its own says at once that another one is there.
+    # A command with an inline proxy reports at once that another proxy is running.
     with alone(settings, "proxy", wait=inline_secret is None), ExitStack() as stack:
         check_port(settings.proxy_host, settings.proxy_port, "proxy")
         check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
@@ -144,24 +144,24 @@ async def serve_both(
     """Run both sides until this process is told to stop.
 
     Returns:
-        The exit code: 0, or that of a side which could not start and has said why on stderr.
+        The exit code: 0, or the code of a side that could not start and has reported it on stderr.
 
     Args:
-        log_file: where the sides log to instead of stderr.
-        when_ready: awaited once both answer; the service stays up when it returns, and is ended
+        log_file: the sides' log, instead of stderr.
+        when_ready: awaited when both sides answer; the service continues when it returns, and ends
             when it raises.
-        ready_seconds: within which both must answer.
+        ready_seconds: time limit for both sides to answer.
         starter: the command line of a side.
 
     Raises:
-        Startup: something is in the way, or one side ended by itself.
-        ErsError: what ``when_ready`` raised.
+        Startup: the service cannot start, or one side ended unexpectedly.
+        ErsError: an error from ``when_ready``.
     """
     check_installed("api", "proxy")
     data_folder.prepare(settings.data_dir)
     with data_folder.hold(settings.data_dir, "up"):
         for role in ("api", "proxy"):
-            # Those of a killed `ers up` may still be ending.
+            # The sides of a killed `ers up` may still be ending.
             with data_folder.hold(settings.data_dir, role):
                 pass
         check_ports(settings)
@@ -190,7 +190,7 @@ def on_signal() -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    # Under nohup the closing of the terminal is to be ignored, and stays so.
+    # nohup makes the process ignore SIGHUP; keep that.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, stop.set)
     return stop
@@ -203,7 +203,7 @@ async def _when_ready(
 
     try:
         async with asyncio.timeout(seconds):
-            # The API first, or the proxy would log every question that it could not pass on.
+            # The API first; otherwise the proxy would log every request that it could not forward.
             for url in (settings.api_url, settings.proxy_url):
                 async with ProxyClient(url) as client:
                     while not await _answers(client):  # noqa: ASYNC110 - it happens elsewhere
@@ -293,12 +293,12 @@ async def _children(
 ) -> AsyncIterator[list[_Side]]:
     """Run both sides as child processes; all of them have ended when the block ends."""
     reading, writing = os.pipe()
-    # stdout is for what we say ourselves: the sides' lines all go to stderr, or to the file.
+    # stdout is only for our messages: the sides' lines all go to stderr, or to the file.
     log = 2 if log_file is None else _open_log(log_file)
     sides: list[_Side] = []
     try:
         for command in ("api", "proxy"):
-            # Keys and database in one folder are one user's of this machine.
+            # Keys and database in the same folder belong to the same user of this machine.
             given = {_OWN_API: "yes"} if settings.database_url is None else {}
             sides.append(
                 await _start(starter(command), command, settings, reading, log, given=given)
@@ -327,9 +327,9 @@ async def _start(
     """Start a side.
 
     Args:
-        line: what to run.
-        base_url: the API of a proxy that runs without ours.
-        given: variables for it alone.
+        line: the command line.
+        base_url: the API's URL for a proxy without a local API.
+        given: variables for this child only.
     """
     process = await asyncio.create_subprocess_exec(
         *line,
@@ -342,7 +342,7 @@ async def _start(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        # A session of its own: Ctrl-C reaches only us, and the children end in our order.
+        # A new session: Ctrl-C reaches only us, and we end the children in order.
         start_new_session=True,
     )
     name = "API" if command == "api" else command
@@ -350,7 +350,7 @@ async def _start(
 
 
 def environment(settings: Settings, command: str, base_url: str | None = None) -> dict[str, str]:
-    """A child's environment: ours as far as it concerns the child, with every setting decided."""
+    """A child's environment: the relevant part of ours, with a value for every setting."""
     decided = dataclasses.replace(
         settings,
         data_dir=settings.data_dir.absolute(),
@@ -372,7 +372,7 @@ def environment(settings: Settings, command: str, base_url: str | None = None) -
 
 
 async def _end(sides: list[_Side]) -> None:
-    """End the sides, the last started first; kill what does not."""
+    """End the sides in reverse order of their start; kill those that do not end."""
     start = asyncio.get_running_loop().time()
     for side in reversed(sides):
         with suppress(ProcessLookupError):
@@ -381,7 +381,7 @@ async def _end(sides: list[_Side]) -> None:
     for side in sides:
         left = start + STOP_SECONDS - asyncio.get_running_loop().time()
         await asyncio.wait([side.end], timeout=max(left, 0))
-        # The child leads its own group: this also takes workers that outlived it.
+        # The child leads a process group: this also kills workers that outlived it.
         with suppress(
             ProcessLookupError, PermissionError
         ):  # macOS says the latter of an empty group
@@ -390,7 +390,7 @@ async def _end(sides: list[_Side]) -> None:
 
 
 def _blame(sides: list[_Side], log_file: Path | None, *, spoken: bool) -> int:
-    """Say which side ended, unless it has ``spoken``: then its exit code is all there is to add."""
+    """Report the side that ended, unless it has ``spoken``; returns its exit code."""
     ended = next(side for side in sides if side.end.done())
     code = ended.end.result()
     if spoken and code > 0:

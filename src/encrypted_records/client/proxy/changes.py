@@ -1,4 +1,4 @@
-"""The changes of a schema's records: followed, or sent by the proxy to an address."""
+"""The changes of a schema's records: read by a client, or sent by the proxy to a webhook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 
-#: Seconds that one request waits for changes.
+#: Seconds for which a request waits for changes.
 WAIT_SECONDS = 30
 
 
@@ -29,7 +29,7 @@ class Change(msgspec.Struct, frozen=True):
     data: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
-        # Without values: what is shown in passing may end in a log.
+        # Without values, because a repr may end up in a log.
         return f"<{type(self).__name__} {self.version}: {self.op} {self.id}>"
 
 
@@ -54,9 +54,9 @@ class ChangeCalls(Connection):
 
         Args:
             schema: its path.
-            cursor: of earlier changes, or ``now``; None begins with every live record.
-            limit: how many at most, up to 1,000.
-            wait: seconds to wait where there is none yet, up to 60.
+            cursor: from earlier changes, or ``now``; None begins with every live record.
+            limit: maximum number of changes, up to 1,000.
+            wait: seconds to wait if there are none yet, up to 60.
 
         Raises:
             Gone: ``start_again``; the feed cannot continue from this cursor.
@@ -69,11 +69,11 @@ class ChangeCalls(Connection):
     async def changes(
         self, schema: str, cursor: str | None = None, *, follow: bool = True
     ) -> AsyncIterator[Changes]:
-        """Changes after a cursor, as they come.
+        """Changes after a cursor, as they happen.
 
         Args:
-            schema, cursor: as of :meth:`read_changes`.
-            follow: wait for further changes when these are current, and never end.
+            schema, cursor: as for :meth:`read_changes`.
+            follow: wait for further changes after the current ones, and never end.
 
         Raises:
             Gone: as :meth:`read_changes`.
@@ -106,7 +106,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
     def __repr__(self) -> str:
-        # Without its target, whose address may hold a secret.
+        # Without its URL, which may contain a secret.
         return f"<{type(self).__name__} {self.id}: {self.status}>"
 
 
@@ -127,23 +127,23 @@ class WebhookCalls(Connection):
 
         Args:
             schema: its path.
-            url: where to.
-            token: an API token of yours that only reads, by whose rights the proxy reads.
-            cursor: behind which to begin, or ``now``; None begins with every record.
+            url: the target of the deliveries.
+            token: a read-only API token of yours, with whose rights the proxy reads.
+            cursor: the position after which to begin, or ``now``; None begins with every record.
         """
         body = {"schema": schema, "url": url, "token": token, "cursor": cursor}
         return convert(await self._ask("POST", "/api/webhooks/", body), NewWebhook)
 
     async def webhooks(self) -> list[Webhook]:
-        """Yours at this proxy, the oldest first."""
+        """Your webhooks at this proxy, the oldest first."""
         answer = await self._ask("GET", "/api/webhooks/")
         return convert(answer["results"], list[Webhook])
 
     async def resume_webhook(self, webhook_id: str, *, token: str | None = None) -> Webhook:
-        """Make a webhook try again now, from the position where it was.
+        """Make a webhook retry now, from its last position.
 
         Args:
-            token: to read with from now on, instead of the one before.
+            token: replaces the token with which the proxy reads.
         """
         body = {} if token is None else {"token": token}
         path = f"{reference('webhooks', webhook_id)}resume/"

@@ -1,12 +1,12 @@
 """The shared base of all parts of the proxy's client: one transport, plain values, and resources.
 
-Each value is said exactly, and equal values alike, or it is refused by the name of its kind. The
-encoder of JSON is not asked: it rounds the offset of an instant to minutes, and makes a text of
-bytes.
+Every value is encoded exactly, and equal values are encoded alike; other values are refused by the
+name of their kind. The JSON encoder alone is not enough: it rounds the offset of an instant to
+minutes, and turns bytes into text.
 
-Resources are organizations, datasets, schemas and whatever else the API keeps in collections. They
-come as the JSON objects that docs/http-api.md describes. Each has a ``url``, a path, by which it
-is read, changed and deleted.
+Resources are organizations, datasets, schemas and other items of the API's collections. They are
+the JSON objects that docs/http-api.md describes. Each has a ``url``, a path, by which it is read,
+changed and deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, Malfor
 from encrypted_records.model import strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
-#: Of these JSON says each value as it is.
+#: Types that JSON represents directly.
 AS_IT_IS = frozenset({str, int, bool, type(None)})
 STORABLE = "texts, finite numbers, true, false and None can be sent, and objects and lists of these"
 NO_NUMBER = "NaN and infinities cannot be stored"
@@ -48,10 +48,11 @@ class _Unsayable(Exception):
 
 
 def plain(body: Any) -> Any:
-    """``body`` with all its values as JSON can say them.
+    """``body`` with all values converted to JSON types.
 
     Raises:
-        BadInput: one cannot be said. Its place and its kind are named, never the value.
+        BadInput: a value has no JSON form. The message names its position and kind, never the
+            value.
     """
     try:
         return _plain(body)
@@ -127,7 +128,8 @@ def _as_text(value: datetime.date | datetime.time | datetime.timedelta | UUID) -
 def _instant(value: datetime.datetime) -> str:
     offset = value.utcoffset()
     try:
-        # RFC 3339 has minutes, and zones had seconds: the instant is kept, not the offset.
+        # RFC 3339 offsets have only minutes, old zones have seconds: keep the instant, not the
+        # offset.
         moment = value.astimezone(datetime.UTC) if offset and offset % _MINUTE else value
         text = moment.isoformat()
     except (OverflowError, ValueError):
@@ -136,7 +138,7 @@ def _instant(value: datetime.datetime) -> str:
 
 
 def _even_decimals(text: str) -> str:
-    """A time with none, 6 or 9 decimals, as those of pandas are written, or as many as it needs."""
+    """A time with 0, 6 or 9 decimals, like those of pandas, or with as many as it needs."""
     whole, _, decimals = text.partition(".")
     decimals = decimals.rstrip("0")
     if not decimals:
@@ -152,11 +154,11 @@ def duration_of(nanoseconds: int) -> str:
 
 
 def instant_of(nanoseconds: int, zone: datetime.tzinfo | None) -> datetime.datetime | str:
-    """An instant of libraries that count nanoseconds since 1970; a text where it is none of whole
-    microseconds, which are all that Python has.
+    """An instant from libraries that count nanoseconds since 1970; a text if it is not a whole
+    number of microseconds, Python's resolution.
 
     Args:
-        zone: in which it is shown; None for local times without any.
+        zone: its time zone; None for local times without a zone.
     """
     seconds, rest = divmod(nanoseconds, _NANOSECONDS)
     moment = _EPOCH + datetime.timedelta(seconds=seconds)
@@ -168,7 +170,7 @@ def instant_of(nanoseconds: int, zone: datetime.tzinfo | None) -> datetime.datet
 
 
 def time_of(nanoseconds: int) -> datetime.time | str:
-    """A time of day, as :func:`instant_of` an instant."""
+    """A time of day; as :func:`instant_of`."""
     moment = instant_of(nanoseconds, None)
     return moment.time() if isinstance(moment, datetime.datetime) else moment.partition("T")[2]
 
@@ -185,15 +187,15 @@ class Connection(Closing):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Args:
-        email, password: who asks, by Basic credentials.
-        token: an API token instead, as ``ers token create NAME`` prints it; or the string of a
-            service, as ``ers service create NAME`` does, which nothing but a proxy is sent.
-        auth: what gives an Authorization value instead of both.
+        email, password: Basic credentials of the caller. token: instead, an API token from ``ers
+        token create NAME``, or the string of a service from ``ers
+            service create NAME``, which is only sent to a proxy.
+        auth: instead of both, a function that returns an Authorization value.
         headers: sent with every request.
-        device: the secret of one that the proxy has taken in, or a :func:`.transport.new_device`.
-        door: what this machine's user has of a proxy that is the same user's.
-        own: whether to tell nothing to what does not know the door.
-        limits: how much is sent and asked for at once, and how long it waits.
+        device: the secret of a registered device, or a :func:`.transport.new_device`.
+        door: this machine's user's secret for a proxy of the same user.
+        own: whether to send requests only to a server that knows the door.
+        limits: sizes of requests and answers, and timeouts.
     """
 
     def __init__(
@@ -239,7 +241,7 @@ class Connection(Closing):
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> Any:
-        """Send JSON whose numbers are exact, and read the answer alike; None where it is empty."""
+        """Send JSON with exact numbers, and read the answer likewise; None if it is empty."""
         sent = dict(headers or {})
         if body is not None:
             sent["Content-Type"] = "application/json"
@@ -269,10 +271,11 @@ class Connection(Closing):
 
 
 def encode(body: Any) -> bytes:
-    """``body`` as JSON whose numbers are exact, with values of Python as :mod:`.plain_values` says.
+    """``body`` as JSON with exact numbers; Python values as in :func:`plain`.
 
     Raises:
-        BadInput: it holds what JSON cannot say. Its place and its kind are named, never its value.
+        BadInput: a value has no JSON form. The message names its position and kind, never the
+            value.
     """
     try:
         return encode_plain(plain(body))
@@ -302,7 +305,7 @@ def convert(value: Any, kind: type[T]) -> T:
     """``value`` as ``kind``.
 
     Raises:
-        ApiFailed: it is not.
+        ApiFailed: it does not have this type.
     """
     try:
         return msgspec.convert(value, kind)
@@ -319,7 +322,7 @@ class Resources(Connection):
 
         Args:
             collection: such as ``datasets``.
-            filters: those that docs/http-api.md names for it, such as ``slug="people"``.
+            filters: the collection's filters in docs/http-api.md, such as ``slug="people"``.
         """
         async for resource in self._list(f"/api/{collection}/", **filters):
             yield resource
@@ -330,13 +333,13 @@ class Resources(Connection):
         return resource
 
     async def create(self, /, collection: str, **members: Any) -> Resource:
-        """A new resource; members that are None are left out."""
+        """Create a resource; members that are None are left out."""
         body = {name: value for name, value in members.items() if value is not None}
         resource: Resource = await self._ask("POST", f"/api/{collection}/", body)
         return resource
 
     async def change(self, /, url: str, **members: Any) -> Resource:
-        """Change members of a resource; those that are None stay as they are."""
+        """Change members of a resource; members that are None stay unchanged."""
         body = {name: value for name, value in members.items() if value is not None}
         resource: Resource = await self._ask("PATCH", url, body)
         return resource
@@ -345,7 +348,7 @@ class Resources(Connection):
         """Delete a resource.
 
         Args:
-            cascade: delete what is in it, too: a dataset's schemas, a schema's records.
+            cascade: delete its content, too: a dataset's schemas, a schema's records.
         """
         try:
             await self._ask("DELETE", url, params={"cascade": "true"} if cascade else None)

@@ -1,7 +1,7 @@
 """Credentials of an account: the second factor of its logins, and API tokens for other programs.
 
-Codes of the second factor are those of an authenticator app, and recovery codes. API tokens have
-limits and an end.
+Codes of the second factor come from an authenticator app, or are recovery codes. API tokens have
+limits and an expiry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _RecoveryCodes(msgspec.Struct):
 
 
 def with_code(code: str) -> dict[str, str]:
-    """The member of a body that shows a code, where there is one."""
+    """The member of a body with a code, if there is one."""
     return {"code": code} if code else {}
 
 
@@ -51,8 +51,8 @@ class SecondFactorCalls(Connection):
         return convert(await self._ask("GET", _PATH), SecondFactor)
 
     async def begin_second_factor(self, password: str) -> NewSecondFactor:
-        """A key for an authenticator app. It counts once :meth:`confirm_second_factor` was given a
-        code that the app made of it.
+        """Get a key for an authenticator app. It takes effect after :meth:`confirm_second_factor`
+        got a code from the app.
 
         Raises:
             Conflict: ``second_factor_exists``.
@@ -73,7 +73,7 @@ class SecondFactorCalls(Connection):
         return await self._recovery_codes("confirm", {"code": code})
 
     async def renew_recovery_codes(self, password: str, code: str) -> list[str]:
-        """New recovery codes; those before are worth nothing.
+        """Create new recovery codes; earlier ones become invalid.
 
         Raises:
             BadInput: ``wrong_password`` or ``wrong_code``.
@@ -84,7 +84,7 @@ class SecondFactorCalls(Connection):
         """Remove the second factor, so that logins need only the password.
 
         Args:
-            code: of the app, or a recovery code.
+            code: from the app, or a recovery code.
 
         Raises:
             BadInput: ``wrong_password`` or ``wrong_code``.
@@ -136,16 +136,17 @@ class ApiTokens(Connection):
         password: str | None = None,
         code: str = "",
     ) -> NewApiToken:
-        """A new token.
+        """Create a token.
 
         Args:
-            datasets: paths of those that it is limited to.
-            password: of the account; not needed where the request has it in Basic credentials.
-            code: of the account's second factor, where it has one.
+            datasets: paths of the datasets to which the token is limited.
+            password: of the account; not needed if the request has it in Basic credentials.
+            code: of the account's second factor, if it has one.
 
         Raises:
-            BadInput: ``required`` or ``wrong_password`` of the password;
-                ``second_factor_required`` or ``wrong_code`` of the code; among others.
+            BadInput: ``required`` or ``wrong_password`` for the password;
+            ``second_factor_required`` or
+                ``wrong_code`` for the code; among others.
             Conflict: ``too_many_tokens``.
         """
         body = {
@@ -159,7 +160,7 @@ class ApiTokens(Connection):
         return convert(await self._ask("POST", "/api/tokens/", body), NewApiToken)
 
     async def api_tokens(self) -> AsyncIterator[ApiToken]:
-        """The account's tokens, page after page."""
+        """The account's tokens, page by page."""
         async for token in self._list("/api/tokens/"):
             yield convert(token, ApiToken)
 
@@ -167,7 +168,7 @@ class ApiTokens(Connection):
         """Revoke a token.
 
         Raises:
-            Malformed: that is no identifier.
+            Malformed: ``id`` is not an identifier.
             NotFound: the account has no such token.
         """
         await self._ask("DELETE", reference("tokens", from_text(id)))

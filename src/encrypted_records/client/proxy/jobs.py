@@ -1,4 +1,4 @@
-"""Batch jobs: any number of records, stored whole or not at all, and how far one has come."""
+"""Batch jobs: any number of records, stored all or none, and their progress."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from encrypted_records.client.messages import Body
 from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.errors import ApiFailed, Unavailable
 
-#: What becomes of rows with values of unique fields that others have.
+#: Handling of rows whose values of unique fields another record has.
 OnConflict = Literal["fail", "skip", "replace"]
 
-#: Seconds before a watcher whose connection broke asks again.
+#: Seconds before a watcher reconnects.
 _PAUSE_SECONDS = 1.0
 
 
@@ -59,7 +59,7 @@ class Jobs(Connection):
         filename: str = "",
         reading: bytes | None = None,
     ) -> str:
-        """Begin a job with records of any number, in one request; its id.
+        """Begin a job with any number of records, in one request; returns its id.
 
         Args:
             body: bytes, or a stream of them.
@@ -67,16 +67,16 @@ class Jobs(Connection):
                 per line) or ``text/csv``.
             schema: id or path of the schema of records that name none, and of CSV.
             batch_size: the unit of progress.
-            skip_invalid: store the good rows where some are bad, instead of nothing.
-            on_conflict: what to do with rows whose values of unique fields other records have;
-                by default they are bad rows.
+            skip_invalid: store the valid rows if some are invalid, instead of nothing. on_conflict:
+            handling of rows whose values of unique fields other records have; by default, they are
+                invalid.
             by: the fields of a unique set, by which a row finds the record that it replaces.
             again: store them once more, if the same bytes were stored in the schema before.
-            filename: of the file that they come from; the proxy alone keeps it.
-            reading: how the bytes are read, as ``detect`` gives it: the JSON of a recipe.
+            filename: name of the source file; only the proxy stores it.
+            reading: how the bytes are read, from ``detect``: the JSON of a recipe.
 
         Raises:
-            Conflict: ``uploaded_before``, unless it is ``again``.
+            Conflict: ``uploaded_before``, unless ``again`` is true.
         """
         told = on_repeat(on_conflict, again=again) | ({"filename": filename} if filename else {})
         told |= name_reading(reading)
@@ -102,7 +102,7 @@ class Jobs(Connection):
             yield job
 
     async def job_about(self, job_id: str) -> Mapping[str, Any]:
-        """A job's progress, and what else is known of it."""
+        """A job's progress, and further details of it."""
         answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
         return convert(answer, dict[str, Any])
 
@@ -131,7 +131,7 @@ class Jobs(Connection):
         """The reading of a job's file, and the results for its cells.
 
         Raises:
-            NotFound: it was sent without a reading.
+            NotFound: the job has no reading.
         """
         answer = await self._ask("GET", f"/api/jobs/{job_id}/reading/")
         return convert(answer, dict[str, Any])
@@ -142,13 +142,13 @@ class Jobs(Connection):
         return convert(answer, _Rejected).rows
 
     async def cancel_job(self, job_id: str) -> None:
-        """Cancel a job, of which then nothing is stored, or forget one that has ended."""
+        """Cancel a job, which then stores nothing, or delete a job that has ended."""
         await self._transport.request("DELETE", f"/api/jobs/{job_id}/")
 
     async def watch(self, job_id: str) -> AsyncIterator[JobProgress]:
-        """The job's progress now, its changes, and the last of them; by WebSocket.
+        """The job's present progress and its changes up to the last, by WebSocket.
 
-        A connection that breaks is made again. Leaving does not touch the job.
+        A broken connection is reopened. Leaving does not affect the job.
         """
         while True:
             progress = await self.job(job_id)
@@ -175,20 +175,21 @@ class Jobs(Connection):
 def job_headers(
     batch_size: int | None, skip_invalid: bool, on_conflict: OnConflict | None = None
 ) -> dict[str, str]:
-    """The headers that say how a job is to be done."""
+    """The headers with the options of a job."""
     headers = {} if batch_size is None else {"X-Batch-Size": str(batch_size)}
     headers |= {} if on_conflict is None else {"X-On-Conflict": on_conflict}
     return headers | ({"X-On-Invalid": "skip"} if skip_invalid else {})
 
 
 def on_repeat(on_conflict: OnConflict | None, *, again: bool) -> dict[str, str]:
-    """The member that tells the proxy what to do with bytes that it has stored before. Rows that
-    replace others, or give way to them, are stored once however often they come."""
+    """The member that tells the proxy how to handle bytes that it has stored before. Rows that
+    replace others, or are skipped for them, are stored only once in any case.
+    """
     return {} if again or on_conflict in ("skip", "replace") else {"on_repeat": "refuse"}
 
 
 def upload_metadata(told: Mapping[str, str]) -> dict[str, str]:
-    """The header that says what a file is."""
+    """The header with a file's metadata."""
     pairs = (f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in told.items())
     return {"Upload-Metadata": ",".join(pairs)} if told else {}
 

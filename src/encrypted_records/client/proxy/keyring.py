@@ -1,6 +1,6 @@
 """The user's keyring at the proxy, and the devices that may use it.
 
-What passes here opens records. No value that holds a secret prints it, and nothing is kept.
+These requests carry keys. Objects with secrets do not print them, and nothing is stored here.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ class DeviceCalls(Connection):
         The client shows it from then on. Keep its secret: ``device=`` of the next client.
 
         Args:
-            code: one that a device made which was taken in; or
-            passphrase: the keyring's own; or
-            phrase: the words of its newest version. On the machine of the proxy ``ers`` needs none.
+            code: a code from a registered device; or passphrase: the keyring's passphrase; or
+            phrase: the words of its newest version. On the proxy's machine ``ers`` needs none of
+            them.
         """
         device = self._transport.device or new_device()
         ways = {"code": code, "passphrase": passphrase, "phrase": phrase}
@@ -151,12 +151,12 @@ class DeviceCalls(Connection):
         return convert({**_members(answer), "device": device.secret.text}, OwnDevice)
 
     async def create_device(self, name: str, *, proof: Proof | None = None) -> OwnDevice:
-        """A further device, for another program."""
+        """Create a further device, for another program."""
         body = {"name": name, "create": True, **proof_member(proof)}
         return convert(await self._ask("POST", "/api/devices/", body), OwnDevice)
 
     async def device_code(self, *, user: str | None = None, proof: Proof | None = None) -> Code:
-        """Make a code that registers one more device.
+        """Create a code that registers one more device.
 
         Args:
             user: the id of another user, whose keyring the code is for; only for the local user.
@@ -176,7 +176,7 @@ class DeviceCalls(Connection):
         return self._transport.device
 
     def show_device(self, device: Device | str | None) -> None:
-        """Show this device from now on, or none."""
+        """Use this device from now on, or none."""
         self._transport.show(device_of(device) if isinstance(device, str) else device)
 
     async def is_known(self) -> bool:
@@ -184,12 +184,12 @@ class DeviceCalls(Connection):
         return await self._transport.has_device()
 
     async def has_door(self) -> bool:
-        """Whether the door that the client was given is this proxy's."""
+        """Whether the client's door belongs to this proxy."""
         return await self._transport.has_door()
 
 
 def proof_member(proof: Proof | None) -> dict[str, Any]:
-    """The member of a body that holds the proof, where there is one."""
+    """The member of a body with the proof, if there is one."""
     return {} if proof is None else {"proof": msgspec.to_builtins(proof)}
 
 
@@ -261,19 +261,19 @@ class ChangedPassphrase(msgspec.Struct, frozen=True):
 
 
 class KeyringCalls(DeviceCalls):
-    """Requests that return or change keys take a proof, unless the client has the proxy's door."""
+    """Requests that return or change keys need a proof, unless the client has the proxy's door."""
 
     async def keyring(self) -> KeyringInfo:
         return convert(await self._ask("GET", "/api/keyring/"), KeyringInfo)
 
     async def sealed_schemas(self) -> list[SealedSchema]:
-        """The schemas with records that the user reaches."""
+        """The schemas with records that the user can access."""
         return convert(await self._ask("GET", "/api/keyring/schemas/"), list[SealedSchema])
 
     async def backup_phrases(
         self, *, all_versions: bool = False, proof: Proof | None = None
     ) -> list[Phrase]:
-        """The recovery phrases of the versions that no backup was confirmed of, or of all."""
+        """The recovery phrases of the versions without a confirmed backup, or of all."""
         body = {"all": all_versions, **proof_member(proof)}
         return convert(await self._ask("POST", "/api/keyring/backup/", body), list[Phrase])
 
@@ -295,12 +295,12 @@ class KeyringCalls(DeviceCalls):
         await self._ask("POST", "/api/keyring/backup/confirm/", body)
 
     async def try_backup(self, phrases: Sequence[str]) -> KeyringInfo:
-        """Try whether the phrases would restore the keyring that the proxy has; no key changes."""
+        """Test whether the phrases would restore the proxy's keyring; no key changes."""
         body = {"phrases": list(phrases), "dry_run": True}
         return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
 
     async def try_backup_file(self, file: bytes, passphrase: str) -> KeyringInfo:
-        """The same with a file that :meth:`backup_file` returned."""
+        """Test the same with a file from :meth:`backup_file`."""
         body = {"file": _base64(file), "passphrase": passphrase, "dry_run": True}
         return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
 
@@ -328,7 +328,7 @@ class KeyringCalls(DeviceCalls):
         return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
 
     async def rotate_keyring(self, *, proof: Proof | None = None) -> KeyringInfo:
-        """Add a key version, which seals from now on."""
+        """Add a key version, which seals new data from now on."""
         return convert(
             await self._ask("POST", "/api/keyring/rotate/", proof_member(proof)), KeyringInfo
         )
@@ -351,10 +351,10 @@ class KeyringCalls(DeviceCalls):
         return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
 
     async def unlock_keyring(self, passphrase: str) -> Unlocked:
-        """Open a keyring under a passphrase of its user's own for the client's device, until it is
-        locked, the device does not use it for long, or the proxy ends.
+        """Unlock a keyring with its user's passphrase for the client's device, until it is locked,
+        the device is idle for long, or the proxy ends.
 
-        The passphrase takes the device in. A client that has none is given one, and shows it from
+        The passphrase registers the device. A client without a device gets one, and uses it from
         then on.
         """
         body = {"passphrase": passphrase}
@@ -370,13 +370,13 @@ class KeyringCalls(DeviceCalls):
     async def change_passphrase(
         self, new: str, *, old: str | None, proof: Proof | None = None
     ) -> int:
-        """Seal the keyring under ``new``.
+        """Encrypt the keyring under ``new``.
 
         Args:
-            old: the present passphrase, where one seals it; it is a proof, too.
+            old: the present passphrase, if there is one; it is also a proof.
 
         Returns:
-            How many files of replaced keyrings do not open and so stay as they are.
+            The number of files of replaced keyrings that do not open and so stay unchanged.
         """
         body = {"new": new, "old": old, **proof_member(proof)}
         answer = await self._ask("POST", "/api/keyring/passphrase/", body)

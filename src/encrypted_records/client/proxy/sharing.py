@@ -1,6 +1,6 @@
-"""Reads and changes which people read and write what in an organization.
+"""Read and change the members of an organization and their rights.
 
-No value that holds words or a service's string prints them.
+Objects with words or a service's string do not print them.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class SharingCalls(Connection):
         return convert(await self._ask("POST", f"{organization}people/", body), NewInvitation)
 
     async def answer_invitation(self, invitation: str, words: str) -> Joined:
-        """Answer an invitation, an id, with the words that the inviter has told."""
+        """Answer an invitation, given by id, with the inviter's words."""
         path = f"/api/invitations/{invitation}/words/"
         return convert(await self._ask("POST", path, {"words": words}), Joined)
 
@@ -273,22 +273,24 @@ class SharingCalls(Connection):
         *,
         proof: Proof | None = None,
     ) -> Settled:
-        """Share a dataset, a path, with a member, an id, in place of what was shared of it."""
+        """Share a dataset, given by path, with a member, given by id; replaces earlier shares of
+        it.
+        """
         body: dict[str, Any] = {"role": role, **proof_member(proof)}
         if schemas:
             body["schemas"] = list(schemas)
         return convert(await self._ask("PUT", f"{dataset}people/{member}/", body), Settled)
 
     async def unshare(self, dataset: str, member: str) -> Settled:
-        """Take a dataset away from a member."""
+        """Remove a member's access to a dataset."""
         return convert(await self._ask("DELETE", f"{dataset}people/{member}/"), Settled)
 
     async def list_dataset(self, dataset: str, *, listed: bool = True) -> None:
-        """Let members ask for access to a dataset, a path, or end that."""
+        """Let members request access to a dataset, given by path, or stop that."""
         await self._ask("PUT", f"{dataset}listed/", {"listed": listed})
 
     async def ask_for_access(self, dataset: str, role: ShareRole = "reader") -> OpenRequest:
-        """Ask for access to a listed dataset, a path, in place of an earlier request for it.
+        """Request access to a listed dataset, given by path; replaces an earlier request for it.
 
         An owner agrees by :meth:`share`, or declines.
         """
@@ -296,11 +298,11 @@ class SharingCalls(Connection):
         return convert(answer, OpenRequest)
 
     async def withdraw_request(self, dataset: str) -> None:
-        """Withdraw your own request for a dataset, a path."""
+        """Withdraw your request for a dataset, given by path."""
         await self._ask("DELETE", f"{dataset}requests/")
 
     async def decline_request(self, dataset: str, member: str) -> None:
-        """Decline the request of a member, an id, for a dataset, a path."""
+        """Decline the request of a member, given by id, for a dataset, given by path."""
         await self._ask("DELETE", f"{dataset}requests/{member}/")
 
     async def change_role(
@@ -313,26 +315,26 @@ class SharingCalls(Connection):
     async def change_address(
         self, organization: str, member: str, email: str, *, proof: Proof | None = None
     ) -> Settled:
-        """Sign another e-mail address for a member, whose keys and rights stay."""
+        """Sign another e-mail address for a member; keys and rights stay."""
         body = {"email": email, **proof_member(proof)}
         return convert(await self._ask("PATCH", f"{organization}people/{member}/", body), Settled)
 
     async def remove_person(self, organization: str, member: str) -> Settled:
-        """Put a member or a service out, withdraw an invitation, or leave."""
+        """Remove a member or a service, withdraw an invitation, or leave."""
         return convert(await self._ask("DELETE", f"{organization}people/{member}/"), Settled)
 
     async def settle(self, organization: str) -> Settled:
-        """Do all that is due."""
+        """Apply all pending changes."""
         return convert(await self._ask("POST", f"{organization}settle/"), Settled)
 
     async def rotate_dataset(self, dataset: str) -> Settled:
-        """Give a dataset a new key for what is stored from now on."""
+        """Give a dataset a new key, which seals new data from now on."""
         return convert(await self._ask("POST", f"{dataset}rotate/"), Settled)
 
     async def recover_organization(
         self, organization: str, phrases: Sequence[str], *, proof: Proof | None = None
     ) -> str:
-        """Become an owner by the words of an owner who was lost; that one's name."""
+        """Become an owner with the words of a lost owner; returns that owner's name."""
         body = {"phrases": list(phrases), **proof_member(proof)}
         answer = await self._ask("POST", f"{organization}recover/", body)
         return convert(answer, Recovered).by
@@ -346,7 +348,7 @@ class SharingCalls(Connection):
         expires: int | None = None,
         proof: Proof | None = None,
     ) -> NewService:
-        """A program with a standing of its own; ``expires`` is in seconds since 1970."""
+        """Create an account for a program; ``expires`` is in seconds since 1970."""
         body = {
             "name": name,
             "shares": list(shares),

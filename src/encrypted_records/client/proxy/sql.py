@@ -1,4 +1,4 @@
-"""SQL over the records that a proxy shows, on this machine, and its rows as frames."""
+"""SQL on this machine over the records that a proxy returns, with results as data frames."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class SqlCalls(Connection):
         Args:
             parameters: values for ``$1`` or ``?``, or by name for ``$name``.
             dataset: the slug of the dataset whose tables need no qualification.
-            organization: the id of the organization whose datasets count; None is all.
-            limits: how much the statement may take.
+            organization: the id of the organization whose datasets are included; None for all.
+            limits: limits of the statement.
 
         Raises:
-            SqlError: the statement cannot be run, as its SQLSTATE says.
+            SqlError: the statement fails; its SQLSTATE gives the kind of error.
             NotInstalled: the extra ``sql`` is missing here, or at the proxy.
         """
         require_sql()
@@ -51,12 +51,12 @@ class SqlCalls(Connection):
 
 
 class SqlResult:
-    """Rows in memory. Iterating gives each as a dictionary of Python's values.
+    """Rows in memory. Iteration yields each row as a dictionary of Python values.
 
     Attributes:
-        columns: their names.
-        types: DuckDB's, such as ``DECIMAL(18,2)``.
-        versions: of each schema that was read, by its path, the version of its log.
+        columns: the names of the columns.
+        types: DuckDB's types, such as ``DECIMAL(18,2)``.
+        versions: for each schema that was read, by its path, the version of its log.
     """
 
     def __init__(self, table: Any, types: tuple[str, ...], versions: Mapping[str, int]) -> None:
@@ -77,7 +77,7 @@ class SqlResult:
         yield from self._table.to_pylist()
 
     def __repr__(self) -> str:
-        # Without values: what is shown in passing may end in a log.
+        # Without values, because a repr may end up in a log.
         return f"<{type(self).__name__} {len(self)} rows of {', '.join(self.columns)}>"
 
     def to_arrow(self) -> Any:
@@ -85,7 +85,7 @@ class SqlResult:
         return self._table
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame`` whose columns are Arrow's, so that numbers stay exact."""
+        """A ``pandas.DataFrame`` with Arrow columns, so that numbers stay exact."""
         try:
             import pandas  # noqa: PLC0415 - only frames need it
         except ImportError:

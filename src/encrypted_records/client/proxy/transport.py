@@ -307,7 +307,7 @@ class ProxyTransport(Transport):
             try:
                 return await super().send_prepared(path, send, more, auth)
             except _NewConnection:
-                self._known.clear()  # the challenge opens a connection, which the request then reuses
+                self._known.clear()  # the challenge opens a connection for the request
         raise ProxyUnreachable(f"the connections to {self.base_url} keep breaking off")
 
     # --- about the device -------------------------------------------------------------------

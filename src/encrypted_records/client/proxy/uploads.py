@@ -1,10 +1,10 @@
-"""Files of this machine, and resumable uploads of them (TUS 1.0.0), through connections that break.
+"""Local files, and their resumable uploads (TUS 1.0.0) over connections that may break.
 
-A path may lead to a pipe, whose bytes come once, and may lead elsewhere the next time it is opened.
-So a file is opened once: the bytes that are sent are those that were looked at.
+A path may lead to a pipe, whose bytes can be read only once, or to another file the next time. So a
+file is opened once: the bytes that are sent are the bytes that were inspected.
 
-The proxy alone knows how much of a file it has; after every interruption it is asked. So no byte is
-sent twice that it has acknowledged, and none is left out.
+Only the proxy knows how much of a file it has; the client asks it after every interruption. So no
+acknowledged byte is sent twice, and none is skipped.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from encrypted_records.client.proxy.jobs import (
 from encrypted_records.errors import ApiFailed, Conflict, InvalidSetting, Throttled, Unavailable
 from encrypted_records.model.record_formats import Format
 
-#: The bytes at either end of a file by which a proxy knows it again; the first ones also show what
-#: kind of records it holds.
+#: Bytes at either end of a file by which a proxy recognises it; the first ones also show the format
+#: of its records.
 END_BYTES = 64 << 10
-#: Bytes that are read at once.
+#: Bytes per read.
 _PIECE_BYTES = 1 << 20
 
 
@@ -49,7 +49,7 @@ class LocalFile:
 
     Attributes:
         start: the first 64 KiB.
-        size: in bytes; None of a pipe, and of anything else that only reading measures.
+        size: in bytes; None for a pipe, and for anything else whose size only reading reveals.
 
     Raises:
         InvalidSetting: it cannot be read.
@@ -63,7 +63,7 @@ class LocalFile:
             self._file = path.open("rb") if stream is None else stream
             if stream is None:
                 status = os.fstat(self._file.fileno())
-                # The files of /proc are regular, and none has a size.
+                # Files in /proc are regular, but have size 0.
                 self._size = status.st_size if stat.S_ISREG(status.st_mode) else 0
                 self._changed = status.st_mtime_ns
             self.start = self._file.read(END_BYTES)
@@ -95,7 +95,7 @@ class LocalFile:
         """The size of a regular file, in bytes.
 
         Args:
-            why: what cannot be done with another.
+            why: the operation that other files do not allow, for the error.
 
         Raises:
             InvalidSetting: it is a pipe, or empty.
@@ -108,7 +108,7 @@ class LocalFile:
         return self.size
 
     def pieces(self) -> Iterator[bytes]:
-        """All of its bytes, once.
+        """All of its bytes, readable once.
 
         Raises:
             InvalidSetting: it cannot be read any further.
@@ -120,7 +120,7 @@ class LocalFile:
                 yield piece
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Bytes of a regular file from any place in it.
+        """Bytes of a regular file at any offset.
 
         Raises:
             InvalidSetting: it cannot be read, or was changed since it was opened.
@@ -154,7 +154,7 @@ class LocalFile:
         return hashlib.sha256(ends).hexdigest()
 
     def rewind(self) -> IO[bytes]:
-        """The open file at its first byte, for a library that reads where it likes."""
+        """The open file at its first byte, for a library that seeks."""
         self._file.seek(0)
         return self._file
 
@@ -172,9 +172,9 @@ def reading(file: Path) -> Iterator[None]:
         raise InvalidSetting(f"{file} cannot be read: {why}") from error
 
 
-#: Bytes of a file that tell how it is read; of a workbook, which is read whole.
+#: Bytes of a file that suffice to detect how it is read; and of a workbook, which is read whole.
 HEAD_BYTES, WHOLE_BYTES = 8 << 20, 16 << 20
-#: A file that is sent with a reading, whatever it is.
+#: The media type of a file of any kind that is sent with a reading.
 READ_MEDIA_TYPE = "application/octet-stream"
 _ARCHIVE = b"PK\x03\x04"
 _COLUMNAR = (b"PAR1", b"ARROW1")
@@ -221,15 +221,15 @@ class Uploads(Connection):
         again: bool = False,
         reading: bytes | None = None,
     ) -> str:
-        """Send a file, or all that comes out of a pipe, however often the connection breaks; the id
-        of its job.
+        """Send a file, or the content of a pipe, with retries after lost connections; returns the
+        id of its job.
 
         Args: as :meth:`Jobs.upload`.
 
         Raises:
-            InvalidSetting: it cannot be read, or was changed while it was sent.
-            Conflict: ``uploaded_before``, unless it is ``again``.
-            Unavailable: several attempts brought no byte.
+            InvalidSetting: it cannot be read, or was changed during the upload.
+            Conflict: ``uploaded_before``, unless ``again`` is true.
+            Unavailable: several attempts transferred no data.
         """
         with await runtime.in_thread(LocalFile, path) as file:
             if file.size is not None:
@@ -278,13 +278,13 @@ class Uploads(Connection):
         again: bool = False,
         reading: bytes | None = None,
     ) -> tuple[str, str]:
-        """Announce a regular file; the path of its upload, and the id of its job.
+        """Announce a regular file; returns the path of its upload, and the id of its job.
 
         Args: as :meth:`Jobs.upload`.
 
         Raises:
             InvalidSetting: the file is a pipe.
-            Conflict: ``uploaded_before``, unless it is ``again``.
+            Conflict: ``uploaded_before``, unless ``again`` is true.
         """
         size = file.require_size("only a file with a size can be resumed")
         told = {
@@ -310,11 +310,11 @@ class Uploads(Connection):
         by: Sequence[str] = (),
         again: bool = True,
     ) -> tuple[str, str]:
-        """:meth:`begin_upload` of bytes whose number is not known yet; :meth:`append` brings them.
+        """:meth:`begin_upload` for data of unknown size; :meth:`append` sends it.
 
         Args:
-            media_type: where the filename does not say it.
-            again: unless it is, the job of bytes that were stored before fails at their end:
+            media_type: needed if the filename does not imply it.
+            again: otherwise, the job fails at the end of data that was stored before:
                 ``uploaded_before``.
         """
         told = {"filename": filename} | ({"filetype": media_type} if media_type else {})
@@ -325,7 +325,7 @@ class Uploads(Connection):
     async def _begin(
         self, told: Mapping[str, str], length: Mapping[str, str], job: Mapping[str, str]
     ) -> tuple[str, str]:
-        # Repeated, since an upload to which nothing is brought stores nothing.
+        # Repeatable, because an upload without data stores nothing.
         answer = await self._transport.request(
             "POST",
             "/api/files/",
@@ -341,10 +341,10 @@ class Uploads(Connection):
         """Append a piece of a stream, with retries after lost connections; returns the new end.
 
         Args:
-            offset: where it begins.
+            offset: the position of the piece.
 
         Raises:
-            Unavailable: several attempts brought no byte.
+            Unavailable: several attempts transferred no data.
         """
         end = offset + len(piece)
         length = {"Upload-Length": str(end)} if is_last else {}
@@ -374,7 +374,7 @@ class Uploads(Connection):
         """The number of bytes of an upload at the proxy.
 
         Raises:
-            NotFound: it knows no such upload, or no longer.
+            NotFound: the upload is unknown, or no longer known.
         """
         return _offset((await self._head(upload)).get("Upload-Offset"))
 
@@ -389,14 +389,15 @@ class Uploads(Connection):
         *,
         on_offset: Callable[[int], None] = lambda _offset: None,
     ) -> None:
-        """Send what the proxy has not yet of a regular file, however often the connection breaks.
+        """Send the part of a regular file that the proxy does not have yet, with retries after lost
+        connections.
 
         Args:
-            on_offset: told how far the file is, in bytes, as it leaves.
+            on_offset: called with the number of bytes sent so far.
 
         Raises:
-            InvalidSetting: the file was changed while it was sent.
-            Unavailable: several attempts brought no byte. A later call goes on from there.
+            InvalidSetting: the file was changed during the upload.
+            Unavailable: several attempts transferred no data. A later call continues from there.
         """
         size = file.require_size("only a file with a size can be resumed")
         pauses = list(self.limits.upload_pauses)
@@ -417,7 +418,7 @@ class Uploads(Connection):
                 )
                 reached = _offset(answer.headers.get("Upload-Offset"))
             except (Unavailable, Conflict, Throttled) as error:
-                # Conflict: a request of ours that broke off is not over there yet, or got further.
+                # Conflict: a broken request of ours is still running there, or has got further.
                 if not pauses:
                     raise
                 await runtime.sleep(error.retry_after or pauses.pop(0))
@@ -431,7 +432,7 @@ class Uploads(Connection):
 async def _part(
     file: LocalFile, offset: int, on_offset: Callable[[int], None], limits: ClientLimits
 ) -> AsyncIterator[bytes]:
-    """The bytes of a file for one request; never more than the file had when it was opened."""
+    """The bytes of a file for one request; never beyond its size when it was opened."""
     end = min(offset + limits.request_bytes, file.size or 0)
     while offset < end:
         most = min(limits.chunk_bytes, end - offset)
