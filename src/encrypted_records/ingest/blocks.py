@@ -1,12 +1,12 @@
-"""The output of the parsers of uploads: records in blocks, each with the start of its first record.
+"""The output of upload parsers: blocks of records, each with the start of its first record.
 
-An upload may be larger than memory, so that a parser takes bytes as they come and gives blocks of
-some hundred records. Parsing can begin again at the start of any block. So a worker finds the
-records that it seals without reading those before them.
+An upload may be larger than memory, so a parser accepts bytes as they arrive and returns blocks of
+some hundred records. Parsing can restart at the start of any block, so a worker finds the records
+that it encrypts without reading earlier records.
 
-A :class:`Grid` says where the cells of CSV rows begin and end. The texts of the cells are decoded
-on demand. Whether cells fit a field can mostly be checked on their bytes, for a whole column at
-once; checking an upload decodes hardly any text.
+A :class:`Grid` has the beginnings and ends of the cells of CSV rows. The texts of cells are decoded
+on demand. Most checks of cells against a field use their bytes, for a whole column at once, so
+checking an upload decodes hardly any text.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from encrypted_records.model.field_types.base import MAX_STRING_BYTES, KeyKind, 
 
 _COMMA, _LINE_END = b",\n"
 _MINUS, _ZERO = b"-0"
-#: Numbers of so many digits are read at once; any of them fits 64 bits.
+#: Maximum digits of numbers that are parsed as a column; all of them fit 64 bits.
 _DIGITS = 18
-#: Characters of a uuid as text; what each byte of it is, and what is to be at each place.
+#: Characters of a uuid as text; the class of each byte value, and the expected class at each place.
 _UUID_TEXT = 36
 _DIGIT, _DASH = 1, 2
 _UUID_BYTES = np.zeros(256, np.uint8)
@@ -52,11 +52,11 @@ class Grid(Mapping[str, Sequence[str | None]]):
 
     @classmethod
     def of(cls, rows: bytes, fields: Sequence[str | None]) -> Self | None:
-        """Rows without quotes, that each end in a line feed; None if they are no rows of as many
-        cells each as there are ``fields``, one row at least, or not UTF-8.
+        """The grid of rows without quotes that each end in a line feed; None if there are no rows,
+        a row has another number of cells than ``fields``, or the bytes are not UTF-8.
 
         Args:
-            fields: of each column, None where it is not read.
+            fields: the field of each column; None for a column that is not read.
         """
         width = len(fields)
         data = np.frombuffer(rows, np.uint8)
@@ -64,7 +64,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
         lines = ends[width - 1 :: width]
         if not len(ends) or len(ends) != width * len(lines) or len(lines) != rows.count(b"\n"):
             return None
-        # A row of one empty cell is a blank line.
+        # A row with a single empty cell is a blank line.
         if width == 1 and (rows.startswith(b"\n") or b"\n\n" in rows):
             return None
         if not np.all(data[lines] == _LINE_END):
@@ -82,7 +82,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
         return len(self._ends) // self._width
 
     def part(self, begin: int, end: int) -> Grid:
-        """The rows ``begin`` to ``end - 1``, at least one."""
+        """The rows ``begin`` to ``end - 1``; not empty."""
         ends = self._ends[begin * self._width : end * self._width]
         first = int(self._ends[begin * self._width - 1]) + 1 if begin else 0
         return Grid(self._rows[first : int(ends[-1]) + 1], ends - first, self._fields)
@@ -111,7 +111,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
         return self._ends - self._begins
 
     def integers(self, name: str) -> list[int | None]:
-        """A column of which :meth:`fits` said that all its values are integers within bounds."""
+        """The values of a column that :meth:`fits` found to be integers within bounds."""
         own = slice(self._place[name], None, self._width)
         is_there = self._sizes[own] > 0
         values = self._numbers(self._begins[own][is_there], self._ends[own][is_there])
@@ -123,8 +123,8 @@ class Grid(Mapping[str, Sequence[str | None]]):
         return [next(given) if there else None for there in is_there.tolist()]
 
     def fits(self, definition: SchemaDefinition) -> bool:
-        """Whether every record is accepted; of a grid that is not, also False where it is not seen
-        from the bytes alone."""
+        """Whether the bytes alone show that every record is accepted. False does not mean that a
+        record is refused."""
         if not self._rows.isascii() or definition.required - self._place.keys():
             return False
         specs = [(name, definition.fields.get(name)) for name in self._place]
@@ -182,8 +182,8 @@ class Grid(Mapping[str, Sequence[str | None]]):
         return bool(rules.lowest <= int(values.min()) and int(values.max()) <= rules.highest)
 
     def _numbers(self, begins: Places, ends: Places) -> Places | None:
-        """The integers in these cells: digits, perhaps after a minus. None where one has something
-        else, or too many digits."""
+        """The integers in these cells: digits, optionally after a minus. None if a cell has other
+        characters or too many digits."""
         is_negative = self._data[begins] == _MINUS
         digits = ends - begins - is_negative
         most = int(digits.max(initial=0))
@@ -191,7 +191,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
             return None
         values: Places = np.zeros(len(digits), np.int64)
         for at in range(most):
-            # Of a number of fewer digits, what lies before it counts nothing.
+            # Bytes before a shorter number count as zero.
             own = self._data[np.maximum(ends - 1 - at, 0)] - np.uint8(_ZERO)
             has = digits > at
             if np.any(own[has] > 9):
@@ -200,7 +200,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
         return np.where(is_negative, -values, values)
 
 
-#: Largest record in an upload, in bytes as they are written there.
+#: Maximum size of a record in an upload, in bytes as sent.
 MAX_RECORD_BYTES = 16 << 20
 
 
@@ -231,7 +231,7 @@ class RecordStart:
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Records that follow one another, from ``start`` on."""
+    """Consecutive records, from ``start`` on."""
 
     start: RecordStart
     records: list[RawRecord | BadRow]
@@ -241,8 +241,8 @@ class RecordBlock:
         return len(self.records)
 
     def part(self, first: int, last: int) -> RecordBlock:
-        """The records of the block numbered ``first`` to ``last``; a parser that is to find them
-        begins at the start of this block.
+        """The records of the block numbered ``first`` to ``last``; a parser finds them from this
+        block's start.
         """
         begin = max(0, first - self.start.row)
         end = max(0, last + 1 - self.start.row)
@@ -252,9 +252,9 @@ class RecordBlock:
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """A block of ``count`` CSV rows by column: the text of each cell, None where it is absent.
+    """A block of ``count`` CSV rows by column: the text of each cell, None if absent.
 
-    Every row is valid CSV of the header's width; its cells are not checked yet.
+    Every row is valid CSV of the header's width; cells are not checked yet.
     """
 
     start: RecordStart
@@ -264,7 +264,7 @@ class CellBlock:
 
     @property
     def records(self) -> list[RawRecord | BadRow]:
-        """The same row by row, as any other block has them."""
+        """The records row by row, as in a :class:`RecordBlock`."""
         names = tuple(self.columns)
         return [
             RawRecord(
@@ -291,12 +291,12 @@ class CellBlock:
 
 
 class Parser(Protocol):
-    """Bytes in, blocks out. An error that hides where the next record begins is raised."""
+    """Bytes in, blocks out. An error that hides the beginning of the next record is raised."""
 
     def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]: ...
 
     def finish(self) -> Sequence[RecordBlock | CellBlock]:
-        """The last blocks, when no more bytes come."""
+        """The last blocks, after all bytes."""
         ...
 
 

@@ -1,12 +1,11 @@
-"""The first pass over an upload: is every record valid, and in which chunks will it be sealed?
+"""The first pass over an upload: validate every record, and divide the rows into chunks.
 
-Every error is named by row and field, never by value. A *chunk* is a run of rows that is sealed and
-sent at once, by any worker, in any order, and again after an interruption. Its rows, cells and
-bytes are limited, and so are a worker's memory and a request's size, for every upload.
+Errors name row and field, never the value. A *chunk* is a run of rows that is encrypted and sent at
+once, by any worker, in any order, and again after an interruption. Its rows, cells and bytes are
+limited, and so are a worker's memory and a request's size, for every upload.
 
-Most files of CSV are accepted a column at a time, in a fifth of the time. Everything unusual is
-left to the way by rows, which reports the errors of each row. Both ways must have the same result:
-tests compare them.
+Most CSV files are accepted a column at a time, in a fifth of the time. Unusual files are checked by
+row, which reports the errors of each row. Both ways must have the same result: tests compare them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Valu
 from encrypted_records.model.field_types.base import MAX_STRING_BYTES, KeyKind, ValueRefused
 from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH, escape_pointer
 
-#: The list of errors of one record ends here. A field of a schema has one error at most.
+#: Maximum number of errors listed per record. A field has at most one error.
 MAX_ROW_ERRORS = 1000
 
 
@@ -77,19 +76,19 @@ def validate(
     return data, errors
 
 
-#: Accepted values of a field, row by row; None if it is absent.
+#: Accepted values of a field by row; None if absent.
 Values = Sequence[Value]
 
 
 class RecordColumns:
-    """Accepted records of one schema, one under the other."""
+    """Accepted records of one schema, by column."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
         self.definition = definition
-        #: where each was in the upload, from 1 on
+        #: the row number of each in the upload, from 1 on
         self.rows: list[int] = []
         self.values: dict[str, list[Value]] = {name: [] for name in definition.fields}
-        #: the texts of columns that repeat them, each once
+        #: the distinct texts of columns with repeated texts
         self._known: dict[str, dict[Value, Value]] = {}
 
     @property
@@ -103,21 +102,21 @@ class RecordColumns:
             values.append(data.get(name))
 
     def extend(self, values: Mapping[str, Values], count: int, row: int) -> None:
-        """``count`` records from row ``row`` on, columns of absent fields left out."""
+        """Add ``count`` records from row ``row`` on; columns of absent fields are left out."""
         self.rows += range(row, row + count)
         for name, own in self.values.items():
             own.extend(self._shared(name, values.get(name) or [None] * count))
 
     def _shared(self, name: str, column: Values) -> Iterable[Value]:
-        """The values, equal texts as one object where they are few: what is done with them later
-        finds these in the processor's cache."""
+        """The values; if there are few distinct texts, equal texts are the same object, so that
+        later work finds them in the processor's cache."""
         if self.definition.fields[name].kind is not KeyKind.TEXT or not seems_repeated(column):
             return column
         known = self._known.setdefault(name, {})
         return map(known.setdefault, column, column)
 
     def without(self, rows: Collection[int]) -> RecordColumns:
-        """The same without these rows."""
+        """These records without some rows."""
         if not rows:
             return self
         left = RecordColumns(self.definition)
@@ -128,7 +127,7 @@ class RecordColumns:
 
 
 def accept_columns(definition: SchemaDefinition, table: CellBlock) -> dict[str, Values] | None:
-    """The table's values as they are stored; None if a row may be refused."""
+    """The table's values in stored form; None if a row may be refused."""
     grid, columns = table.columns, dict[str, Values]()
     if isinstance(grid, Grid) and grid.fits(definition):
         return {name: _read(definition.fields[name], grid, name) for name in grid}
@@ -148,7 +147,7 @@ def accept_columns(definition: SchemaDefinition, table: CellBlock) -> dict[str, 
 
 def count_rounded(definition: SchemaDefinition, table: CellBlock) -> dict[str, int]:
     """The number of rounded values of an accepted table by field, stored with fewer decimals than
-    they were sent with; fields without rounded values are left out.
+    sent; fields without rounded values are left out.
     """
     counts = {}
     for name, cells in table.columns.items():
@@ -163,7 +162,7 @@ def count_rounded(definition: SchemaDefinition, table: CellBlock) -> dict[str, i
 
 
 def _read(spec: FieldSpec, grid: Grid, name: str) -> Values:
-    """The values of a column of which it is known that each fits the field."""
+    """The values of a column whose cells all fit the field."""
     if spec.field_type.values_are_points:
         return grid.integers(name)
     if spec.kind is KeyKind.UUID:
@@ -206,13 +205,13 @@ def _accept_each(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
 
 
 def _integers(cells: Sequence[str], together: str) -> bool:
-    """Whether all are digits, perhaps after a minus, so that int() takes them or raises."""
+    """Whether all are digits, optionally after a minus, so that int() accepts them or raises."""
     return together.replace("-", "").isdigit() and max(map(len, cells)) <= MAX_NUMBER_LENGTH
 
 
-#: The list of errors of an upload ends here; bad rows are still counted.
+#: Maximum number of errors listed per upload; further bad rows are still counted.
 MAX_ERRORS = 10_000
-#: Of so many bad rows the cells are kept, so that people see what is wrong; and of each so much.
+#: Number of bad rows whose cells are kept to show users the problem, and characters kept per cell.
 MAX_EXAMPLES = 50
 MAX_EXAMPLE_CELL = 80
 
@@ -237,7 +236,7 @@ STANDARD = ChunkLimits()
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows ``first`` to ``last``; the parser finds them from ``start`` on, or a little later."""
+    """Rows ``first`` to ``last``; the parser finds them at or soon after ``start``."""
 
     start: RecordStart
     first: int
@@ -253,10 +252,10 @@ class Findings:
     rows: int = 0
     bad_rows: int = 0
     errors: list[Flaw] = field(default_factory=list)
-    #: the first bad rows that could be read: number, and cells as text
+    #: the first readable bad rows: number, and cells as text
     examples: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
-    #: by field, the values of good rows that are stored with fewer decimals than were sent
+    #: by field, the number of values of good rows that are stored with fewer decimals than sent
     rounded: Counter[str] = field(default_factory=Counter)
 
 
@@ -264,8 +263,8 @@ class SchemaLookup:
     """The definitions that an upload's records must fit; each is looked up once.
 
     Args:
-        lookup: the definition of a schema; raises NotFound if the user can reach no such schema.
-        named: the schema that the request names for records that name none.
+        lookup: returns the definition of a schema; raises NotFound if the user has no access to it.
+        named: the request's schema, for records that do not name a schema.
         own_hosts: origins whose absolute URLs count as references.
     """
 
@@ -313,8 +312,8 @@ class SchemaLookup:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A record that can be stored: its schema, and its values as they are stored; ``rounded`` are
-    the fields whose values were sent with more decimals."""
+    """A record that can be stored: its schema, and its values in stored form; ``rounded`` are the
+    fields whose values were sent with more decimals."""
 
     schema: bytes
     definition: SchemaDefinition
@@ -323,11 +322,11 @@ class Accepted:
 
 
 def text_of_cell(value: object) -> str:
-    """A cell as a person may look at it: as text, and cut where it is long. Half of a surrogate
-    pair is shown as the replacement character, so that the text can be encoded."""
+    """A cell for display: as text, truncated if it is long. Half of a surrogate pair is shown as
+    the replacement character, so that the text can be encoded."""
     try:
         text = value if isinstance(value, str) else strict_json.encode(value).decode()
-    except UnicodeEncodeError:  # in an array or object, which no field takes
+    except UnicodeEncodeError:  # in an array or object, which no field accepts
         text = json.dumps(value, default=str)
     except RecursionError:
         text = "…"
@@ -339,7 +338,7 @@ def text_of_cell(value: object) -> str:
 def accept(
     schemas: SchemaLookup, record: RawRecord | BadRow, *, text: bool
 ) -> Accepted | Sequence[Flaw]:
-    """The record as it will be stored, or what is wrong with it.
+    """The record in stored form, or its errors.
 
     Args:
         text: whether numbers came as text, as in CSV.
@@ -357,7 +356,7 @@ def accept(
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTable:
-    """Records that can all be stored, by column; columns of absent fields are left out."""
+    """Valid records by column; columns of absent fields are left out."""
 
     schema: bytes
     definition: SchemaDefinition
@@ -366,8 +365,8 @@ class AcceptedTable:
 
 
 def accept_table(schemas: SchemaLookup, block: RecordBlock | CellBlock) -> AcceptedTable | None:
-    """A table's records as they will be stored. None for other blocks, and if one of its rows may
-    not fit: :func:`accept` of each row then reports the errors."""
+    """A table's records in stored form. None for other blocks, and if a row may not fit:
+    :func:`accept` of each row then reports the errors."""
     if not isinstance(block, CellBlock):
         return None
     named = schemas.of(block.schema)
@@ -380,7 +379,7 @@ def accept_table(schemas: SchemaLookup, block: RecordBlock | CellBlock) -> Accep
 
 def fit_table(schemas: SchemaLookup, block: RecordBlock | CellBlock) -> AcceptedTable | None:
     """Accept a table like :func:`accept_table`, but without its columns, if its bytes show that all
-    records can be stored; None if they do not show it.
+    records are valid; otherwise None.
     """
     if not isinstance(block, CellBlock) or not isinstance(block.columns, Grid):
         return None
@@ -393,7 +392,7 @@ def fit_table(schemas: SchemaLookup, block: RecordBlock | CellBlock) -> Accepted
 def gather(
     schemas: SchemaLookup, blocks: Iterable[RecordBlock | CellBlock], *, text: bool
 ) -> dict[bytes, RecordColumns]:
-    """The valid records of these blocks, by schema, in their order; others are left out.
+    """The valid records of these blocks, in order, by schema; invalid records are left out.
 
     Args:
         text: as for :func:`accept`.
@@ -418,7 +417,8 @@ def gather(
 
 
 class _Weight(NamedTuple):
-    """Cells, and the sum of their least classes in bytes: of a record, or of several."""
+    """The number of cells, and the sum of their smallest length classes in bytes, of one or more
+    records."""
 
     cells: int
     padded: int
@@ -427,7 +427,7 @@ class _Weight(NamedTuple):
         return _Weight(self.cells + count * record.cells, self.padded + count * record.padded)
 
     def room_for(self, record: _Weight, limits: ChunkLimits) -> int:
-        """How many such records a chunk that holds this much has room for."""
+        """The number of such records for which a chunk with this content has room."""
         return min(
             (limits.cells - self.cells) // record.cells,
             (limits.padded - self.padded) // record.padded,
@@ -438,10 +438,10 @@ _NOTHING = _Weight(0, 0)
 
 
 class Checker:
-    """Takes blocks in their order and collects ``findings``.
+    """Accepts blocks in order and collects ``findings``.
 
     Args:
-        limits: what a chunk may hold.
+        limits: maximum content of a chunk.
     """
 
     def __init__(
@@ -453,7 +453,7 @@ class Checker:
         self._limits = limits
         self._begun: tuple[RecordStart, int] | None = None
         self._held = _NOTHING
-        #: of a record, by schema
+        #: weight of a record, by schema
         self._weights: dict[bytes, _Weight] = {}
 
     def take(self, blocks: Iterable[RecordBlock | CellBlock]) -> None:
@@ -507,7 +507,7 @@ class Checker:
             self.findings.rows = row - 1
 
     def _begin(self, start: RecordStart, row: int, weight: _Weight) -> tuple[RecordStart, int]:
-        """Ensure that the current chunk has room for the next row, or begin one."""
+        """Ensure that the current chunk has room for the next row, or begin a new chunk."""
         if self._begun is not None:
             began, first = self._begun
             limits = self._limits

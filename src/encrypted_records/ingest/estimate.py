@@ -1,16 +1,16 @@
-"""Estimates what a schema will cost and reveal, before a record is stored under it.
+"""Estimates the storage, speed and leakage of a schema before records are stored.
 
-Sizes are computed from the formats (docs/SPEC.md, sections 4 to 6) and leave out what a database
-adds. The index is estimated as it is after all merges, and for packed parts with random values of
-the stated lengths; repeated values take less. The rate is measured: artificial records are sealed
-for a moment.
+Sizes are computed from the formats (docs/SPEC.md, sections 4 to 6), without the database's
+overhead. The index is estimated after all merges; packed parts have random values of the stated
+lengths, and repeated values take less. The rate is measured by briefly encrypting artificial
+records.
 
-The attack on lengths is the one whose results LEAKAGE.md reports. The attacker has a copy of the
-database, and thus the lengths of all fields of every stored row, and plaintext rows of the same
-kind that are not stored there. The attack guesses the value of a field from all lengths of the row.
-Its advantage is how much more often it is right than an attack that always guesses the most
-frequent value. Of a sample, every second row represents the stored records, the others the
-knowledge of an attacker. Estimates and tests use the same attack.
+LEAKAGE.md reports the results of this attack on lengths. The attacker has a copy of the database,
+and thus the lengths of all fields of every stored row, and plaintext rows of the same kind that are
+not stored there. The attack guesses the value of a field from all lengths of the row. Its advantage
+is how much more often it is right than always guessing the most frequent value. In a sample, every
+second row represents the stored records, the others the attacker's knowledge. Estimates and tests
+use the same attack.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ from encrypted_records.model.records import (
     PlainRecord,
 )
 
-#: By field, of one row after the other; None is an absent value, which can be guessed, too.
+#: Values of rows by field; None is an absent value, which can also be guessed.
 Columns = Mapping[str, Sequence[Hashable]]
-#: A line for each row, a column for each field: how long its ciphertext is, in any unit.
+#: Ciphertext lengths, of shape (rows, fields), in any unit.
 Lengths = NDArray[np.int64]
 Codes = NDArray[np.int64]
 
-#: How many known rows with all lengths in common outweigh those with only the field's own.
+#: Weight of known rows with all lengths in common, relative to rows that share only the field's
+#: length.
 _WEIGHT = 3.0
 
 
@@ -72,8 +73,8 @@ class LengthLeak:
     """The information that lengths leak about one field.
 
     ``guess`` is the share of stored rows in which the most frequent value is right, ``attack`` the
-    share in which the attack is right. ``bits`` is the average information of the field's own
-    length; 0 if all values have the same length.
+    share in which the attack is right. ``bits`` is the average information of the field's length; 0
+    if all values have the same length.
     """
 
     name: str
@@ -87,7 +88,7 @@ class LengthLeak:
 
 
 def lengths_of(fields: Mapping[str, FieldSpec], columns: Mapping[str, Sequence[Value]]) -> Lengths:
-    """The lengths that ``fields`` would be sealed at, in the order of ``columns``."""
+    """The encrypted lengths of ``fields``, in the order of ``columns``."""
     return np.array(
         [
             [sealed_class(fields[name], _size(value)) for value in values]
@@ -103,10 +104,10 @@ def attack(
     """The success rate of guessing each field of the stored rows.
 
     Args:
-        stored: what the attacker has of the stored rows.
-        truth: what they hold, to count what is right.
+        stored: the lengths of the stored rows, which the attacker has.
+        truth: the values of the stored rows, to count correct guesses.
         known: other rows, in plaintext, with the same fields in the same order.
-        known_lengths: the lengths that those would have.
+        known_lengths: the encrypted lengths of those rows.
     """
     kinds, kind = np.unique(np.vstack([stored, known_lengths]), axis=0, return_inverse=True)
     kind = kind.reshape(-1)
@@ -138,7 +139,7 @@ def _guess(taught: Codes, of_known: Codes, own: Lengths, wanted: Codes) -> list[
     Args:
         taught: the values of the known rows, as numbers.
         of_known: the kind of each known row.
-        own: by kind, the length of the field itself.
+        own: by kind, the length of the field.
     """
     overall = np.bincount(taught)
     order = np.argsort(of_known, kind="stable")
@@ -153,7 +154,7 @@ def _guess(taught: Codes, of_known: Codes, own: Lengths, wanted: Codes) -> list[
             shares[length] = rough / rough.sum()
         score = _WEIGHT * shares[length]
         rows = taught[order[begins[kind] : begins[kind + 1]]]
-        # Only what these rows hold can overtake the likeliest value of that length.
+        # Only values of these rows can overtake the likeliest value of that length.
         seen, hits = np.unique(rows, return_counts=True)
         best = int(score.argmax())
         candidates = np.append(seen, best)
@@ -167,7 +168,7 @@ def _guess(taught: Codes, of_known: Codes, own: Lengths, wanted: Codes) -> list[
 def _number(
     column: Sequence[Hashable], known: dict[Hashable, int]
 ) -> tuple[dict[Hashable, int], Codes]:
-    """Values as numbers: those of ``known``, to which new ones are added if it is empty; others
+    """Values as numbers from ``known``, to which new values are added if it is empty; other values
     are -1."""
     if not known:
         known = {value: at for at, value in enumerate(dict.fromkeys(column))}
@@ -184,7 +185,7 @@ def _size(value: Value) -> int:
     return len(value.encode()) if isinstance(value, str) else 0
 
 
-#: Rows that fit, at least: one of each half.
+#: Minimum number of rows that fit: one in each half.
 _LEAST = 2
 
 
@@ -205,7 +206,7 @@ class FieldSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``rows`` fit the definition, ``refused`` do not and were left out."""
+    """``rows`` rows fit the definition; ``refused`` rows do not and were left out."""
 
     fields: Mapping[str, FieldSample]
     rows: int
@@ -269,23 +270,23 @@ def _measure_field(spec: FieldSpec, values: Sequence[Value], told: LengthLeak) -
 
 #: Length of a string without a stated typical length, in bytes of UTF-8.
 DEFAULT_STRING_BYTES = 12
-#: How long the measurement takes.
+#: Duration of the measurement, in seconds.
 MEASURE_SECONDS = 0.25
-#: Records sealed at once while measuring: what one direct ingest takes, and of long ones so many
-#: bytes.
+#: Records encrypted at once while measuring: the maximum of a direct ingest, and maximum bytes of
+#: long records.
 _GROUP = 100
 _GROUP_BYTES = 4 << 20
-#: Entries of a packed column that are made up, and what their strings are made of.
+#: Number of generated entries of a packed column, and the alphabet of their strings.
 _SAMPLE = 4096
 _LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
-#: Version byte and tag of anything sealed.
+#: Bytes of the version byte and tag of every ciphertext.
 _OVERHEAD = 1 + TAG_BYTES
-#: A row's record id, version, and the framing of its list of fields, at most.
+#: Maximum bytes of a row's record id, version, and the framing of its list of fields.
 _ROW_BYTES = ID_BYTES + 4 + 5
 #: MessagePack's framing of one ciphertext of ordinary length.
 _FRAMING = 2
-#: Bytes of text for each distinct word, and of an index of a million texts for each word of a text,
-#: which was reckoned and not measured.
+#: Bytes of text per distinct word, and bytes per word of a text in an index of a million texts
+#: (calculated, not measured).
 _WORD_BYTES, _PACKED_WORD_BYTES = 8, 1.5
 
 _ALIKE = {
@@ -303,7 +304,7 @@ _STRINGS = {
 }
 _ALIKE_STRINGS = {"api": "Strings whose longest value is known have one length.", **_ALIKE}
 _FORMATS = {"api": "Values of one format have one length.", **_ALIKE}
-#: The parties that learn something of a field, by :attr:`FieldType.reveals`, in the words of
+#: The parties that learn something about a field, by :attr:`FieldType.reveals`, in the words of
 #: docs/LEAKAGE.md.
 REVEALS: Mapping[str, Mapping[str, str]] = {
     "text": _STRINGS,
@@ -315,7 +316,7 @@ REVEALS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldEstimate:
-    """Bytes per record of one field: in the sealed row, and in the index."""
+    """Bytes per record of a field: in the sealed row, and in the index."""
 
     name: str
     row_bytes: float
@@ -325,7 +326,8 @@ class FieldEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``rate`` is records sealed and indexed per second by one core of this machine, just now."""
+    """``rate`` is the measured records encrypted and indexed per second by one core of this
+    machine."""
 
     fields: list[FieldEstimate]
     records: int
@@ -430,14 +432,14 @@ def _index_bytes(
         for name in room:
             listed = rows * (1 + lengths[name] / _WORD_BYTES)
             count[name] += math.ceil(listed * _PACKED_WORD_BYTES / pages.CAPACITY)
-    # Dummies bring the number of all pages up to a length class.
+    # Dummy pages raise the total number of pages to a length class.
     total = sum(count.values())
     padding = padded_length(math.ceil(total)) / total
     return {name: padding * pages * PAGE_BYTES / rows for name, pages in count.items()}
 
 
 def _packed(spec: FieldSpec, rows: int, length: int) -> float:
-    """Pages of a packed column with random values: a stretch of it is made up, and packed."""
+    """The pages of a packed column with random values, from packing a generated stretch."""
     chance = np.random.default_rng(int.from_bytes(runtime.random_bytes(16)))
     width = columns.stored_key_type(spec.kind).itemsize
     if spec.kind is KeyKind.UUID:
@@ -446,7 +448,7 @@ def _packed(spec: FieldSpec, rows: int, length: int) -> float:
     elif spec.kind is KeyKind.TEXT:
         share = max(1, round(math.log(rows / _SAMPLE, len(_LETTERS))))
         drawn = chance.choice(np.frombuffer(_LETTERS, np.uint8), (_SAMPLE, INDEX_KEY_BYTES))
-        # Neighbours in a long sorted column begin alike; what is beyond a string's end is zero.
+        # Neighbours in a long sorted column share a prefix; bytes after a string's end are zero.
         drawn[:, :share] = _LETTERS[0]
         drawn[:, length if length <= INDEX_KEY_PREFIX else INDEX_KEY_BYTES :] = 0
         keys = np.sort(drawn.view(f"S{INDEX_KEY_BYTES}").ravel())
@@ -457,12 +459,12 @@ def _packed(spec: FieldSpec, rows: int, length: int) -> float:
     (entries,) = columns.Column(ordinals[order], keys).entries(0, _SAMPLE)
     size = len(packing.Packer(entries).pack(0, _SAMPLE)) / _SAMPLE
     data = math.ceil(rows * size / pages.CAPACITY)
-    # Of a page, the directory tells its number, its end and two keys.
+    # For each page, the directory has its number, its end and two keys.
     return data + math.ceil(data * (8 + 2 * width) / pages.CAPACITY)
 
 
 def _measure_rate(definition: SchemaDefinition, string_bytes: Mapping[str, int]) -> float:
-    """Records per second, measured by sealing and indexing artificial records."""
+    """Records per second, measured by encrypting and indexing artificial records."""
     key = Keyring.generate().schema(new_id(), new_id())
     ledger = Ledger(key, runtime.random_bytes(16))
     long = sum(string_bytes.get(name, DEFAULT_STRING_BYTES) for name in definition.fields)

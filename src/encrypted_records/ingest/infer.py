@@ -1,9 +1,9 @@
-"""A sample of rows -> a schema definition for its owner to edit.
+"""Infer a schema definition from a sample of rows, for its owner to edit.
 
-A proposal gives nothing away and forbids nothing: it lists no values, asks for no field, and has
-the bounds of the type. Lists of values, unique and required fields and tight bounds are there for
-those who ask for them. What only looks like a number (leading zeros, a plus sign, more digits than
-fit 64 bits) stays a string.
+A proposal reveals nothing and forbids nothing: it lists no values, requires no field, and has the
+bounds of the type. Lists of values, unique and required fields and tight bounds are optional. Text
+that only looks like a number (leading zeros, a plus sign, more digits than fit 64 bits) stays a
+string.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from encrypted_records.model.record_formats import Format
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.model.texts import comparable
 
-#: Rows of the sample that are read; later rows are not.
+#: Maximum number of rows of the sample that are read.
 MAX_SAMPLED = 10_000
-#: Bytes of a header's line: of as many names as there may be, each of them quoted.
+#: Maximum bytes of a header line: the maximum number of names, all quoted.
 MAX_HEADER = (MAX_FIELDS + 1) * (4 * MAX_FIELD_NAME + len('"",'))
 
-#: By name. A cell of CSV is text whatever it holds, and None where it is empty without quotes.
+#: A row by name. A CSV cell is always text, or None if it is empty without quotes.
 Row = Mapping[str, Decimal | str | bool | None]
 
 
 def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
-    """Read rows of CSV with a header row as an upload does; or of a JSON array of records or of
-    bare objects, or of one JSON object per line.
+    """Read rows of CSV with a header row like an upload; or of a JSON array of records or of bare
+    objects, or of one JSON object per line.
 
     Raises:
         Malformed: not JSON, or a quote in CSV is not closed.
@@ -71,7 +71,7 @@ def _csv_rows(sample: bytes) -> Iterator[Row]:
 
 
 def _header(sample: bytes) -> Header:
-    # Before a reader makes millions of names of it.
+    # Checked before a reader makes millions of names of it.
     if sample.find(b"\n", 0, MAX_HEADER) < 0 and len(sample) > MAX_HEADER:
         raise too_wide()
     text = sample[:MAX_HEADER].decode("utf-8-sig", "replace")
@@ -111,7 +111,7 @@ def _json_rows(body: bytes) -> Iterator[Row]:
                 "every row of the sample must be an object",
                 flaws=(Flaw("type", "expected an object", row=number),),
             )
-        # No field has an object for a value, so that data with anything else is a field.
+        # No field has an object as its value, so ``data`` with any other value is a field.
         whole = isinstance(item.get("data"), dict) and item.keys() <= record_formats.RECORD_MEMBERS
         record = item["data"] if whole else item
         yield {name: _value(value, name, number) for name, value in record.items()}
@@ -150,11 +150,11 @@ def _refused(code: str, detail: str, name: str, row: int) -> InvalidRecords:
 
 
 _CSV_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
-#: Where lists of values are asked for, a field gets one if its values are so few, and each of them
-#: so frequent that others are not to be expected: a record with another value would be refused.
+#: If lists of values are requested, a field gets a list if it has at most this many values, each so
+#: frequent that others are unlikely: a record with another value would be refused.
 _CHOICES = range(2, 50 + 1)
 _LEAST_OF_EACH, _LEAST_ON_AVERAGE = 5, 20
-#: In so many rows an identifier is to have no value twice, before it is called one.
+#: Minimum number of rows without a repeated value for a field to be called an identifier.
 _LEAST_UNIQUE = 1000
 _IDENTIFIER = re.compile(
     r"(?:^|[_\W])(?i:id|uuid|guid|e[-_]?mail|user_?name|login|iban|isbn|ssn|sku)$"
@@ -169,7 +169,7 @@ class Wishes:
     and ``enum`` also reveals values to the API.
 
     Attributes:
-        enum: lists of the values, for fields with few different values.
+        enum: lists of values, for fields with few distinct values.
         unique: fields that seem to identify their record.
         required: fields that have a value in every row of the sample.
         tight: bounds of at least twice the extremes of the sample, instead of those of the type.
@@ -190,7 +190,7 @@ class FieldNote:
 
     ``least`` and ``most`` are the extremes of its values, if all are numbers. ``bytes`` is the
     average length of its texts in UTF-8, if some values are texts. ``values`` are all texts of the
-    sample, if they are few. ``unique`` means that no two rows have the same value.
+    sample, if they are few. ``unique`` means that values are distinct in all rows.
     """
 
     name: str
@@ -232,21 +232,21 @@ class _Column:
     highest: Decimal = Decimal(0)
     decimals: int = 0
     digits: int = 0
-    #: Whether one was written with a decimal point, be it before zeros.
+    #: Whether a number has a decimal point, even before zeros.
     has_point: bool = False
-    #: Values that a string field could hold: how many; how often each was seen, while they are few;
+    #: Values that a string field could have: their number; the count of each, while they are few;
     #: and bytes of the longest.
     written: int = 0
     seen: Counter[str] | None = field(default_factory=Counter)
     longest: int = 0
-    #: Bytes of the texts together.
+    #: Total bytes of the texts.
     length: int = 0
-    #: All values as they are compared, as long as no two are equal.
+    #: All values in the form in which they are compared, as long as they are distinct.
     different: set[str | Decimal] | None = field(default_factory=set)
-    #: Formats that all its texts have, as far as looked at.
+    #: Formats that all texts so far have.
     formats: set[FieldType] = field(default_factory=lambda: set(FORMATS.values()))
 
-    #: Formats of which a text was hardly anything else.
+    #: Formats for which a text is clear evidence.
     evident: set[FieldType] = field(default_factory=set)
 
     @property
@@ -255,12 +255,12 @@ class _Column:
 
     @property
     def fits_number(self) -> bool:
-        """Whether a field of numbers has room for all digits and decimals that were seen."""
+        """Whether a number field has room for all observed digits and decimals."""
         return max(self.decimals, 0) <= field_types.MAX_DIGITS - max(self.digits, 1)
 
     def mixture(self, *, cells: bool) -> str | None:
-        """Why no field holds all of it: true and false are no texts, and no numbers, and numbers of
-        JSON are no texts, either."""
+        """The reason why no field accepts all values: booleans are neither texts nor numbers, and
+        JSON numbers are not texts."""
         if 0 < self.booleans < self.present:
             return "true and false are mixed with other values"
         if not cells and self.numbers and self.texts:
@@ -306,7 +306,7 @@ class _Column:
 
     @property
     def choices(self) -> list[str] | None:
-        """All values of the field, as far as can be told; None where there may be others."""
+        """The list of all values of the field; None if there may be others."""
         seen = self.seen
         if (
             not seen
@@ -345,10 +345,10 @@ def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Inferre
 
 
 def _identifies(name: str, column: _Column, proposed: Mapping[str, Any], sampled: int) -> bool:
-    """Whether a field looks like one that names its record.
+    """Whether a field seems to identify its record.
 
-    That no value is there twice says little of a few rows, and nothing of measurements: a unique
-    field that should be none refuses records. So its name or its form has to say so, too.
+    Distinct values prove little in a few rows, and nothing for measurements, and a wrong unique
+    constraint refuses records. So the field's name or form must also indicate an identifier.
     """
     if column.different is None or column.present != sampled or sampled < _LEAST_UNIQUE:
         return False
@@ -377,7 +377,7 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
     """Observe each field of the rows; also returns the number of rows.
 
     Args:
-        cells: whether text that reads like a number may be one.
+        cells: whether text that reads like a number may be a number.
     """
     seen: dict[str, _Column] = {}
     sampled = 0
@@ -398,7 +398,7 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
             elif value is not None:
                 column.add_text(value)
                 if not cells:
-                    # In JSON a boolean is no text.
+                    # In JSON a boolean is not a text.
                     column.formats.discard(BOOLEAN)
             if mixture := column.mixture(cells=cells):
                 raise _mixed(mixture, name, sampled)
@@ -469,7 +469,7 @@ def _propose_format(kind: FieldType) -> tuple[dict[str, Any], str | None]:
 def _propose_number(
     name: str, column: _Column, wishes: Wishes
 ) -> tuple[dict[str, Any], str | None] | None:
-    """None where no number field has room for the values."""
+    """None if no number field has room for the values."""
     decimals = max(column.decimals, 0)
     note = None
     if column.has_point or field_types.is_amount(name):

@@ -1,8 +1,8 @@
 """The format, the charset and the layout of an upload, and the parser for it.
 
-The content alone never decides the format. The sender's media type or file name does, and content
-that contradicts it is refused with a clear message: the parser of the wrong format would only
-report an error in row 1.
+The sender's media type or file name decides the format, never the content alone. Content that
+contradicts it is refused with a clear message: the parser of the wrong format would only report an
+error in row 1.
 
 The parsers accept only UTF-8. CSV in another charset is decoded while it is read, from any
 position, with little memory: a :class:`Transcoder` converts the upload to UTF-8 and maps positions
@@ -26,7 +26,7 @@ from encrypted_records.ingest.reading.parser import FileHead, head_of, parser_by
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.record_formats import Charset, Format
 
-#: How files begin that are often sent by mistake.
+#: First bytes of files that are often sent by mistake.
 _OTHERS = {
     b"PK\x03\x04": "an archive or an Excel workbook",
     b"\xd0\xcf\x11\xe0": "an Excel workbook",
@@ -39,18 +39,18 @@ _OTHERS = {
 _UTF16 = {b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16"}
 _DECLARED_WIDE = frozenset({Charset.UTF_16, Charset.UTF_16LE, Charset.UTF_16BE})
 _BOM = b"\xef\xbb\xbf"
-#: Fewer bytes do not show any of these.
+#: Minimum number of bytes to recognize any of these.
 SHORTEST = 4
 
 
 def check_start(start: bytes, kind: Format | None, charset: Charset | None = None) -> None:
-    """Check the first bytes of an upload against the format that its sender names.
+    """Check the first bytes of an upload against the sender's format.
 
     Args:
-        charset: of CSV, as its sender declares it; None is UTF-8.
+        charset: of CSV, as declared by the sender; None is UTF-8.
 
     Raises:
-        BadInput: ``file_type``; the file is something else, or the sender named no format.
+        BadInput: ``file_type``; the file has another format, or the sender named no format.
     """
     for magic, name in (_OTHERS if charset in _DECLARED_WIDE else _OTHERS | _UTF16).items():
         if start.startswith(magic):
@@ -79,9 +79,9 @@ def _contradicted(message: str, hint: str) -> BadInput:
     return BadInput(message, code="file_type", hint=hint)
 
 
-#: How many bytes of UTF-8 one byte becomes, at most.
+#: Maximum bytes of UTF-8 per byte.
 GROWTH = 3
-#: What is decoded at once of a whole file, since others wait meanwhile.
+#: Bytes of a whole file that are decoded at once, because other tasks wait meanwhile.
 _PIECE = 1 << 20
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = {b"\xff\xfe": Charset.UTF_16LE, b"\xfe\xff": Charset.UTF_16BE}
@@ -98,18 +98,17 @@ _CONTROLS = re.compile("[\x80-\x9f]")
 
 
 def settle(charset: Charset | None, start: bytes, *, final: bool) -> Charset | None:
-    """The charset that the first bytes of an upload are in, as far as they tell.
+    """Determine the charset from the first bytes of an upload.
 
     Args:
-        charset: what the sender says; None is UTF-8.
+        charset: as declared by the sender; None is UTF-8.
         start: the first bytes; all of them when ``final``.
 
     Returns:
-        The same, and of UTF-16 which of its two forms it is. UTF-16 itself while ``start`` is too
-        short.
+        The declared charset; for UTF-16 its byte order, or UTF-16 itself if ``start`` is too short.
 
     Raises:
-        BadInput: ``file_type``; the file begins as one of another charset.
+        BadInput: ``file_type``; the file begins like a file in another charset.
     """
     mark = start[:2]
     if charset is Charset.UTF_16:
@@ -138,7 +137,7 @@ def _begins_as(name: str) -> BadInput:
 
 
 class Transcoder:
-    """Bytes in ``charset`` in, UTF-8 out; begins anywhere between two characters."""
+    """Converts bytes from ``charset`` to UTF-8, starting at any character boundary."""
 
     def __init__(self, charset: Charset) -> None:
         self._charset = charset
@@ -172,14 +171,14 @@ class TranscodedParser:
     """A parser of bytes in another charset; the offsets of its blocks are of the bytes as sent.
 
     Args:
-        parser: takes UTF-8, from ``start`` on.
+        parser: accepts UTF-8, from ``start`` on.
     """
 
     def __init__(self, parser: Parser, charset: Charset, start: RecordStart) -> None:
         self._parser = parser
         self._transcoder = Transcoder(charset)
         self._sent = self._seen = start.offset
-        #: what the parser was given, from ``_seen`` on
+        #: the input of the parser, from ``_seen`` on
         self._text = bytearray()
 
     def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
@@ -215,7 +214,7 @@ class TranscodedParser:
 
 
 def to_utf8(data: bytes, charset: Charset | None) -> bytes:
-    """A whole file as UTF-8. What is no text of its charset is no UTF-8 either.
+    """A whole file as UTF-8. Bytes that are invalid in its charset become invalid UTF-8.
 
     Raises:
         BadInput: as :func:`settle`.
@@ -239,18 +238,18 @@ def recognize(
     charset: Charset | None = None,
     reading: Recipe | None = None,
 ) -> tuple[Layout, RecordStart] | None:
-    """The layout, and where the first record begins; None if ``start`` is too short to show it.
+    """The layout, and the beginning of the first record; None if ``start`` is too short.
 
     Args:
         start: the upload's first bytes; all of it when ``final``.
-        kind: CSV, or JSON; the first bytes show which layout of JSON it is.
-        charset: of CSV, as the sender declares it.
-        reading: how the file is read, where it is not read as the formats demand.
+        kind: CSV or JSON; the first bytes show the layout of JSON.
+        charset: of CSV, as declared by the sender.
+        reading: the recipe for a file that is not read strictly by its format.
 
     Raises:
-        InvalidRecords: ``csv_header``; ``reading``: its columns are others.
-        Malformed: neither an array nor an object begins here, or nothing does.
-        BadInput: ``file_type``; CSV begins as text in another charset.
+        InvalidRecords: ``csv_header``; ``reading``: the file has other columns.
+        Malformed: the file is empty, or begins with neither an array nor an object.
+        BadInput: ``file_type``; CSV begins like text in another charset.
     """
     if reading is not None:
         head = head_of(start, reading, final=final)
@@ -290,7 +289,7 @@ def parser_for(
     """The parser of an upload's layout, from ``start`` on.
 
     Args:
-        charset: of CSV, as :func:`settle` gives it.
+        charset: of CSV, as returned by :func:`settle`.
     """
     if isinstance(layout, FileHead):
         assert reading is not None

@@ -1,10 +1,10 @@
-"""CSV uploads -> raw records, as RFC 4180 and the interface have it.
+"""Parse CSV uploads into raw records, by RFC 4180 and the interface.
 
-The first row is the header. Its last entry may be ``schema_id:<id>``, which has no column below
-it. A column whose name begins with ``leave_out:`` is not read. Rows end in LF or CRLF; blank lines
-are no rows. An empty cell is absent without quotes, and the
-empty string with quotes. Everything else that RFC 4180 does not allow is refused, not guessed:
-a quote inside a cell without quotes, text after a closing quote, a row of another width.
+The first row is the header. Its last entry may be ``schema_id:<id>``, which has no column below it.
+A column whose name begins with ``leave_out:`` is not read. Rows end in LF or CRLF; blank lines are
+not rows. An empty cell is absent without quotes, and the empty string with quotes. Everything else
+that RFC 4180 does not allow is refused, not guessed: a quote inside a cell without quotes, text
+after a closing quote, a row of another width.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import LEFT_OUT, SCHEMA_ENTRY
 
-#: Lines are read in blocks of about so many bytes.
+#: Approximate bytes of a block of lines.
 BLOCK_BYTES = 128 << 10
-#: Longest header: 512 names of 200 characters, each quoted, have less.
+#: Maximum bytes of a header; 512 quoted names of 200 characters take less.
 MAX_HEADER_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(,|\Z)')
-#: A line that ends inside a quoted cell.
+#: Matches a line that ends inside a quoted cell.
 _OPEN = re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^",]*),)*"(?:[^"]|"")*')
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The names of the columns, those that are left out among them, the id of the schema where the
-    header names one, and how many bytes of the upload it takes."""
+    """The names of all columns, including columns that are left out; the schema id, if the header
+    has it; and the header's size in bytes of the upload."""
 
     names: tuple[str, ...]
     schema: str | None
@@ -51,16 +51,16 @@ class Header:
 
     @property
     def fields(self) -> tuple[str | None, ...]:
-        """The field of each column; None of one that is left out."""
+        """The field of each column; None for a column that is left out."""
         return tuple(None if name.startswith(LEFT_OUT) else name for name in self.names)
 
 
 def read_header(start: bytes, *, final: bool, charset: str = "UTF-8") -> Header | None:
-    """The header that an upload begins with; None where ``start`` does not reach its end yet.
+    """The header of an upload; None if ``start`` does not reach its end yet.
 
     Args:
         final: whether ``start`` is the whole upload.
-        charset: what it was sent in, for the error.
+        charset: of the upload as sent, for the error.
 
     Raises:
         InvalidRecords: ``csv_header``; there is no valid header. The error repeats no name, because
@@ -105,16 +105,16 @@ def read_header(start: bytes, *, final: bool, charset: str = "UTF-8") -> Header 
 
 
 def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
-    """Hold the columns against the schema's fields.
+    """Compare the columns with the schema's fields.
 
     Raises:
-        InvalidRecords: ``csv_header``; unknown columns, or required fields without one.
+        InvalidRecords: ``csv_header``; unknown columns, or required fields without a column.
     """
     numbered = list(enumerate(names, 1))
     left_out = {number for number, name in numbered if name.startswith(LEFT_OUT)}
     fields = {number for number, name in numbered if name in definition.fields}
     if left_out & fields:
-        # The schema is older than this meaning of a name: no field of it is dropped unsaid.
+        # A schema may be older than this meaning of a name: its field is not silently dropped.
         both = sorted(left_out & fields)
         raise bad_header(
             f"{_columns(both)} a field of the schema, and the name also means that the"
@@ -130,8 +130,8 @@ def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
 
 
 def _usual_reason(names: Sequence[str], definition: SchemaDefinition) -> str:
-    """Why columns usually are no fields. They are not named: in a file without a header these are
-    the values of its first record."""
+    """The usual reason for unknown columns. They are not named, because in a file without a header
+    they are the values of its first record."""
     if any(name not in definition.fields and name.strip() in definition.fields for name in names):
         return "; some names have spaces around them"
     if len(names) == 1:
@@ -155,14 +155,14 @@ def bad_header(detail: str, hint: str = _OF_NAMES) -> InvalidRecords:
 
 
 def bad_schema(detail: str, code: str) -> InvalidRecords:
-    """The header's last entry cannot be followed."""
+    """The error for an invalid last entry of the header."""
     error = bad_header(f"its last entry {detail}", _OF_SCHEMA)
     error.flaws = (Flaw(code, detail, field="schema_id"),)
     return error
 
 
 def no_schema() -> InvalidRecords:
-    """Neither the header nor the request names one."""
+    """The error if neither the header nor the request names a schema."""
     return bad_header("its last entry must be schema_id:<schema id>", _OF_SCHEMA)
 
 
@@ -183,12 +183,12 @@ class CsvParser:
     ) -> None:
         """
         Args:
-            by_column: whether blocks without quotes are taken by column, which is quicker.
-            charset: what the upload was sent in, for errors.
+            by_column: whether blocks without quotes are parsed by column, which is faster.
+            charset: of the upload as sent, for errors.
         """
         self._fields = header.fields
         self._charset = charset
-        #: below ``schema_id:...`` some programs write one more empty cell
+        #: some programs write an extra empty cell below ``schema_id:...``
         self._spare = header.schema is not None
         self._schema = header.schema and reference("schemas", header.schema)
         self._start = start
@@ -200,7 +200,7 @@ class CsvParser:
     def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
-            TooLarge: a row does not end where one must.
+            TooLarge: a row exceeds the maximum size.
         """
         self._buffer += data
         if len(self._buffer) >= self._wait:
@@ -231,7 +231,7 @@ class CsvParser:
         records = [self._record(row, line) for row, line in enumerate(lines, start.row)]
         self._buffer = self._buffer[size:]
         self._start = RecordStart(start.offset + size, start.row + len(records))
-        # An open quote must not make us read the same bytes again and again.
+        # An open quote must not cause repeated reads of the same bytes.
         self._wait = self._block_bytes if size else 2 * len(self._buffer)
         if final and self._buffer:
             raise Malformed(
@@ -243,7 +243,7 @@ class CsvParser:
         return [RecordBlock(start, records)] if records else []
 
     def _table(self, rows: bytes) -> CellBlock | None:
-        """Rows by column, where no cell is quoted and nothing is wrong with their form."""
+        """Rows by column, if no cell is quoted and all rows are well-formed."""
         if b'"' in rows:
             return None
         if b"\r" in rows:
@@ -254,7 +254,7 @@ class CsvParser:
             rows += b"\n"
         grid = Grid.of(rows, self._fields)
         if grid is None:
-            # Blank lines are no rows.
+            # Blank lines are not rows.
             rows = b"".join([line + b"\n" for line in rows.split(b"\n") if line])
             grid = Grid.of(rows, self._fields)
         return None if grid is None else CellBlock(self._start, self._schema, grid, grid.count)
@@ -281,14 +281,14 @@ class CsvParser:
 
 
 def read_numbers(definition: SchemaDefinition, cells: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row: text of numeric fields as a number, where it is one in plain decimal
-    notation, and otherwise as it came, for validation to refuse."""
+    """The values of a row. Text of numeric fields becomes a number if it is in plain decimal
+    notation; otherwise it is left for validation to refuse."""
     readers = definition.cell_readers
     return {name: readers[name](text) if name in readers else text for name, text in cells.items()}
 
 
 def _whole_lines(chunk: bytes) -> Iterator[bytes]:
-    """Rows with their line ends; the last one is left out where it ends inside quotes."""
+    """Rows with their line ends, without a last row that ends inside quotes."""
     if b'"' not in chunk:
         yield from _split(chunk)
         return
@@ -307,7 +307,7 @@ def _whole_lines(chunk: bytes) -> Iterator[bytes]:
 
 
 def _split(chunk: bytes) -> list[bytes]:
-    """Lines with their ends. Only LF ends one: bytes.splitlines() takes a lone CR as well."""
+    """Lines with their ends. Only LF ends a line; bytes.splitlines() also splits at a lone CR."""
     lines = [line + b"\n" for line in chunk.split(b"\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
@@ -320,7 +320,7 @@ def _without_newline(line: AnyStr) -> AnyStr:
 
 
 def _cells(line: str) -> list[str | None] | None:
-    """The cells of a row, absent ones None; None if it is not valid CSV."""
+    """The cells of a row, None for absent cells; None if the row is not valid CSV."""
     if '"' not in line:
         return None if "\r" in line else [cell or None for cell in line.split(",")]
     cells: list[str | None] = []

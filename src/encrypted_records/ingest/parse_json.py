@@ -1,12 +1,12 @@
-"""JSON -> raw records: the bodies of requests, and uploads of any size.
+"""Parse JSON into raw records: bodies of requests, and uploads of any size.
 
-An upload is one array of record objects, or one object per line. What is accepted is what
-:mod:`encrypted_records.model.strict_json` accepts of a record, and means the same. The common case
-is fast: a piece of the array is cut off after the last ``}`` that a comma follows and decoded as an
-array of its own. A cut in the wrong place (inside a string, or between the members of a record)
-leaves brackets or quotes open, so that it never decodes; then the one before is tried. What the
-fast way cannot guarantee, such as that no object has a key twice, is decoded again, strictly and
-record by record.
+An upload is one array of record objects, or one object per line. Records are accepted and
+interpreted as by :mod:`encrypted_records.model.strict_json`. The common case is fast: a piece of
+the array is cut off after the last ``}`` that a comma follows and decoded as a separate array. A
+cut in the wrong place (inside a string, or between the members of a record) leaves brackets or
+quotes open, so that it never decodes; then the previous cut is tried. If the fast way cannot
+guarantee a property, such as that no object has a key twice, the piece is decoded again, strictly
+and record by record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from encrypted_records.model.record_formats import misplaced_members
 from encrypted_records.model.strict_json import JsonItems, escape_pointer
 
 MAX_DIRECT_RECORDS = 100
-#: Of one record so many are named.
+#: Maximum number of names listed per record.
 _MOST_UNKNOWN = 10
 
 
@@ -42,7 +42,7 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
 
     Raises:
         Malformed: not strict JSON.
-        TooLarge: more than ``limit`` records, or than ``strict_json.MAX_VALUES`` values.
+        TooLarge: more than ``limit`` records, or more than ``strict_json.MAX_VALUES`` values.
         InvalidRecords: not an array of objects with ``schema`` and ``data``.
     """
     strict_json.refuse_many(body)
@@ -98,9 +98,9 @@ def shape_problem(item: Any, *, schema_named: bool) -> str | None:
 
 Layout = Literal["array", "lines"]
 
-#: Records are decoded in pieces of about so many bytes.
+#: Approximate bytes of a piece in which records are decoded.
 BLOCK_BYTES = 128 << 10
-#: How many places are tried for a cut before the piece is decoded record by record.
+#: Number of cuts that are tried before the piece is decoded record by record.
 _CUTS = 8
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
@@ -112,11 +112,11 @@ _REFUSED = (msgspec.DecodeError, Malformed, RecursionError, UnicodeDecodeError)
 
 
 def layout_of(start: bytes) -> tuple[Layout, RecordStart] | None:
-    """Whether an upload is an array or lines, and where its first record may begin; None where
-    ``start`` does not show it yet.
+    """Whether an upload is an array or lines, and where its first record may begin; None if
+    ``start`` is too short.
 
     Raises:
-        Malformed: it is neither.
+        Malformed: it is neither an array nor lines.
     """
     skipped = len(_BOM) if start.startswith(_BOM) else 0
     text = start[skipped:].lstrip(_BLANK)
@@ -151,14 +151,14 @@ class _Buffered(ABC):
     def feed(self, data: bytes) -> list[RecordBlock]:
         """
         Raises:
-            Malformed: not JSON, and so that it is not clear where the next record begins.
-            TooLarge: a record does not end where one must.
+            Malformed: not JSON, so that the beginning of the next record is unknown.
+            TooLarge: a record exceeds the maximum size.
         """
         self._buffer += data
         if len(self._buffer) < self._wait:
             return []
         blocks = self._take(final=False)
-        # A record without an end must not be read again and again.
+        # A record without an end must not be read repeatedly.
         self._wait = self._block_bytes if blocks else 2 * len(self._buffer)
         if len(self._buffer) > MAX_RECORD_BYTES:
             raise record_too_large(self._start.row)
@@ -167,12 +167,12 @@ class _Buffered(ABC):
     def finish(self) -> list[RecordBlock]:
         """
         Raises:
-            Malformed: as :meth:`feed`; also where the upload breaks off.
+            Malformed: as :meth:`feed`; also if the upload is truncated.
         """
         return self._take(final=True)
 
     def drain(self) -> list[RecordBlock]:
-        """The records of all that was fed so far, which may break off.
+        """The records of all bytes so far, which may be truncated.
 
         Raises:
             Malformed: as :meth:`feed`.
@@ -181,10 +181,10 @@ class _Buffered(ABC):
 
     @abstractmethod
     def _take(self, *, final: bool) -> list[RecordBlock]:
-        """The blocks that are whole by now; with ``final``, all that is left."""
+        """The complete blocks; with ``final``, all remaining records."""
 
     def _block(self, size: int, records: list[RawRecord | BadRow]) -> list[RecordBlock]:
-        """``records``, which are the first ``size`` bytes of the buffer."""
+        """The block of ``records``, which are the first ``size`` bytes of the buffer."""
         block = RecordBlock(self._start, records)
         self._buffer = self._buffer[size:]
         self._start = RecordStart(self._start.offset + size, self._start.row + len(records))
@@ -217,7 +217,7 @@ class ArrayParser(_Buffered):
         return blocks
 
     def _cut_off(self) -> list[RecordBlock]:
-        """The records that can be decoded at once; no block if no cut is right."""
+        """A block of the records that can be decoded at once; no block if no cut works."""
         end = min(len(self._buffer), 2 * self._block_bytes)
         for _ in range(_CUTS):
             end = self._buffer.rfind(b"}", 0, end)
@@ -256,7 +256,7 @@ class ArrayParser(_Buffered):
 
 
 class LinesParser(_Buffered):
-    """Record objects, one per line. Blank lines are no records."""
+    """Record objects, one per line. Blank lines are not records."""
 
     def _take(self, *, final: bool) -> list[RecordBlock]:
         size = len(self._buffer) if final else self._buffer.rfind(b"\n") + 1
@@ -281,8 +281,8 @@ class LinesParser(_Buffered):
 def _decode(text: bytes) -> list[Any] | None:
     """The items of an array of record objects; None if only a strict reader can decide.
 
-    Every member of an object puts one colon after a quote. So if there are as many of these as
-    there are members, no object has the same key twice.
+    Every member of an object adds a colon after a quote. So if their number equals the number of
+    decoded members, no object has the same key twice.
     """
     try:
         items = _decoder.decode(text)
@@ -302,7 +302,7 @@ def _decode(text: bytes) -> list[Any] | None:
 
 
 def _text(data: bytes, row: int) -> str:
-    """The longest prefix of ``data`` that is whole UTF-8.
+    """The longest prefix of ``data`` without an incomplete UTF-8 character.
 
     Raises:
         Malformed: the data is not UTF-8.

@@ -1,8 +1,8 @@
-"""The first rows of a file as an upload would read them, and which of them would not fit. Pure.
+"""The first rows of a file as an upload would read them, with their errors. Pure.
 
-The parsers and the validation are those of an upload, so that a preview promises nothing that the
-upload does not keep. A sample is the head of a file, cut where a row ends. The distribution of each
-column's values is shown above the rows.
+The parsers and the validation are those of an upload, so that preview and upload agree. A sample is
+the head of a file, cut at the end of a row. The distribution of each column's values is shown above
+the rows.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from encrypted_records.model.field_types.base import as_decimal
 from encrypted_records.model.field_types.plain import NUMBER
 from encrypted_records.model.record_formats import Format
 
-#: Values that are listed, and stretches of a histogram.
+#: Maximum number of listed values, and number of histogram bins.
 MOST_COMMON = 4
 BINS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """A value, cut as cells are, and in how many rows it stands."""
+    """A value, truncated like cells, and the number of rows that have it."""
 
     value: str
     count: int
@@ -50,7 +50,7 @@ class Common:
 class Spread:
     """
     Attributes:
-        present: rows that have a value; ``distinct`` of them differ.
+        present: the number of rows with a value; ``distinct`` is the number of distinct values.
         common: the most frequent values, for fields that are not numeric.
         least, most: extremes of a numeric field's column; cells that are not numbers are ignored.
         bins: the number of values in each of the bins of equal width from ``least`` to ``most``.
@@ -67,12 +67,12 @@ class Spread:
 
 @dataclass(slots=True)
 class SeenValues:
-    """The values of a column, as far as they were looked at."""
+    """The values of a column seen so far."""
 
     values: Counter[Any] = field(default_factory=Counter)
 
     def add(self, value: Any) -> None:
-        """A cell; None where the row has none. Lists and objects count as one value."""
+        """Add a cell; None if the row has no cell. Lists and objects count as a single value."""
         if value is not None:
             self.values[value if isinstance(value, str | int | Decimal) else ""] += 1
 
@@ -108,21 +108,21 @@ def _bins(numbers: Sequence[tuple[Decimal, int]], least: Decimal, most: Decimal)
     try:
         for number, count in numbers:
             bins[min(BINS - 1, int((number - least) * BINS / width))] += count
-    except ArithmeticError:  # further apart than Decimal computes with; no field takes them
+    except ArithmeticError:  # further apart than Decimal computes with; no field accepts them
         return []
     return bins
 
 
-#: Rows that are checked; later ones are not.
+#: Maximum number of rows that are checked.
 MAX_CHECKED = 10_000
-#: Errors that are listed.
+#: Maximum number of listed errors.
 MAX_ERRORS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewRow:
-    """``cells`` in the order of the preview's columns, None where a row has no value; ``texts`` as
-    they are in a file that is read by a recipe."""
+    """``cells`` in the order of the preview's columns, None if a row has no value; ``texts`` are
+    the cells as written in a file that is read by a recipe."""
 
     row: int
     cells: list[str | None]
@@ -131,10 +131,10 @@ class PreviewRow:
 
 @dataclass
 class Preview:
-    """``errors`` are the first ones; ``bad_rows`` is how many of the ``checked`` have any."""
+    """``errors`` are the first errors; ``bad_rows`` of the ``checked`` rows have errors."""
 
     columns: list[str]
-    #: what the checked rows have in each of the columns
+    #: the values of the checked rows in each column
     fields: list[Spread] = field(default_factory=list)
     rows: list[PreviewRow] = field(default_factory=list)
     checked: int = 0
@@ -212,7 +212,7 @@ def preview(
 
 def _parts(parser: Parser, data: bytes, *, whole: bool) -> Iterator[Sequence[Any]]:
     yield parser.feed(data)
-    # A row that is cut off does not count. The parser still holds all rows of a short sample.
+    # A truncated row does not count. The parser still holds all rows of a short sample.
     if not whole and isinstance(parser, ObjectsParser):
         yield parser.drain()
     elif whole or len(data) < BLOCK_BYTES:
@@ -222,7 +222,7 @@ def _parts(parser: Parser, data: bytes, *, whole: bool) -> Iterator[Sequence[Any
 def _texts(
     layout: Layout, start: RecordStart, sample: bytes, reading: Recipe, shown: int, *, whole: bool
 ) -> dict[int, dict[str, Any]]:
-    """The cells of the first rows as they are written, by row and field."""
+    """The cells of the first rows as written, by row and field."""
     columns = [FileColumn(column.source, column.name) for column in reading.columns]
     plain = msgspec.structs.replace(reading, columns=columns)
     parser = parser_for(layout, start, schema_named=True, reading=plain)

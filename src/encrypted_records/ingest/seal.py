@@ -1,4 +1,4 @@
-"""Accepted records -> a sealed group, the segment that indexes it, and the commit of both."""
+"""Seal accepted records: a group, the segment that indexes it, and the commit of both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from encrypted_records.model.records import (
 
 @dataclass(frozen=True, slots=True)
 class SealedGroup:
-    """Records, sealed and indexed, before there is a commit that adds them."""
+    """Sealed and indexed records, before a commit adds them."""
 
     group: Group
     batch: PackedRowBatch
@@ -39,7 +39,7 @@ class SealedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SealedCommit:
-    """A commit that adds records, and its segment as it was built."""
+    """A commit that adds records, and its built segment."""
 
     upload: CommitUpload
     built: Built
@@ -53,7 +53,7 @@ def seal_group(
     limits: SegmentLimits = STANDARD,
     before: Group | None = None,
 ) -> SealedGroup:
-    """``records`` (1 to 2**20) as one group with its segment; see :func:`seal_columns`."""
+    """Seal ``records`` (1 to 2**20) as a group with its segment; see :func:`seal_columns`."""
     identities = [(record.record_id, record.version) for record in records]
     every = [record.data for record in records]
     values = {name: [data.get(name) for data in every] for name in definition.fields}
@@ -72,14 +72,14 @@ def seal_columns(
     before: Group | None = None,
     holes: Sequence[tuple[int, int]] = (),
 ) -> SealedGroup:
-    """Records (1 to 2**20) as one group with its segment.
+    """Seal records (1 to 2**20) as a group with its segment.
 
     Args:
         key: the newest of the schema's keys.
         tails: the key whose tails are in the index, :attr:`Ledger.tails`.
         identities: id and version of each record.
-        values: of every field of the definition, as each record has it; None where absent.
-        origin: names these records, also when they are sealed again.
+        values: each record's value of every field of the definition; None if absent.
+        origin: identifies these records, also when they are sealed again.
         before, holes: as :func:`rows.seal_group`; there may be holes alone.
     """
     group, batch, salt = sealing.seal_group(key, definition, identities, values, before, holes)
@@ -106,11 +106,11 @@ def build_columns(
     group: Group,
     values: Mapping[str, Sequence[Value]],
 ) -> Iterator[tuple[str, Column]]:
-    """Each column of the definition by its name, over the rows of ``values`` from 0 on.
+    """Each column of the definition by name, over the rows of ``values`` from 0 on.
 
     Args:
         tails: as of :func:`seal_columns`.
-        group: that the rows are of.
+        group: the group of the rows.
     """
     for spec, stated in zip(definition.fields.values(), group.classes, strict=True):
         yield spec.name, columns.build(spec, tails.field(spec), values[spec.name])
@@ -129,10 +129,10 @@ def seal(
     requests: Sequence[bytes] = (),
     before: Group | None = None,
 ) -> SealedCommit:
-    """A commit that adds ``records`` (1 to 2**20) as one group with its segment.
+    """Make a commit that adds ``records`` (1 to 2**20) as a group with its segment.
 
     Args:
-        killed: rows that it ends: those of which ``records`` are new versions.
+        killed: rows that it ends, of which ``records`` are new versions.
         requests: as :meth:`Ledger.draft`.
         before: as :func:`rows.seal_group`.
     """
@@ -147,7 +147,7 @@ def seal(
         salts=[sealed.salt],
         headers=[sealed.built.header],
         requests=requests,
-        # Who adds records to unique fields has looked at all that were added before.
+        # A commit to unique fields is exact, because its maker has checked all earlier records.
         exact=bool(definition.unique),
     )
     return SealedCommit(upload, sealed.built)
