@@ -1,5 +1,5 @@
-"""Files as people have them -> tables: how one is read is a value, a :class:`recipe.Recipe`.
+"""Read users' files as tables, by a :class:`recipe.Recipe`.
 
-Nothing is lost in silence: a cell is stored as it is written, in another spelling of the same
-value, as absent by a word that the recipe lists, or its row is refused.
+Nothing is lost silently: a cell is stored as written, in another spelling of the same value, or as
+absent because the recipe lists its word; otherwise its row is refused.
 """

@@ -1,10 +1,10 @@
 """Readings that are not only detected: the caller states something, or an earlier reading is kept.
 
-The caller's statements about how a file is read override detection. A file that is read again is
-read as the one before, or each difference is named. A difference that changes no value is taken:
-title lines, the order of columns, UTF-8 where a charset was guessed. Any other is left to the
-sender, with what has to be said to take it. A file whose cells fit the kept reading, and which by
-itself speaks for another one, differs as well.
+The caller's statements about how a file is read override detection. A later file is read like the
+earlier file, or each difference is reported. A difference that changes no value is accepted: title
+lines, the order of columns, UTF-8 instead of a guessed charset. The sender decides about other
+differences, which are reported with the statement that accepts them. A file whose cells fit the
+kept reading but suggest another reading also differs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _Word = Annotated[str, Meta(max_length=100)]
 
 
 class SaidOfColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``null`` are further words for nothing; ``leave_out`` drops the column."""
+    """``null`` are further words for absent values; ``leave_out`` drops the column."""
 
     type: Type | None = None
     format: _Word | None = None
@@ -72,9 +72,9 @@ class SaidOfColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ReadingChoices(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``columns`` are by the name of the field; ``decimal``, ``format`` and ``null`` hold for all
-    columns of which nothing else is said. ``reading`` is that of a file before, by which this one
-    is to be read."""
+    """``columns`` are by field name; ``decimal``, ``format`` and ``null`` apply to all columns
+    without other statements. ``reading`` is an earlier file's reading, by which this file is to be
+    read."""
 
     encoding: _Word | None = None
     delimiter: Literal[",", ";", "\t", "|"] | None = None
@@ -90,7 +90,7 @@ class ReadingChoices(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     columns: dict[str, SaidOfColumn] = {}
 
 
-#: Options that mean nothing for a file in a container.
+#: Options without meaning for a file in a container.
 _UNUSED = {
     "csv": ("sheet",),
     "json": ("encoding", "delimiter", "header_row", "below"),
@@ -104,7 +104,7 @@ NOTHING_OF_COLUMN = SaidOfColumn()
 def read_said(body: bytes) -> ReadingChoices:
     """
     Raises:
-        InvalidRecords: ``reading``; it is not what can be said.
+        InvalidRecords: ``reading``; the options are invalid.
     """
     try:
         if len(body) > MAX_BYTES:
@@ -117,7 +117,7 @@ def read_said(body: bytes) -> ReadingChoices:
 
 
 def notes_on_unused(said: ReadingChoices, container: str) -> list[str]:
-    """The options that a file has no use for."""
+    """Notes on the options that do not apply to a file."""
     unused = [member for member in _UNUSED[container] if getattr(said, member) is not None]
     return [f"not used, because the file has none: {', '.join(unused)}"] if unused else []
 
@@ -158,7 +158,7 @@ def detect_as(
 def require_columns(found: Detection, said: ReadingChoices) -> None:
     """
     Raises:
-        InvalidRecords: ``reading``; something is said of a column that the file does not have.
+        InvalidRecords: ``reading``; an option names a column that the file does not have.
     """
     names = [column.name or "" for column in found.recipe.columns]
     for name in said.columns:
@@ -167,11 +167,11 @@ def require_columns(found: Detection, said: ReadingChoices) -> None:
 
 
 def follow(decided: Decided, said: ReadingChoices, name: str, cells: Sequence[str]) -> Decided:
-    """A column as is said of it.
+    """A column by the caller's statements.
 
     Args:
-        name: by which something is said of it.
-        cells: its different cells that are not empty.
+        name: the column's name in statements.
+        cells: its distinct nonempty cells.
     """
     column = decided.column
     own = said.columns.get(name, NOTHING_OF_COLUMN)
@@ -219,7 +219,7 @@ def _typed(
     if kind is not None and kind in ONE_FORM:
         return FileColumn(column.source, column.name, kind, null=column.null)
     if own.null and column.type == "text" and own.type is None:
-        # What is left when those words are gone may be of a type.
+        # The remaining cells without those words may have a type.
         again = decide(
             column.source, column.name or "", dict.fromkeys(filled, 1), Evidence()
         ).column
@@ -291,10 +291,10 @@ def _require_all(column: FileColumn, recipe: Recipe, cells: Sequence[str]) -> No
         )
 
 
-#: Names stand in one of so many rows, within so many characters.
+#: Number of rows, and of characters, in which the row of names is searched.
 _HEAD_ROWS = 1000
 _HEAD_CHARACTERS = 1 << 20
-#: So many different cells that do not read may be words for nothing.
+#: Maximum number of distinct unreadable cells that may be words for absent values.
 _FEW_WORDS = 3
 _SHOWN = 40
 _UNICODE = ("utf-8", "utf-16-le", "utf-16-be")
@@ -304,8 +304,8 @@ _NAMED = {",": "commas", ".": "points"}
 
 @dataclass(frozen=True)
 class ReadingDifference:
-    """``taken`` is one that changes no value. ``say`` is what has to be said of the reading, as
-    :class:`ReadingChoices` has it, to take one that does; None where only a new reading helps."""
+    """``taken``: the difference changes no value and is accepted. ``say`` is the statement, as in
+    :class:`ReadingChoices`, that accepts another difference; None if only a new reading helps."""
 
     kind: str
     detail: str
@@ -324,8 +324,8 @@ def read_again(
         sample: the file's first bytes; all of it if ``whole``.
 
     Raises:
-        InvalidRecords: ``reading``; the file cannot be read, or has no column of which something is
-            said.
+        InvalidRecords: ``reading``; the file cannot be read, or lacks a column that an option
+            names.
         TooLarge: a quote does not close.
     """
     differences: list[ReadingDifference] = []
@@ -345,7 +345,7 @@ def read_again(
         differences.append(ReadingDifference("short_rows", detail))
     if found.recipe.above != kept.above:
         detail = f"{_rows(found.recipe.above)} above the table instead of {_rows(kept.above)}"
-        # Where no names tell the table's beginning, a row of few cells may be its first.
+        # Without names that mark the table's beginning, a row of few cells may be its first.
         taken = kept.header_row > 0 or found.recipe.above < kept.above
         say = None if taken else {"header_row": 0}
         differences.append(ReadingDifference("above", detail, taken, say=say))
@@ -387,7 +387,7 @@ def _wanted(
     *,
     whole: bool,
 ) -> Wanted:
-    """The parts of the kept reading that tell where the table is."""
+    """The parts of the kept reading that locate the table."""
     container = container_of(sample)
     if container != kept.container.removeprefix("nd"):
         raise refused(
@@ -415,16 +415,16 @@ def _wanted(
 
 
 def _has_other_quotes(text: str, kept: Recipe) -> bool:
-    """Whether cells have other quotes than in the kept reading. If no cell is quoted, the form of a
-    file has ``"``.
+    """Whether cells have other quotes than in the kept reading. The form of a file without quoted
+    cells has ``"``.
     """
     _, _, free = dialect_of(text, Wanted(delimiter=kept.delimiter))
     return free != kept.quote and free in text[:_HEAD_CHARACTERS]
 
 
 def _said_of(column: FileColumn, name: str, said: ReadingChoices) -> SaidOfColumn:
-    """The caller's words about a column of the kept reading. For numbers and days without a form
-    of their own, the form that is said for all columns goes before the kept form."""
+    """The caller's statements about a column of the kept reading. For numbers and days without a
+    separate form, the form stated for all columns overrides the kept form."""
     own = said.columns.get(name, NOTHING_OF_COLUMN)
     if own.type or own.format or own.decimal or own.true or own.false:
         return own
@@ -469,7 +469,7 @@ def _encoding(
 def _names(
     text: str, kept: Recipe, said: ReadingChoices, differences: list[ReadingDifference]
 ) -> tuple[str, int | None]:
-    """The delimiter, and the number of the row that has the names of the kept reading."""
+    """The delimiter, and the number of the row with the names of the kept reading."""
     if said.delimiter is not None:
         return said.delimiter, _names_row(text, said.delimiter, kept)
     row = _names_row(text, kept.delimiter, kept)
@@ -489,8 +489,8 @@ def _names_row(text: str, delimiter: str, kept: Recipe) -> int | None:
 
 
 def _row_of_names(rows: Iterable[ParsedRow], kept: Recipe) -> int | None:
-    """The first row with most of the names; 0 where the kept reading has none, and nothing stands
-    above its table; None where they are not found."""
+    """The first row with most of the names; 0 if the kept reading has no names and nothing above
+    its table; None if the names are not found."""
     if kept.header_row == 0:
         return None
     wanted = Counter(column.source for column in kept.columns if column.source)
@@ -553,7 +553,7 @@ def _columns(
     for source, column in missing.items():
         detail = f"the column {source!r} is missing"
         say_so = renamed.get(source)
-        # An object of JSON without a member has no value for it.
+        # A JSON object without the member has no value for it.
         taken = found.recipe.container in ("json", "ndjson")
         differences.append(ReadingDifference("missing", detail, taken, column.name, say_so))
     if order != [column for column in kept.columns if column in order]:
@@ -583,7 +583,7 @@ def _below(
 def _differs(
     column: FileColumn, decided: Decided, recipe: Recipe, cells: Sequence[str]
 ) -> ReadingDifference | None:
-    """How a column's cells do not fit the reading, or speak for another one."""
+    """The difference of a column whose cells do not fit the reading, or suggest another."""
     read = None if column.name is None else reader_of(column, recipe)
     if read is None:
         return None
@@ -618,12 +618,12 @@ def _differs(
 
 
 def _is_dated_alike(kind: str, other: str) -> bool:
-    """Whether two types of columns are of days in a format, both with a time of day or without."""
+    """Whether two column types have days in a format, both with or both without a time."""
     return {kind, other} <= set(DATED) and (kind in MOMENTS) == (other in MOMENTS)
 
 
 def _other_form(column: FileColumn, free: FileColumn) -> tuple[str, str, dict[str, Any]] | None:
-    """The form that the file by itself speaks for, where it is another one of the same type."""
+    """The form that the file itself suggests, if it is another form of the same type."""
     match column.type, free.type:
         case "number", "number" if free.decimal != column.decimal:
             detail = (

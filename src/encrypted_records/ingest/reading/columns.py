@@ -13,23 +13,24 @@ from encrypted_records.ingest.reading import recipe
 from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, moment_type
 from encrypted_records.model import field_types
 
-#: How many different values are tried first. A form that one of them refutes is not tried on all.
+#: Number of distinct values that are tried first. A form that any of them refutes is not tried on
+#: all.
 _FIRST = 1_000
 _DATE_NAME = re.compile(
     r"dat|day|tag|born|birth|geb|fecha|jour|time|zeit|taken|when|dt|_at$|^at$", re.I
 )
 _LEAST_COMPACT = 3
 _LEAST_GROUPED = 3
-#: Digits of numbers that all are so long and count nothing.
+#: Digits of numbers that are all this long and are not quantities.
 _LONG_ID = 15
 _MOST = 0.98
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The decision about a column. ``ask`` is what the column alone does not determine
-    (``decimal``, ``date_format`` or ``null``), and ``note`` then the question; otherwise ``note``
-    may be a remark.
+    """The decision about a column. ``ask`` is an option that the column alone does not determine
+    (``decimal``, ``date_format`` or ``null``), and ``note`` is then the question; otherwise
+    ``note`` may be a remark.
     """
 
     column: FileColumn
@@ -50,7 +51,7 @@ class Evidence:
 def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) -> Decided:
     """
     Args:
-        cells: the different cells that are not empty, and how often each is there.
+        cells: the distinct nonempty cells, with their counts.
     """
     text = FileColumn(source, name)
     words = {cell for cell in cells if cell.strip().lower() in recipe.NULL_WORDS}
@@ -60,7 +61,7 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
     if not filled:
         return Decided(text, note=_of_words(words, cells))
     if len(lettered - {recipe.ABSENT.lower()}) > 1:
-        # "None" and "Null" beside one another are names of people.
+        # "None" and "Null" in the same column are names of people.
         if _typed(text, filled, known) is None:
             return Decided(text, note=_of_words(words, cells))
         return Decided(text, "null", 'several words could mean "no value"')
@@ -90,7 +91,7 @@ def _of_words(words: set[str], cells: Mapping[str, int]) -> str | None:
 
 
 def _typed(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
-    """The type of cells of which none is a word for nothing; None where they are text."""
+    """The type of cells without words for absent values; None if they are text."""
     first = filled[:_FIRST]
     for find in (_boolean, _compact, _number, _date, _moment, _one_form):
         if len(filled) > _FIRST and find(text, first, known) is None:
@@ -116,7 +117,7 @@ _LETTERS = {("y", "n"), ("t", "f"), ("j", "n")}
 
 
 def _compact(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
-    """Days and moments of digits alone, which are numbers as well."""
+    """Days and moments that consist only of digits, and are therefore also numbers."""
     if len(filled) < _LEAST_COMPACT:
         return None
     if _all_read(recipe.instant_reader(recipe.COMPACT_TIME, None, offset=False), filled):
@@ -155,7 +156,7 @@ def _number(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided
 
 
 def _forms(filled: Sequence[str]) -> list[recipe.NumberForm]:
-    """All forms that read every cell; of those with a thousands separator only where one is."""
+    """All forms that read every cell; forms with a thousands separator only if a cell has it."""
     every = "\n".join(filled)
     marked: set[str] = set()
     if any(unit in every for unit in recipe.UNITS):
@@ -174,7 +175,7 @@ def _forms(filled: Sequence[str]) -> list[recipe.NumberForm]:
 
 
 def _has_room(filled: Sequence[str], form: recipe.NumberForm) -> bool:
-    """Whether one field takes the longest whole part and the most decimals together."""
+    """Whether a field has room for the longest integer part together with the most decimals."""
     if 2 * max(map(len, filled)) <= field_types.MAX_DIGITS:
         return True
     read = recipe.number_reader(form)
@@ -197,7 +198,7 @@ def _exponents_are_numbers(filled: Sequence[str]) -> bool:
 def _settle(
     filled: Sequence[str], forms: Sequence[recipe.NumberForm], known: Evidence
 ) -> str | None:
-    """The decimal mark, where cells such as ``1,234`` read either way."""
+    """Determine the decimal mark, if cells such as ``1,234`` are ambiguous."""
     for mark in recipe.DECIMALS:
         other = "," if mark == "." else "."
         grouped = [cell for cell in filled if other in cell]
@@ -205,7 +206,7 @@ def _settle(
         small = all(
             len([character for character in cell if character.isdigit()]) <= 3 for cell in plain
         )
-        # Whole numbers up to 999, and longer ones with separators.
+        # Whole numbers up to 999, and longer numbers with separators.
         if (
             len(grouped) >= _LEAST_GROUPED
             and len(plain) >= _LEAST_GROUPED
@@ -308,11 +309,11 @@ def decide_all(
     numbers: Collection[int] = (),
     texts: Collection[int] = (),
 ) -> list[Decided]:
-    """All columns of a file. Those of which the form is certain settle what others leave open.
+    """Decide all columns of a file. Columns with a certain form resolve ambiguities of others.
 
     Args:
-        numbers: columns whose numbers are numbers in the file itself, with a decimal point.
-        texts: columns in which the file itself has texts, which are no numbers and no booleans.
+        numbers: columns that the file stores as numbers, with a decimal point.
+        texts: columns that the file stores as texts, which are neither numbers nor booleans.
     """
     alone = []
     for at, (source, name, cells) in enumerate(zip(sources, names, columns, strict=True)):

@@ -1,4 +1,4 @@
-"""The head of a file -> how it is read, what is uncertain of that, and a definition for it."""
+"""Detect from the head of a file how it is read, with uncertainties, and propose a definition."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ from encrypted_records.model.definition import MAX_FIELDS
 from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL
 from encrypted_records.model.field_types.plain import BOOLEAN
 
-#: Rows, and cells, that are looked at. All rows of 8 MiB, of two bytes each, took 33 s and
-#: 1.6 GB; later rows are read as these, or named.
+#: Maximum rows and cells that are examined. All rows of 8 MiB, of two bytes each, took 33 s and 1.6
+#: GB; later rows are read like these, or reported.
 MAX_ROWS = 100_000
 MAX_CELLS = 500_000
-#: Cells of the head of a longer file. 70,000 rows of 7 columns took 2.2 s of a processor.
+#: Maximum cells of the head of a longer file. 70,000 rows of 7 columns took 2.2 s of CPU time.
 MAX_CELLS_OF_HEAD = 250_000
-#: Longest cell, in characters.
+#: Maximum length of a cell, in characters.
 MAX_CELL = 1 << 20
 _OTHERS = {
     b"PK\x03\x04": ("an archive", "unpack it"),
@@ -138,8 +138,8 @@ def container_of(sample: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """Rows of a file that were looked at, ``whole`` whether they are all, and what is known of it
-    beside its table: members of the recipe, and columns by what the file itself has in them."""
+    """Examined rows of a file, ``whole`` if they are all, and further facts: members of the recipe,
+    and columns by the file's types of values."""
 
     rows: Sequence[ParsedRow]
     whole: bool
@@ -299,9 +299,9 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Detection:
 def _empty_texts(
     rows: Sequence[ParsedRow], data: Sequence[ParsedRow], recipe: Mapping[str, Any]
 ) -> Counter[int]:
-    """How many empty texts each column has, where quotes tell them from absent values: in a column
-    empty cells are there with quotes and without, or no cell of the file has quotes that it does
-    not need, be it a name."""
+    """The number of empty texts of each column, if quotes distinguish them from absent values: the
+    column has empty cells both with and without quotes, or no cell of the file, including names,
+    has needless quotes."""
     if recipe.get("container") is not None:
         return Counter()
     found = Counter(
@@ -325,7 +325,7 @@ def _empty_texts(
 
 
 def _has_needless_quotes(row: ParsedRow, marks: Sequence[str]) -> bool:
-    """Whether a cell that is not empty is in quotes for nothing that is in it."""
+    """Whether a nonempty cell is in quotes that its content does not need."""
     return any(
         cell.strip() and cell == cell.strip() and not any(mark in cell for mark in marks)
         for cell in (row.cells[at] for at in row.quoted)
@@ -333,7 +333,7 @@ def _has_needless_quotes(row: ParsedRow, marks: Sequence[str]) -> bool:
 
 
 def _first_rows(rows: Iterable[ParsedRow], most: int = MAX_CELLS) -> tuple[list[ParsedRow], bool]:
-    """The rows that are looked at, and whether these are all."""
+    """The rows to examine, and whether these are all."""
     some: list[ParsedRow] = []
     cells = 0
     for row in rows:
@@ -347,7 +347,7 @@ def _first_rows(rows: Iterable[ParsedRow], most: int = MAX_CELLS) -> tuple[list[
 def text_of(sample: bytes, wanted: Wanted, *, whole: bool) -> str:
     """
     Raises:
-        InvalidRecords: ``reading``; it is not text, or in another charset than is said.
+        InvalidRecords: ``reading``; it is not text, or has another charset than stated.
     """
     return _read_text(sample, wanted, whole=whole)[1]
 
@@ -432,7 +432,7 @@ def _limit(rows: Sequence[ParsedRow]) -> None:
 
 
 def _require_one_table(data: Sequence[ParsedRow], layout: Layout) -> None:
-    """Rows of two widths, each of which goes on for long, are two tables."""
+    """Refuse long runs of rows of two widths, which are two tables."""
     wrong = [
         at
         for at, row in enumerate(data)
@@ -467,7 +467,7 @@ def _widened(data: Sequence[ParsedRow], width: int) -> Iterator[Sequence[str]]:
 
 
 _EXAMPLES = 2
-#: Texts of a field that are told of, where they are no more.
+#: Maximum number of distinct texts of a field that are reported.
 _FEW = 50
 _SHOWN = 60
 
@@ -491,7 +491,7 @@ class FieldReport:
 
 
 def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], list[FieldReport]]:
-    """A definition, which holds no value of the file, and a report of each field."""
+    """A definition without values of the file, and a report of each field."""
     properties: dict[str, dict[str, Any]] = {}
     reports: list[FieldReport] = []
     for choice, cells, empty in zip(found.decided, found.cells, found.empty, strict=True):
@@ -558,7 +558,7 @@ def _examples(column: FileColumn, found: Detection, cells: Counter[str]) -> list
 def _field(
     column: FileColumn, stored: Counter[str], found: Detection, *, tight: bool
 ) -> tuple[dict[str, Any], str, str | None]:
-    """A field, its type in words, and what to look at."""
+    """A field, its type in words, and a note on what to check."""
     match column.type:
         case "number":
             return _number(column, stored, tight=tight)
@@ -589,7 +589,7 @@ def _number(
     field: dict[str, Any] | None = field_types.propose_whole_number()
     if points or field_types.is_amount(column.name or ""):
         field = field_types.propose_decimal(digits, decimals)
-    assert field is not None  # columns of too many digits are text
+    assert field is not None  # columns with too many digits are text
     if tight and numbers:
         low, high = min(numbers), max(numbers)
         least = -field_types.headroom(-low) if low < 0 else 0

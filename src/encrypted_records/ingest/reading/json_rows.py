@@ -1,4 +1,4 @@
-"""Objects of JSON -> rows of cells: what is within an object gets a name such as ``addr.city``."""
+"""Convert JSON objects to rows of cells; members of inner objects get names like ``addr.city``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from encrypted_records.ingest.reading.text_table import ParsedRow, refused
 from encrypted_records.model import record_formats, strict_json
 from encrypted_records.model.definition import MAX_FIELDS
 
-#: Objects within objects.
+#: Maximum nesting depth of objects.
 _MAX_DEPTH = 20
-#: Bytes of a document that is one object with the records in it, and is read whole.
+#: Maximum bytes of a document that is a single object with the records, and is read as a whole.
 MAX_WRAPPED = 16 << 20
-#: Digits that a number with an exponent may have when they are written out.
+#: Maximum digits of a number with an exponent when written out.
 _MAX_DIGITS = 400
 _TOO_LONG = f"a number with an exponent has more than {_MAX_DIGITS} digits; write it as a text"
 
 
 class _Items:
-    """Any value instead of a record: how it becomes one is not the parser's."""
+    """Accepts any value as a record; the caller converts it."""
 
     def _record(self, row: int, item: Any) -> RawRecord | BadRow:
         return RawRecord(row, None, {"": item})
@@ -39,16 +39,16 @@ class _Lines(_Items, LinesParser):
 
 
 def parser_of(container: str, start: RecordStart) -> ArrayParser | LinesParser:
-    """The values of an array or of lines, each as the only one of its record."""
+    """A parser of the values of an array or of lines, each as the only value of its record."""
     kind = _Lines if container == "ndjson" else _Array
     return kind(start, schema_named=True)
 
 
 @dataclass(frozen=True)
 class Objects:
-    """``start`` is where the first object begins; of a document that is one object, ``member`` is
-    the name of its list. ``items`` are the objects that were looked at, and ``whole`` whether they
-    are all."""
+    """``start`` is the position of the first object; ``member`` is the name of the list in a
+    document that is a single object. ``items`` are the examined objects; ``whole`` tells whether
+    they are all."""
 
     container: str
     start: RecordStart
@@ -64,11 +64,11 @@ def find_objects(
     """
     Args:
         sample: the file's first bytes; all of it if ``whole``.
-        wanted: the member of a document with the records in it.
-        most: objects that are looked at.
+        wanted: the member of a document that contains the records.
+        most: maximum number of objects that are examined.
 
     Raises:
-        InvalidRecords: ``reading``; it is no JSON, or not of objects.
+        InvalidRecords: ``reading``; it is not JSON, or has no objects.
     """
     try:
         found = layout_of(sample)
@@ -109,10 +109,10 @@ def _items_of(
 
 
 def _has_lines(sample: bytes, *, whole: bool) -> bool:
-    """Whether the first line is an object of its own."""
+    """Whether the first line is a complete object."""
     line, mark, _ = sample.strip().partition(b"\n")
     if not mark and not whole:
-        return True  # a line longer than what is there
+        return True  # the line is longer than the sample
     try:
         first = strict_json.loads(line.removeprefix(b"\xef\xbb\xbf"), halves=True)
     except Malformed:
@@ -172,8 +172,8 @@ def _lists_of(document: Any) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class ObjectCells:
-    """The cells of an object by the names of their columns; ``texts`` are those of texts, and
-    ``lists`` those of lists."""
+    """The cells of an object by column name; ``texts`` are the columns of texts, ``lists`` the
+    columns of lists."""
 
     cells: dict[str, str]
     texts: frozenset[str]
@@ -182,8 +182,8 @@ class ObjectCells:
 
 
 def flatten(item: Any) -> ObjectCells:
-    """The members of an object, those of objects in it under both names with a point between. A
-    list becomes a text of JSON, a member that is null has no cell."""
+    """The members of an object; members of inner objects get both names, joined by a point. A list
+    becomes JSON text; a null member has no cell."""
     cells: dict[str, str] = {}
     texts: set[str] = set()
     lists: set[str] = set()
@@ -228,10 +228,10 @@ def _flatten(item: Mapping[str, Any], before: str, depth: int, into: _Into) -> s
 
 
 def names_of_all(rows: Sequence[ObjectCells]) -> list[str]:
-    """The names of all columns, in the order in which they come.
+    """The names of all columns, in order of appearance.
 
     Raises:
-        InvalidRecords: ``reading``; they are too many.
+        InvalidRecords: ``reading``; there are too many.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.cells))
     if len(names) > MAX_FIELDS:
@@ -240,7 +240,7 @@ def names_of_all(rows: Sequence[ObjectCells]) -> list[str]:
 
 
 def rows_of_all(rows: Sequence[ObjectCells], names: Sequence[str]) -> Iterator[ParsedRow]:
-    """Rows with a cell for each of the names. Texts count as quoted: an empty one is a text."""
+    """Rows with a cell for each of the names. Texts count as quoted: an empty text is a text."""
     places = {name: at for at, name in enumerate(names)}
     for row in rows:
         cells = [row.cells.get(name, "") for name in names]

@@ -1,6 +1,6 @@
-"""A file and its recipe -> blocks of rows in canonical text, as parsers of uploads give them.
+"""Parse a file by its recipe into blocks of rows in canonical text, like the parsers of uploads.
 
-Texts are read as they come; objects of JSON and workbooks have parsers of their own.
+Texts are read as they arrive; JSON objects and workbooks have separate parsers.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from encrypted_records.ingest.reading.text_table import (
 )
 from encrypted_records.ingest.reading.workbook import MAX_BYTES, is_workbook, moments_of, read_sheet
 
-#: Bytes that are read at once.
+#: Number of bytes that are read at once.
 BLOCK_BYTES = 128 << 10
-#: A header, and what stands above it, end within so many bytes.
+#: Maximum bytes of a header and the lines above it.
 MAX_HEAD_BYTES = 1 << 20
-#: Different cells of all columns together that are kept with what they mean.
+#: Maximum number of distinct cells, of all columns together, that are cached with their values.
 _KEPT = 100_000
 _UNREADABLE = "\ufffd"
 _ODD = re.compile("[\ud800-\udfff\ufffd]")
-#: Two bytes without which there is no letter of UTF-8 beyond ASCII.
+#: Two bytes that every UTF-8 character beyond ASCII contains.
 _UTF8 = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")
-#: Last rows that may turn out to be notes below the table, where nobody has seen its end. Each
-#: parser holds them back, so that they are in one block wherever parsing began.
+#: Number of last rows that may be notes below the table if its end was not examined. Each parser
+#: holds them back, so that they are in the same block wherever parsing began.
 _WATCHED = 50
 _NOTE = "looks like a note or a total below the table; say how many rows are below, or none"
 
@@ -68,9 +68,9 @@ Convert = Callable[[str], str | None]
 
 class CellCounts:
     """Counts of the cells that a parser has read. ``rewritten`` counts, by field, cells that
-    are stored in another spelling; ``absent`` those that stand for nothing, by what is written
-    there; ``short`` rows that lack their last cells; ``valueless`` rows of CSV that are left out,
-    since they have empty cells alone, or are only a line that is drawn."""
+    are stored in another spelling; ``absent`` counts absent cells by their text; ``short`` rows
+    that lack their last cells; ``valueless`` rows of CSV that are left out because they have only
+    empty cells, or are only a drawn line."""
 
     def __init__(self) -> None:
         self.rewritten: Counter[str] = Counter()
@@ -79,12 +79,12 @@ class CellCounts:
         self.valueless = 0
 
     def add(self, name: str, cells: Sequence[str], values: Sequence[str | None]) -> None:
-        """Cells of a field, and what is stored of each."""
+        """Add cells of a field, with the stored value of each."""
         changed = sum(map(ne, cells, values))
         if not changed:
             return
         absent = compress(cells, (value is None for value in values))
-        # Blanks may be of any length, and of as many lengths as there are rows.
+        # Blank cells may have any length, and as many lengths as there are rows.
         words = Counter("" if cell.isspace() else cell for cell in absent)
         if words:
             self.absent.setdefault(name, Counter()).update(words)
@@ -108,7 +108,7 @@ class CellCounts:
 
 
 class _Unreadable(ValueError):
-    """A cell does not read as its column's recipe has it."""
+    """A cell does not have the form in its column's recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class FileHead:
 
 
 def read_head(start: bytes, recipe: Recipe, *, final: bool) -> FileHead | None:
-    """The head of a file; None where ``start`` does not reach its end yet.
+    """The head of a file; None if ``start`` does not reach its end yet.
 
     Raises:
         InvalidRecords: ``reading``; columns are missing or new.
@@ -151,7 +151,7 @@ def read_head(start: bytes, recipe: Recipe, *, final: bool) -> FileHead | None:
 
 
 def _skip_lead(text: str, recipe: Recipe) -> int:
-    """Past what stands above a table without names."""
+    """Skip the lines above a table without names."""
     left, end = recipe.above, 0
     has_mark = text[:4].lower() == "sep="
     if not left and not has_mark:
@@ -198,7 +198,7 @@ def match_names(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
             new.append(number)
     missing = sorted(at + 1 for left in places.values() for at in left)
     if new or missing:
-        # By number: names may be cells, and a job keeps why it failed.
+        # Columns are named by number: names may be cells, and a job keeps its failure message.
         said = [
             f"{what}: {', '.join(map(str, those[:20]))}"
             for what, those in (("missing in the file", missing), ("new in the file", new))
@@ -216,13 +216,13 @@ def _errors(recipe: Recipe) -> str:
 
 
 def _decode(data: bytes, recipe: Recipe) -> str:
-    """All whole characters of some bytes; any other byte is kept as half of a pair."""
+    """Decode all complete characters of some bytes; other bytes become lone surrogates."""
     decoder = codecs.getincrementaldecoder(recipe.encoding)(_errors(recipe))
     return decoder.decode(data)
 
 
 def _size(text: str, recipe: Recipe) -> int:
-    """How many bytes of the file a text was."""
+    """The size of a text in bytes of the file."""
     return len(text.encode(recipe.encoding, _errors(recipe)))
 
 
@@ -235,14 +235,14 @@ class ReadingParser:
         self._buffer = b""
         self._wait = BLOCK_BYTES
         self._is_legacy = not recipe.encoding.startswith("utf-")
-        #: whether no cell of a block has characters that may be read wrongly
+        #: whether no cell of a block has characters that may be misread
         self._is_clean = False
         self.take_order(head.order)
-        #: counts what becomes of cells, where somebody wants to know
+        #: counts the outcomes of cells, if requested
         self.tally: CellCounts | None = None
 
     def take_order(self, order: Sequence[int]) -> None:
-        """Take the file's columns in this order, by their numbers in the recipe."""
+        """Set the order of the file's columns, by their numbers in the recipe."""
         recipe = self._recipe
         self._columns = [recipe.columns[at] for at in order]
         self._readers = [reader_of(column, recipe) for column in self._columns]
@@ -252,7 +252,7 @@ class ReadingParser:
     def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
-            TooLarge: a row does not end where one must.
+            TooLarge: a row exceeds the maximum size.
         """
         self._buffer += data
         return self._take(final=False) if len(self._buffer) >= self._wait else []
@@ -289,11 +289,11 @@ class ReadingParser:
 
     @property
     def _held(self) -> int:
-        """How many last rows are no records, or may be none."""
+        """The number of last rows that are not, or may not be, records."""
         return _WATCHED if self._recipe.below is None else self._recipe.below
 
     def _table_of(self, text: str) -> tuple[CellBlock, int] | None:
-        """The lines of a text by column, and where they end; None where one needs a look."""
+        """The lines of a text by column, and their end; None if lines must be parsed singly."""
         recipe = self._recipe
         width = len(self._columns)
         self._forget()
@@ -304,7 +304,7 @@ class ReadingParser:
         return None if table is None else (table, found[1])
 
     def _read(self, text: str, *, final: bool) -> tuple[Sequence[RecordBlock | CellBlock], int]:
-        """The rows of a text, one by one, and where they end."""
+        """The rows of a text, parsed singly, and their end."""
         recipe = self._recipe
         rows = list(rows_of(text, recipe.delimiter, recipe.quote, final=final))
         if final and rows and rows[-1].flaw == "a quote is not closed":
@@ -359,7 +359,7 @@ class ReadingParser:
     def _table(
         self, by_column: Sequence[Sequence[str]], count: int, rows: Sequence[ParsedRow] = ()
     ) -> CellBlock | None:
-        """Cells by column, and ``rows`` in which some may be in quotes; None where a cell does not
+        """A block of cells by column, with ``rows`` for quoted cells; None if a cell cannot be
         read."""
         columns: dict[str, Sequence[str | None]] = {}
         keeps = self._recipe.empty_quotes == "text"
@@ -400,14 +400,14 @@ class ReadingParser:
         return [known[cell] for cell in cells]
 
     def _forget(self) -> None:
-        """Keep no more cells than may be kept; columns of many different ones gain least by it."""
+        """Limit the cached cells; columns with many distinct cells gain least from the cache."""
         while sum(map(len, self._known)) > _KEPT:
             max(self._known, key=len).clear()
 
     def _value(self, at: int, cell: str) -> str | None:
         """
         Raises:
-            _Unreadable: it does not read so.
+            _Unreadable: the cell does not have the column's form.
         """
         known = self._known[at]
         if cell in known:
@@ -475,10 +475,10 @@ def _flaw(column: FileColumn, row: int, recipe: Recipe) -> Flaw:
 
 
 def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str]) -> None:
-    """Hold the recipe's names against the schema's.
+    """Compare the recipe's names with the schema's.
 
     Raises:
-        InvalidRecords: ``reading``; a column is no field, or a required one has no column.
+        InvalidRecords: ``reading``; a column is not a field, or a required field has no column.
     """
     names = [column.name for column in recipe.columns if column.name is not None]
     unknown = [name for name in names if name not in fields]
@@ -493,7 +493,8 @@ def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str])
         )
 
 
-#: Rows of a block, of a file that is read whole; and characters of which one ends.
+#: Maximum rows of a block of a file that is read as a whole, and characters after which a block
+#: ends.
 _BLOCK_ROWS, _BLOCK_TEXT = 5_000, 1 << 20
 _LINES = "ndjson"
 
@@ -530,7 +531,7 @@ def parser_by(recipe: Recipe, head: FileHead, start: RecordStart) -> ReadingPars
 
 
 class ObjectsParser(ReadingParser):
-    """The objects of an array, or one a line."""
+    """Parses the objects of an array, or one object per line."""
 
     def __init__(self, recipe: Recipe, head: FileHead, start: RecordStart) -> None:
         super().__init__(recipe, head, start)
@@ -551,7 +552,7 @@ class ObjectsParser(ReadingParser):
         return [made for block in self._objects.finish() for made in self._of(block)]
 
     def drain(self) -> Sequence[RecordBlock | CellBlock]:
-        """The objects of all that was fed so far, which may break off.
+        """The objects of all bytes so far, which may be truncated.
 
         Raises:
             Malformed: as :meth:`feed`.
@@ -571,9 +572,9 @@ class ObjectsParser(ReadingParser):
 
 
 class WholeParser(ReadingParser):
-    """A workbook, or a document with the records in one of its members: read when all is there.
-    Reading begins at the first byte, wherever a record is: the offset of a block counts the
-    characters of the cells before it, by which a job cuts its chunks."""
+    """Parses a workbook, or a document with the records in a member, once it is complete. Reading
+    always begins at the first byte: the offset of a block counts the characters of earlier cells,
+    by which a job cuts its chunks."""
 
     def __init__(self, recipe: Recipe, head: FileHead, start: RecordStart) -> None:
         super().__init__(recipe, head, start)
@@ -583,7 +584,7 @@ class WholeParser(ReadingParser):
     def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
-            InvalidRecords: ``reading``; it is too long.
+            InvalidRecords: ``reading``; the file is too long.
         """
         self._body += data
         if len(self._body) > MAX_BYTES:
@@ -595,12 +596,12 @@ class WholeParser(ReadingParser):
     def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
-            InvalidRecords: ``reading``; it cannot be read, or has other columns.
+            InvalidRecords: ``reading``; the file cannot be read, or has other columns.
         """
         try:
             rows = self._rows(bytes(self._body))
         except InvalidRecords as error:
-            # A hint may have names of sheets in it, and a job keeps why it failed.
+            # A hint may contain sheet names, and a job keeps its failure message.
             raise refused(error.message) from None
         self._body = bytearray()
         blocks: list[RecordBlock | CellBlock] = []

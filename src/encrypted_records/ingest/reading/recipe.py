@@ -1,8 +1,9 @@
-"""The recipe for reading a file, as a value: shown, edited, kept, and reused; the forms of cells.
+"""The recipe for reading a file, a value that is shown, edited, kept and reused; the forms of
+cells.
 
-Cells of files become canonical text: numbers, dates, times and booleans as people write them. Each
-form reads a cell whole, or not at all. Nothing is guessed here: which form a column has, its recipe
-says.
+Numbers, dates, times and booleans as people write them are converted to canonical text. Each form
+reads a whole cell, or does not read it. This module does not guess: the recipe states the form of
+each column.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from encrypted_records.model.field_types import MAX_DIGITS, TYPES
 from encrypted_records.model.field_types.base import FieldType
 from encrypted_records.model.field_types.calendar import TIME
 
-#: A cell -> its canonical text; None where it does not read so.
+#: Converts a cell to canonical text; None if it does not have the form.
 Reader = Callable[[str], str | None]
 
-#: Words for nothing, in lower case. They count in columns of a type alone.
+#: Words for absent values, in lower case. They count only in columns with a type.
 NULL_WORDS = frozenset(
     {"na", "n/a", "#n/a", "null", "(null)", "none", "nan", "nil", "k.a.", "n.b.", "n.d."}
     | {"-", "--", ".", "..", "*", "**", "?", "\\n"}
 )
-#: What PostgreSQL and MySQL write for nothing. It is never text.
+#: PostgreSQL's and MySQL's notation of absent values. It is never text.
 ABSENT = "\\N"
 #: Words for yes and no, in lower case.
 # ruff: noqa: RUF001 - these letters are meant
@@ -89,7 +90,7 @@ _CENTURY = 30
 
 @dataclass(frozen=True, slots=True)
 class NumberForm:
-    """``thousands`` and ``unit`` are empty where there is none."""
+    """``thousands`` and ``unit`` are empty if not used."""
 
     decimal: str
     thousands: str = ""
@@ -98,7 +99,7 @@ class NumberForm:
 
 @lru_cache(maxsize=256)
 def number_reader(form: NumberForm) -> Reader:
-    """Numbers of one form: minus in front, behind or as parentheses, and one unit."""
+    """A reader of numbers of one form: minus before, after or as parentheses, and a unit."""
     group = re.escape(form.thousands)
     whole = r"(?:0|[1-9][0-9]*)"
     if form.thousands:
@@ -141,7 +142,7 @@ def _of_exponent(text: str) -> str | None:
 
 
 def _unsigned(text: str, unit: str) -> tuple[str, bool]:
-    """A number without its sign and its unit; and whether it is negative."""
+    """The number without its sign and unit, and whether it is negative."""
     negative = False
     if text.startswith("(") and text.endswith(")"):
         text, negative = text[1:-1].strip(), True
@@ -158,7 +159,7 @@ def _unsigned(text: str, unit: str) -> tuple[str, bool]:
 
 
 def unit_of(cell: str) -> str:
-    """The unit of a cell, if it has one that is known."""
+    """The unit of a cell, if it is known."""
     text = cell.strip().strip("()-" + MINUS).strip()
     return next((unit for unit in UNITS if text.startswith(unit) or text.endswith(unit)), "")
 
@@ -168,7 +169,7 @@ def unit_of(cell: str) -> str:
 _PARTS = {"yyyy": r"(?P<y>[0-9]{4})", "yy": r"(?P<yy>[0-9]{2})", "mon": r"(?P<mon>[A-Za-z]{3})"}
 _LOOSE = {"mm": r"(?P<m>[0-9]{1,2})", "dd": r"(?P<d>[0-9]{1,2})"}
 _EXACT = {"mm": r"(?P<m>[0-9]{2})", "dd": r"(?P<d>[0-9]{2})"}
-#: Forms of a date that are recognized; the others are read where they are named.
+#: Forms of dates that are detected; the others are read only if they are named.
 DATE_FORMATS = (
     *("yyyy-mm-dd", "yyyy/mm/dd", "yyyy.mm.dd"),
     *("dd.mm.yyyy", "dd/mm/yyyy", "mm/dd/yyyy", "dd-mm-yyyy", "mm-dd-yyyy", "mm.dd.yyyy"),
@@ -237,11 +238,11 @@ def _clock(found: re.Match[str]) -> str | None:
 
 @lru_cache(maxsize=64)
 def instant_reader(format_: str, zone: str | None, *, offset: bool) -> Reader:
-    """A date of a form, and a time of day.
+    """A reader of a date in a form, with a time of day.
 
     Args:
-        offset: whether each value says its offset from UTC.
-        zone: the time zone of values without one; None leaves them local.
+        offset: whether each value states its offset from UTC.
+        zone: the time zone of values without an offset; None leaves them local.
     """
     if format_ == COMPACT_TIME:
         return _compact_reader(zone)
@@ -272,7 +273,7 @@ def instant_reader(format_: str, zone: str | None, *, offset: bool) -> Reader:
 
 
 def _cut(text: str) -> tuple[str, str, str]:
-    """At the blank before the time; AM and PM stand behind another."""
+    """Split at the blank before the time; AM and PM follow another blank."""
     end = len(text)
     if text[-2:].lower() in ("am", "pm"):
         end = len(text[:-2].rstrip())
@@ -302,7 +303,7 @@ def _compact_reader(zone: str | None) -> Reader:
 
 
 def in_zone(local: str, zone: str) -> str | None:
-    """A local time as an instant; None where its clocks have it twice or never."""
+    """A local time as an instant; None if the zone's clocks show it twice or never."""
     moment = datetime.fromisoformat(local)
     first = moment.replace(tzinfo=ZoneInfo(zone), fold=0)
     second = first.replace(fold=1)
@@ -310,7 +311,7 @@ def in_zone(local: str, zone: str) -> str | None:
         return None
     try:
         there = first.astimezone(UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    except OverflowError:  # before the year 1 or behind the year 9999 in UTC
+    except OverflowError:  # before the year 1 or after the year 9999 in UTC
         return None
     if there != moment:
         return None
@@ -326,28 +327,28 @@ def boolean_reader(yes: str, no: str) -> Reader:
 _Text = Annotated[str, Meta(max_length=10_000)]
 _Mark = Annotated[str, Meta(max_length=1)]
 Type = Literal["text", "number", "date", "time", "date-time", "local", "boolean", "duration"]
-#: Columns of days and times of day, whose times say their offset from UTC, or do not.
+#: Column types of days with times, with and without an offset from UTC.
 MOMENTS: tuple[Type, Type] = ("date-time", "local")
-#: Columns whose days are in a format.
+#: Column types with days in a format.
 DATED: tuple[Type, ...] = ("date", *MOMENTS)
-#: The type of field that a column becomes whose values have one form in all files.
+#: The field type of columns whose values have the same form in all files.
 TYPE_OF: Mapping[str, FieldType] = {
     kind.reading: kind for kind in TYPES if kind.reading is not None and kind.cell_form is not None
 }
-#: How a cell of such a column is read; files have times of a day in more forms than records.
+#: Readers of such cells; files have more forms of times of day than records.
 ONE_FORM: Mapping[str, Reader] = {
     name: read_time if kind is TIME else kind.read_cell for name, kind in TYPE_OF.items()
 }
-#: A recipe has at most so many bytes.
+#: Maximum bytes of a recipe.
 MAX_BYTES = 1 << 20
-#: A recipe is sent in base64, in a head of a request, which has at most 64 KiB.
+#: A recipe is sent in base64 in a request header; the headers have at most 64 KiB.
 MAX_SENT_BYTES = 45_000
 
 
 class FileColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """A column of the file. ``source`` is its name there, or its number as ``#1`` where the file
-    has no names; ``name`` is that of its field, None of a column that is left out. ``null`` are the
-    words for nothing."""
+    """A column of the file. ``source`` is its name there, or its number as ``#1`` if the file has
+    no names; ``name`` is its field's name, None for a column that is left out. ``null`` are the
+    words for absent values."""
 
     source: _Text
     name: Annotated[str, Meta(min_length=1, max_length=MAX_FIELD_NAME)] | None
@@ -358,15 +359,15 @@ class FileColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_d
     unit: Annotated[str, Meta(max_length=4)] = ""
     true: Annotated[str, Meta(max_length=40)] = ""
     false: Annotated[str, Meta(max_length=40)] = ""
-    #: of times: whether each says its offset from UTC
+    #: for times: whether each states its offset from UTC
     offset: bool = False
     null: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=50)] = []
 
 
 class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``header_row`` is the number of the row with the names, 0 where there is none; ``above`` and
-    ``below`` count the rows before it and after the last row of the table. ``below`` is None if the
-    end of the file was not examined: rows there that look like notes are refused by number.
+    """``header_row`` is the number of the row with the names, or 0; ``above`` and ``below`` count
+    the rows before it and after the last row of the table. ``below`` is None if the end of the file
+    was not examined: rows there that look like notes are refused by number.
     """
 
     columns: Annotated[list[FileColumn], Meta(min_length=1, max_length=MAX_FIELDS)]
@@ -380,15 +381,15 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     below: Annotated[int, Meta(ge=0, le=1000)] | None = 0
     empty_quotes: Literal["absent", "text"] = "absent"
     short_rows: bool = False
-    #: of a workbook, the sheet; of a JSON object with records in it, the member that has them
+    #: the sheet of a workbook; the member with the records of a JSON object
     sheet: _Text | None = None
     time_zone: str | None = None
-    #: whether decimals that a field does not keep are rounded, also where the schema refuses them
+    #: whether decimals that a field does not keep are rounded, even if the schema refuses them
     round: bool = False
 
     @property
     def is_read_whole(self) -> bool:
-        """Whether reading the file can begin at its first byte alone."""
+        """Whether reading must begin at the file's first byte."""
         return self.container == "workbook" or self.sheet is not None
 
 
@@ -410,7 +411,7 @@ def read_recipe(body: bytes) -> Recipe:
 def require_short(recipe: Recipe) -> None:
     """
     Raises:
-        InvalidRecords: ``reading``; it is too long to be sent with its file.
+        InvalidRecords: ``reading``; the recipe is too long to be sent with its file.
     """
     if len(msgspec.json.encode(recipe)) > MAX_SENT_BYTES:
         raise refused(
@@ -438,7 +439,7 @@ def _check(recipe: Recipe) -> None:
         _check_column(column)
 
 
-#: Bytes that are no part of a character of any charset.
+#: Bytes that are not part of a character in any charset.
 _MARKS = frozenset(map(chr, range(9, 0x40))) | {"|"}
 
 
@@ -465,7 +466,7 @@ def _check_column(column: FileColumn) -> None:
 
 
 def moment_type(*, offset: bool) -> Type:
-    """The type of a column of moments that say their offset from UTC, or do not."""
+    """The type of a column of moments, with or without an offset from UTC."""
     return MOMENTS[0] if offset else MOMENTS[1]
 
 

@@ -1,7 +1,7 @@
-"""The table in a text: its charset, how its records and cells are separated, its header and names.
+"""The table in a text: its charset, the separators of its records and cells, its header and names.
 
-A charset is certain where the bytes say it; else it is a guess, and that is said. A table has a
-header, lines that stand above it, and lines that stand below its rows.
+A charset is certain if the bytes determine it; otherwise it is a guess, and reported as such. A
+table has a header, lines above it, and lines below its rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BYTE_ORDER_MARKS = {
     b"\xff\xfe": "utf-16-le",
     b"\xfe\xff": "utf-16-be",
 }
-#: Charsets by one byte a letter of Latin script, with the letters that are usual there.
+#: Single-byte charsets of Latin script, with the usual letters beyond ASCII.
 # ruff: noqa: RUF001 - these letters are meant
 _LATIN = {
     "cp1252": "äöüßÄÖÜéèêëàâáãçñíìîïóòôõúùûÉÈÀÁÇÑÍÓÚÔåøæÅØÆœŒÿıº°ª€£µ§«»–—’‘“”…·²³½¼¾±×®©™¡¿",
@@ -52,20 +52,20 @@ _GOOD = 0.8
 _UTF8_SEQUENCE = re.compile(
     rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
 )
-#: From here on UTF-8 has three bytes a letter, and all letters of the scripts above.
+#: First code point with three bytes in UTF-8; it is above all letters of the scripts above.
 _THREE_BYTES = "\u0800"
 _ASCII = bytes(range(128))
 _TYPOGRAPHIC = re.compile(rb"\xe2\x80[\x80-\xbf]|\xc3[\x80-\xbf]")
-#: From the beginning of a word alone, so that a long run of letters is looked at once.
+#: Matches only from the beginning of a word, so that a long run of letters is scanned once.
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]*+[^\W\d_\x00-\x7f][^\W\d_]*")
-#: What is looked at of a legacy charset.
+#: Maximum bytes that are examined for a legacy charset.
 _SCORED_BYTES = 64 << 10
 _WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedCharset:
-    """``mark`` is the length of a byte order mark; ``words`` are some that tell if a guess is
+    """``mark`` is the length of a byte order mark; ``words`` are words that show whether a guess is
     right."""
 
     name: str
@@ -80,7 +80,7 @@ def find_charset(sample: bytes, *, whole: bool) -> DetectedCharset:
         sample: the file's first bytes; all of them if ``whole``.
 
     Raises:
-        InvalidRecords: ``reading``; two charsets are mixed in it, or it is not text.
+        InvalidRecords: ``reading``; the file mixes two charsets, or is not text.
     """
     for mark, name in BYTE_ORDER_MARKS.items():
         if sample.startswith(mark):
@@ -101,7 +101,7 @@ def _decode_utf8(sample: bytes, *, whole: bool) -> None:
     try:
         sample.decode("utf-8")
     except UnicodeDecodeError as error:
-        # Where the sample is cut, a character may be.
+        # The end of the sample may split a character.
         if whole or error.start < len(sample) - 3 or error.reason != "unexpected end of data":
             raise
 
@@ -109,7 +109,8 @@ def _decode_utf8(sample: bytes, *, whole: bool) -> None:
 def was_utf8(cell: str, encoding: str) -> bool:
     """Whether a cell of a legacy charset is more likely text in UTF-8, such as ``MÃ¼ller`` for
     Müller in Windows-1252: the charset changes in the middle of a file. A single pair of bytes may
-    be either, such as 女 and Ů: it is UTF-8 only of a letter that its charset of one byte has."""
+    be either, such as 女 and Ů: it counts as UTF-8 only for a letter that the file's single-byte
+    charset has."""
     try:
         meant = cell.encode(encoding).decode("utf-8")
     except UnicodeError:
@@ -125,7 +126,7 @@ def was_utf8(cell: str, encoding: str) -> bool:
 
 
 def _wide(sample: bytes) -> str | None:
-    """UTF-16 without a mark: text has a zero in every second place."""
+    """Detect UTF-16 without a mark: every second byte of the text is zero."""
     pairs = min(len(sample) // 2, 2048)
     if pairs < 4:
         return None
@@ -154,14 +155,14 @@ def _legacy(sample: bytes, line: int) -> DetectedCharset:
 
 
 def is_likely(name: str, sample: bytes, guess: str) -> bool:
-    """Whether letters beyond ASCII are as a legacy charset's languages have them, or no worse than
-    in the charset that was guessed."""
+    """Whether letters beyond ASCII fit a legacy charset's languages, or fit no worse than in the
+    guessed charset."""
     return _score_charset(name, sample) >= min(_score_charset(guess, sample), _GOOD)
 
 
 def _score_charset(name: str, sample: bytes) -> float:
-    """From 0 to 1: how many of the letters beyond ASCII are as that charset's languages have
-    them; less than 0 where a byte stands for nothing."""
+    """The share, from 0 to 1, of letters beyond ASCII that fit the charset's languages; negative if
+    a byte is not a character."""
     try:
         text = sample[: _around(sample)].decode(name, errors="strict")
     except UnicodeDecodeError as error:
@@ -178,10 +179,10 @@ def _score_charset(name: str, sample: bytes) -> float:
     inside = sum(len(run) for run in runs.findall(text))
     share = inside / len(high)
     if name in _SCRIPTS:
-        # A small letter before a capital one is no word of these languages.
+        # Words of these languages have no small letter before a capital letter.
         jumps = sum(1 for at in high if at and text[at].isupper() and text[at - 1].islower())
         return share - jumps / len(high)
-    # Two bytes a character: a text of another charset has few that all are of the script.
+    # Two bytes per character: in a text of another charset, few characters belong to the script.
     return share * 0.97
 
 
@@ -208,22 +209,21 @@ def _latin(text: str, at: int, usual: frozenset[str]) -> float:
 
 
 def refused(detail: str, hint: str = "", member: str | None = None) -> InvalidRecords:
-    """A file that is not read, whatever one might guess of it.
+    """The error for a file that cannot be read reliably.
 
     Args:
-        member: of what can be said of a reading, that may help; each interface names its own way
-            to say it.
+        member: the reading option that may help; each interface names it in its own terms.
     """
     flaws = () if member is None else (Flaw("reading", detail, f"/{member}", header="X-Reading"),)
     return InvalidRecords(detail, code="reading", hint=hint, flaws=flaws)
 
 
 DELIMITERS = (",", ";", "\t", "|")
-#: Characters from which the dialect is told.
+#: Number of characters from which the dialect is detected.
 _LOOKED_AT = 128 << 10
 _ROWS = 500
 _MAX_COLUMNS = 512
-#: Within so many characters, and lines, an open quote has to close.
+#: Maximum characters, and lines, before an open quote must close.
 MAX_OPEN, MAX_OPEN_LINES = 1 << 20, 5000
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 _NOTHING: frozenset[int] = frozenset()
@@ -233,9 +233,9 @@ _TYPED_CELL = re.compile(
 
 
 class ParsedRow(NamedTuple):
-    """The cells of a record: its texts, which of them stood in quotes, and where it ends.
+    """The cells of a record: its texts, the indexes of quoted cells, and the end of the record.
 
-    ``flaw`` is what is wrong with its form.
+    ``flaw`` describes an error in its form.
     """
 
     cells: list[str]
@@ -257,13 +257,14 @@ def _cell(delimiter: str, quote: str) -> re.Pattern[str]:
 
 
 def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[ParsedRow]:
-    """The records of a text, blank lines among them; of one that goes on, those that have ended.
+    """The records of a text, including blank lines; if the text is not final, only complete
+    records.
 
     A quote inside a cell that does not begin with one is text. Line ends are CR, LF or CRLF; in
-    quotes they are kept as they are written.
+    quotes they are kept as written.
 
     Raises:
-        TooLarge: a quote does not close where it has to.
+        TooLarge: a quote is open for too long.
     """
     if not quote or quote not in text:
         yield from _unquoted_rows(text, delimiter, final=final)
@@ -304,8 +305,8 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[P
 
 
 def _row_of_line(text: str, at: int, delimiter: str, quote: str) -> ParsedRow | None:
-    """The row that begins at a place, where its line is enough to divide it: no cell is in quotes,
-    or all are and none has a quote in it."""
+    """The row that begins at a place, if its line can simply be split: no cell is in quotes, or all
+    are and no cell contains a quote."""
     end = text.find("\n", at)
     line = text[at:end].removesuffix("\r")
     if end < 0 or "\r" in line:
@@ -324,7 +325,7 @@ def _all_of(count: int) -> frozenset[int]:
 
 
 def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[ParsedRow]:
-    """The same of a text without quotes, line by line."""
+    """The rows of a text without quotes, line by line."""
     size = len(text)
     for found in _LINE.finditer(text):
         if found.start() == size or (not final and found.end() == size and found[2] != "\n"):
@@ -392,8 +393,8 @@ _HEAD_ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``header`` is the number of its row among all, from 1 on; 0 where there is none. ``first`` is
-    the index of the first data row. ``above`` and ``below`` are shown, and never kept."""
+    """``header`` is its row number, from 1 on; 0 without a header. ``first`` is the index of the
+    first data row. ``above`` and ``below`` are shown, and never kept."""
 
     width: int
     header: int
@@ -404,7 +405,7 @@ class Layout:
 
 
 def has_no_values(cells: Sequence[str]) -> bool:
-    """Whether cells are all empty, or only a line that is drawn."""
+    """Whether all cells are empty, or form only a drawn line."""
     first = cells[0] if cells else ""
     if first and first[0] not in _RULED and not first[0].isspace():
         return False
@@ -419,17 +420,17 @@ def is_no_row(row: ParsedRow) -> bool:
 
 
 def is_left_out(row: ParsedRow) -> bool:
-    """Whether a row of CSV is no record although it is more than a blank line: it has empty cells
-    alone, or is only a line that is drawn."""
+    """Whether a nonblank row of CSV is not a record: it has only empty cells, or is only a drawn
+    line."""
     return is_no_row(row) and (row.cells != [""] or bool(row.quoted))
 
 
 def columns_of(
     text: str, delimiter: str, quote: str, width: int, held: int
 ) -> tuple[list[tuple[str, ...]], int] | None:
-    """The cells by column of the whole lines of a text but the last ``held``, and where these
-    lines end. None where rows have to be read one by one: some are in quotes, of another width, no
-    rows at all, or end in different ways."""
+    """The cells by column of the complete lines of a text except the last ``held``, and the end of
+    these lines. None if rows must be read singly: some are quoted, have another width, are not
+    rows, or end differently."""
     text = text[: text.rfind("\n") + 1]
     ends = text.count("\n")
     mark = "\r\n" if "\r" in text else "\n"
@@ -452,11 +453,11 @@ def columns_of(
 def find_layout(rows: Sequence[ParsedRow], *, whole: bool) -> Layout:
     """
     Args:
-        rows: all rows of the sample, empty ones among them.
-        whole: whether the sample is all of the file.
+        rows: all rows of the sample, including empty rows.
+        whole: whether the sample is the whole file.
 
     Raises:
-        InvalidRecords: ``reading``; there is nothing in it, too much, or two tables.
+        InvalidRecords: ``reading``; the file is empty, has too many columns, or has two tables.
     """
     real = [(at, row) for at, row in enumerate(rows) if not is_no_row(row)]
     if not real:
@@ -474,7 +475,7 @@ def find_layout(rows: Sequence[ParsedRow], *, whole: bool) -> Layout:
         ),
         0,
     )
-    # A header without a name for the index of the rows, as R writes it, has its width all the same.
+    # A header without a name for the row index, as written by R, still has the table's width.
     at, head = real[start]
     data = [row for _, row in real[start + 1 :]]
     has_header = _is_header(head, data, width)
@@ -545,7 +546,7 @@ def _is_in_names(character: str) -> bool:
 
 
 def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, str]]:
-    """Names of fields for the columns; and for each name that was changed, the name in the file."""
+    """Field names for the columns; and for each changed name, the name in the file."""
     names: list[str] = []
     changed: dict[str, str] = {}
     taken: set[str] = set()
@@ -558,7 +559,7 @@ def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, s
         if name.startswith((SCHEMA_ENTRY, LEFT_OUT)):
             name = f"_{name}"[:MAX_FIELD_NAME]
         number, wanted = 2, name
-        # Definitions refuse names that differ in their normalization alone.
+        # Definitions refuse names that differ only in their normalization.
         while normalized("NFKC", name) in taken:
             suffix = f"_{number}"
             name, number = wanted[: MAX_FIELD_NAME - len(suffix)] + suffix, number + 1

@@ -1,8 +1,8 @@
-"""Workbooks of Excel and LibreOffice -> rows of cells in canonical text.
+"""Read workbooks of Excel and LibreOffice into rows of cells in canonical text.
 
-A library reads values; this module looks into the archive before: at how large it unfolds, and at
-what the library leaves out without a word (errors, formulas that were never computed, digits beyond
-those of a floating-point number). Such a cell refuses the file by its place.
+A library reads values. Before that, this module checks the archive: its unpacked size, and cells
+that the library silently drops or changes (errors, formulas that were never computed, digits beyond
+those of a floating-point number). The file is refused with the place of such a cell.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.reading.text_table import ParsedRow, refused
 
 MAGIC = b"PK\x03\x04"
-#: Bytes of a workbook, and of all that is in it; and cells, empty ones between others included.
+#: Maximum bytes of a workbook, and of its unpacked content; and cells, including empty cells
+#: between others.
 MAX_BYTES = 16 << 20
 MAX_UNPACKED = 256 << 20
 MAX_PLACES = 5_000_000
 #: Decimal digits that spreadsheet programs keep of a number.
 _DIGITS = 15
 _NOTHING: frozenset[int] = frozenset()
-#: Excel counts a day that never was, 29 February 1900: earlier days are those of two countings.
+#: Excel counts a nonexistent day, 29 February 1900, so earlier days are ambiguous.
 _FIRST_DAY = date(1900, 3, 1)
 _CELL = re.compile(rb"<(?:\w{1,20}:)?c(?=[\s/>])([^<>]*)>")
-#: Bytes of a cell with the longest text that programs keep.
+#: Maximum bytes of a cell, with the longest text that programs keep.
 _MAX_CELL = 400_000
 _PLACE = re.compile(rb"""\br=["']([A-Z]{1,3})([0-9]{1,7})["']""")
 _KIND = re.compile(rb"""\bt=["'](\w+)["']""")
@@ -53,16 +54,16 @@ _XF = re.compile(rb"<(?:\w{1,20}:)?xf[\s/>][^<>]*>")
 _ZEROS = re.compile(rb"0{2,18}")
 _TYPED = re.compile(r"[-+]?[0-9][-0-9.,:TZ ]*|true|false")
 _NEGATIVE = re.compile(rb"\s*-")
-#: Texts that are a number with thousands or with decimals, beside cells that are numbers.
+#: Texts that are a number with thousands or with decimals, in columns of numbers.
 _EITHER = re.compile(r"\D*\d{1,3}(?:[.,]\d{3})+\D*")
-#: Parts that the library reads when it opens a workbook, and those of sheets.
+#: Parts that the library reads when it opens a workbook, and the parts of sheets.
 _XML = re.compile(r"xl/.*\.(?:xml|rels)|content\.xml|meta-inf/manifest\.xml")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d(?:\.\d+)?)")
 _MOMENT = re.compile(rf"{_DAY.pattern}T{_CLOCK.pattern}")
 #: Spans as this module writes them.
 _SPAN = re.compile(r"-?PT\d+H\d+M\d+(?:\.\d+)?S")
-#: Rows and cells of OpenDocument; and marks within their texts that the library leaves out.
+#: Rows and cells of OpenDocument, and marks in their texts that the library drops.
 _PART = re.compile(
     rb"<table:(table|table-row|(?:covered-)?table-cell)(?=[\s/>])([^<>]*)>"
     rb"|<text:(tab|line-break)(?=[\s/>])"
@@ -73,7 +74,7 @@ _TIMED = re.compile(rb'office:(?:time|date)-value="([^"]*)"')
 #: More than six decimals of a second.
 _FINE = re.compile(rb"\.[0-9]{6}[0-9]*[1-9]")
 _DAY_MILLISECONDS = 86_400_000
-#: Milliseconds by which a number of days may miss the time that it means.
+#: Tolerance in milliseconds between a number of days and the time that it represents.
 _ABOUT = 0.01
 _SHOWN = re.compile(rb"\s*<text:p>(0[0-9]{1,17})</text:p>")
 _SPANNED = re.compile(rb'table:number-(columns|rows)-spanned="([0-9]{1,9})"')
@@ -82,14 +83,14 @@ _REPEATED = re.compile(rb'table:number-(?:columns|rows)-repeated="([0-9]{1,9})"'
 
 @dataclass(frozen=True)
 class Sheet:
-    """``rows`` have a row for each of the sheet, from the first on. ``numbers`` are the columns
-    with a number that is one in the workbook, and no text. ``others`` are the names of further
-    sheets with cells, ``hidden`` of those that the program does not show."""
+    """``rows`` has every row of the sheet, from the first on. ``numbers`` are the columns with
+    cells that the workbook stores as numbers, not texts. ``others`` are the names of further sheets
+    with cells, ``hidden`` the names of hidden sheets."""
 
     name: str
     rows: list[ParsedRow]
     numbers: frozenset[int]
-    #: columns with such numbers, and with texts that may be numbers of another form
+    #: columns with such numbers and with texts that may be numbers in another form
     mixed: frozenset[int] = frozenset()
     others: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -100,8 +101,8 @@ class Sheet:
 
 @dataclass
 class _Seen:
-    """Facts from the XML of a sheet: how far its cells reach, and places of cells in trouble.
-    ``recomputes`` says that values of formulas are placeholders, until a program opens it."""
+    """Facts from the XML of a sheet: its extent, and the places of problematic cells.
+    ``recomputes`` means that values of formulas are placeholders until a program opens the file."""
 
     recomputes: bool = False
     #: whether days are counted from 1904, so that the first of them is number 0
@@ -113,35 +114,35 @@ class _Seen:
     uncomputed: list[str] = field(default_factory=list)
     long: list[str] = field(default_factory=list)
     marked: list[str] = field(default_factory=list)
-    #: where negative numbers are that a style may show as days or times: see :func:`_place`
+    #: places of negative numbers that a style may show as days or times: see :func:`_place`
     negative: array[int] = field(default_factory=lambda: array("Q"))
-    #: where times are, if they are times, that have finer parts of a second than are read
+    #: places of numbers that, if they are times, have finer fractions of a second than are read
     finer: array[int] = field(default_factory=lambda: array("Q"))
-    #: decimals of a second that are read
+    #: number of decimals of a second that are read
     decimals: int = 3
     #: places of values that no program writes
     strange: list[str] = field(default_factory=list)
     #: first and last row and column of merged cells, from 0 on
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
-    #: digits that a cell is shown with, by its row and column, where it is padded with zeros
+    #: number of displayed digits of cells that are padded with zeros, by row and column
     padded: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 def is_workbook(sample: bytes) -> bool:
-    """Whether a file is a workbook of XML in an archive, as far as its beginning tells."""
+    """Whether a file seems, by its beginning, to be a workbook of XML in an archive."""
     names = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetype")
     return sample.startswith(MAGIC) and sample[30:60].startswith(names)
 
 
 def read_sheet(body: bytes, wanted: str | None) -> Sheet:
-    """The sheet of a name, or the one with the most cells of those that are shown.
+    """The sheet with a name, or the visible sheet with the most cells.
 
     Args:
-        body: all of the file.
+        body: the whole file.
 
     Raises:
-        InvalidRecords: ``reading``; it cannot be read, or a cell of it has no value that could be
-            stored. The message has no name of a sheet, since a job keeps why it failed.
+        InvalidRecords: ``reading``; it cannot be read, or a cell has no value that could be stored.
+            The message contains no sheet name, because a job keeps its failure message.
     """
     try:
         import python_calamine  # noqa: PLC0415 - optional
@@ -167,7 +168,7 @@ def read_sheet(body: bytes, wanted: str | None) -> Sheet:
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise _damaged() from None
     except BaseException as error:
-        # A panic of the library is not an Exception.
+        # A panic of the library is not a subclass of Exception.
         if type(error).__name__ != "PanicException":
             raise
         raise _damaged() from None
@@ -178,11 +179,11 @@ def _damaged() -> InvalidRecords:
 
 
 def _require_xml(archive: zipfile.ZipFile) -> None:
-    """Read all XML once before the library does, which goes on without an end where XML is cut off,
-    and unfolds what is longer than its entry says.
+    """Read all XML before the library does: the library loops forever on truncated XML, and unpacks
+    parts that are longer than their entry states.
 
     Raises:
-        ExpatError, BadZipFile: a part is no XML, or not what its entry says.
+        ExpatError, BadZipFile: a part is not XML, or does not match its entry.
     """
     for entry in archive.infolist():
         if _XML.fullmatch(entry.filename.lower()):
@@ -219,10 +220,10 @@ def _open(body: bytes) -> zipfile.ZipFile:
 
 
 def _part(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A part of the archive; what is longer than its entry says ends in an error of its checksum.
+    """A part of the archive; a part that is longer than its entry states fails its checksum.
 
     Raises:
-        InvalidRecords: there is none, or its XML is of a kind that programs do not write.
+        InvalidRecords: the part is missing, or its XML is of a kind that programs do not write.
     """
     found = {name.lower(): name for name in archive.namelist()}.get(name.lower())
     if found is None:
@@ -240,7 +241,7 @@ def _attribute(tag: bytes, name: bytes) -> str:
 
 
 def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _Seen]:
-    """Each sheet by its name; of OpenDocument all together."""
+    """Facts about each sheet by its name; about all sheets together for OpenDocument."""
     names = [name.lower() for name in archive.namelist()]
     if "xl/workbook.xml" not in names:
         return _look_at_tables(_part(archive, "content.xml"), sheets)
@@ -267,7 +268,7 @@ def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _
 
 
 def _styles_of_zeros(archive: zipfile.ZipFile) -> dict[int, int]:
-    """How many digits numbers of a style are padded to with zeros, by the style's number."""
+    """The number of digits to which a style pads numbers with zeros, by the style's number."""
     content = _part(archive, "xl/styles.xml")
     widths = {}
     for tag in _FORMAT.findall(content):
@@ -332,8 +333,8 @@ def _look_at_cell(
 
 
 def _is_finer(value: bytes) -> bool:
-    """Whether a number of days has parts of a millisecond, which the library does not read. Numbers
-    of 15 digits are some microseconds beside the time that they mean."""
+    """Whether a number of days has fractions of a millisecond, which the library does not read.
+    Numbers of 15 digits differ by some microseconds from the time that they represent."""
     try:
         milliseconds = float(value) % 1 * _DAY_MILLISECONDS
     except ValueError:
@@ -346,7 +347,8 @@ def _place(row: int, column: int) -> int:
 
 
 def _look_at_tables(content: bytes, sheets: Sequence[Any]) -> dict[str, _Seen]:
-    """The tables of OpenDocument, where a cell and a row may be written once for many."""
+    """Examine the tables of OpenDocument, where a cell or a row may be written once with a
+    repetition count."""
     every: list[_Seen] = []
     times = column = pending = 0
     for found in _PART.finditer(content):
@@ -385,7 +387,7 @@ def _look_at_value(
     """
     Args:
         end: of the tag.
-        places: the first row and how many, the first column and how many.
+        places: the first row and the number of rows, the first column and the number of columns.
     """
     row, rows, column, columns = places
     name = f"{_letters(column + 1)}{row + 1}"
@@ -529,11 +531,11 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
 def _require_no_first_day(kinds: Mapping[tuple[int, type], int]) -> None:
     """
     Args:
-        kinds: columns and kinds of their values, with the row of the first one, from 0 on.
+        kinds: columns and kinds of their values, with the row of the first such value, from 0 on.
 
     Raises:
-        InvalidRecords: ``reading``; a column of days has a time, as which the library reads the
-            first day of workbooks that count from 1904.
+        InvalidRecords: ``reading``; a column of days has a time: the library reads the first day of
+            workbooks that count from 1904 as a time.
     """
     for (column, kind), row in kinds.items():
         if kind is time and {(column, date), (column, datetime)} & kinds.keys():
@@ -555,7 +557,7 @@ def _is_early(value: date) -> bool:
 
 
 def _text_of_number(value: float) -> tuple[str, bool]:
-    """A number as people would write it, and whether it has digits that programs do not show."""
+    """A number in usual notation, and whether it has digits that programs do not show."""
     if value.is_integer() and abs(value) < 10**_DIGITS:
         return str(int(value)), False
     exact = Decimal(repr(value))
@@ -565,7 +567,7 @@ def _text_of_number(value: float) -> tuple[str, bool]:
 
 
 def _text_of(value: object) -> str:
-    """Any other cell as text; days and times as ISO 8601 has them."""
+    """Any other cell as text; days and times in ISO 8601."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -579,7 +581,7 @@ def _text_of(value: object) -> str:
 
 
 def _span(value: timedelta) -> str:
-    """A span of time as ISO 8601 has it: hours alone could be a time of day."""
+    """A span of time in ISO 8601, because bare hours could be a time of day."""
     seconds = Decimal(value // timedelta(microseconds=1)).scaleb(-6)
     sign = "-" if seconds < 0 else ""
     minutes, rest = divmod(abs(seconds), 60)
@@ -588,9 +590,9 @@ def _span(value: timedelta) -> str:
 
 
 def moments_of(rows: Sequence[ParsedRow], first: int) -> Iterator[ParsedRow]:
-    """Rows in whose columns of moments a day alone is the moment at which it begins, and in whose
-    columns of spans a time of day is the span since midnight: the library gives days for moments at
-    midnight, and of LibreOffice times for spans of less than a day."""
+    """Rows in which a bare day in a column of moments becomes the beginning of that day, and a time
+    of day in a column of spans becomes the span since midnight: the library returns days for
+    moments at midnight, and for LibreOffice times for spans of less than a day."""
     width = max((len(row.cells) for row in rows), default=0)
     moments, spans = (
         [
@@ -614,9 +616,9 @@ def moments_of(rows: Sequence[ParsedRow], first: int) -> Iterator[ParsedRow]:
 def require_one_table(sheet: Sheet, header: int, first: int, below: int) -> None:
     """
     Args:
-        header: the number of the row with the names, 0 where there is none.
+        header: the number of the row with the names, or 0.
         first: the index of the first row of the table.
-        below: how many rows with cells are below the table.
+        below: the number of rows with cells below the table.
 
     Raises:
         InvalidRecords: ``reading``; cells of the table are merged, or there are two tables.
@@ -639,7 +641,7 @@ def require_one_table(sheet: Sheet, header: int, first: int, below: int) -> None
 
 
 def _are_names(cells: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row behind an empty row has names over cells of another kind."""
+    """Whether a row after an empty row has names over cells of another kind."""
     filled = [at for at, cell in enumerate(cells) if cell]
     return (
         len(filled) > 1
