@@ -41,7 +41,7 @@ LEFT = {
     "client/proxy/client.py": 1,
     "proxy/pages/formatting.py": 1,
     # Arrow's type of a column: numbers that it sends as texts are not in the order of texts.
-    "proxy/search/columns.py": 1,
+    "index/query/column_windows.py": 1,
     # The keywords that a text has beside those of all fields.
     "proxy/pages/schema_form.py": 1,
 }

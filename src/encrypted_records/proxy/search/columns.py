@@ -21,6 +21,7 @@ from encrypted_records.index.query.column_windows import (
     FieldValues,
     RowKeys,
     WindowPlan,
+    is_sent_as_text,
     plan_windows,
     read_field,
     read_long_texts,
@@ -99,7 +100,7 @@ def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) 
     offset = whole_number(body.get("offset", 0), "/offset", 0, MAX_LIMIT if limit else 0)
     for position, rank in enumerate(ranks):
         spec = definition.fields[rank.key.field]
-        if not spec.field_type.is_text and spec.field_type.column_type(spec) == "string":
+        if not spec.field_type.is_text and is_sent_as_text(spec):
             detail = "the field's numbers are sent as texts, which have another order"
             raise invalid_query("order_by", detail, f"/order_by/{position}")
     # A field that is named twice is sent once.
