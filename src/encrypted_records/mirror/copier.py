@@ -316,7 +316,7 @@ class Copier:
         return is_new
 
     def _begin_schema(self, schema: str, organization: str, old: MirrorCopy) -> None:
-        """Continue the log in the mirror, or start anew if the organization had no roster at that
+        """Continue the log in the mirror, or start again if the organization had no roster at that
         time.
         """
         roster = self._organizations[organization].roster

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -92,6 +92,10 @@ def shape(kind: type[msgspec.Struct]) -> Part:
         if PARTS.setdefault(name, part) != part:
             raise ValueError(f"two parts of the OpenAPI document are called {name}")
     return link
+
+
+#: A text that its reader refuses by name if it is empty.
+NonEmpty = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1})]
 
 
 def or_null(part: Part) -> Part:

@@ -8,10 +8,8 @@ the answer to one request; no error, log line or other answer contains a word of
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -53,6 +51,7 @@ from encrypted_records.proxy.api.json_schema import (
     FLAG,
     NAMES,
     TEXT,
+    NonEmpty,
     answer_of_kinds,
     array_of,
     json_answer,
@@ -67,8 +66,6 @@ from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder, Level
 from encrypted_records.proxy.process.offload import aside, deriving
 from encrypted_records.proxy.services import Services, services_of
-
-NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
 class ProvenRequest(msgspec.Struct, forbid_unknown_fields=True):

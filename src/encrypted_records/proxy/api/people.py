@@ -35,6 +35,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
+    NonEmpty,
     empty_answer,
     json_answer,
     json_body,
@@ -82,7 +83,7 @@ class InvitationRequest(msgspec.Struct, forbid_unknown_fields=True):
 class GivenWords(msgspec.Struct, forbid_unknown_fields=True):
     """The twelve words of an invitation."""
 
-    words: Annotated[str, Meta(min_length=1)]
+    words: NonEmpty
 
     def __repr__(self) -> str:
         return "<words>"
@@ -131,7 +132,7 @@ class ServiceRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=150)]
     shares: Shares
-    expires: Annotated[int, Meta(ge=1)] | None = None
+    expires: Annotated[int, Meta(extra_json_schema={"minimum": 1})] | None = None
     proof: Proof | None = None
 
 

@@ -48,12 +48,20 @@ _ROLES: dict[int, ShareRole] = {right: role for role, right in _RIGHTS.items()}
 _REPLACED = "replaced"
 
 
+FewSchemas = Annotated[
+    list[SchemaName], Meta(extra_json_schema={"maxItems": form.MAX_SINGLE_SCHEMAS})
+]
+
+
 class ShareWanted(msgspec.Struct, forbid_unknown_fields=True):
     """A dataset to share, with all of its schemas where ``schemas`` is left out."""
 
     dataset: DatasetName
     role: ShareRole
-    schemas: Annotated[list[SchemaName], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
+    schemas: (
+        Annotated[list[SchemaName], Meta(extra_json_schema={"maxItems": form.MAX_SINGLE_SCHEMAS})]
+        | None
+    ) = None
 
 
 #: Requested shares are limited to the shares of an organization's thousand datasets.
