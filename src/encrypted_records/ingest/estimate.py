@@ -63,8 +63,7 @@ Columns = Mapping[str, Sequence[Hashable]]
 Lengths = NDArray[np.int64]
 Codes = NDArray[np.int64]
 
-#: Weight of known rows with all lengths in common, relative to rows that share only the field's
-#: length.
+#: Weight of the known values at the field's length, in known rows with all lengths in common.
 _WEIGHT = 3.0
 
 

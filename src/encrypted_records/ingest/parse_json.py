@@ -1,6 +1,6 @@
 """Parse JSON into raw records: bodies of requests, and uploads of any size.
 
-An upload is one array of record objects, or one object per line. Records are accepted and
+An upload is an array of record objects, or has an object per line. Records are accepted and
 interpreted as by :mod:`encrypted_records.model.strict_json`. The common case is fast: a piece of
 the array is cut off after the last ``}`` that a comma follows and decoded as a separate array. A
 cut in the wrong place (inside a string, or between the members of a record) leaves brackets or
@@ -81,7 +81,7 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
 
 
 def shape_problem(item: Any, *, schema_named: bool) -> str | None:
-    """The reason why an item is not a record object; None if it is one.
+    """The reason why an item is not a record object; None for a record object.
 
     Args:
         schema_named: whether the request names the schema, so that a record need not.

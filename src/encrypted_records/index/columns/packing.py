@@ -112,7 +112,7 @@ class Packer:
         if self._distinct.dtype.kind == "S":
             self._lengths = np.strings.str_len(self._distinct).astype(np.uint8)
             shared = _shared_prefixes(self._distinct)
-            # A key ends where only padding follows, and the next one may continue with the same
+            # A key ends where only padding follows, and the next key may continue with the same
             # byte, as the tail of a longer string can: that byte is not shared.
             shared[1:] = np.minimum(shared[1:], self._lengths[:-1])
             self._shared = shared

@@ -51,7 +51,7 @@ from encrypted_records.model.records import (
 from encrypted_records.model.roster import NO_DIGEST
 from encrypted_records.model.wire import Checkpoint, CheckpointBody
 
-#: Milliseconds after its time during which a request may be repeated, and one day more.
+#: Time in which a request may be repeated, plus a day, in milliseconds.
 REPEATED_MS = 2 * 86_400_000
 
 

@@ -112,7 +112,7 @@ def brings_definition(
     *,
     new: bool,
 ) -> bool:
-    """Whether a commit that is drafted under ``definition`` has to bring its text.
+    """Whether a commit that is drafted under ``definition`` must contain its text.
 
     Args:
         made: the definitions named by the added groups and segments.
@@ -330,7 +330,7 @@ class Replay:
         if not body.definition_text or first:
             return False
         before = before or self._find_before(body.definition)
-        # A missing definition may have been any.
+        # The effect of a missing definition is unknown, so it counts as a rewrite.
         return before is None or self._present is None or rewrites_records(before, self._present)
 
     def _find_before(self, digest: bytes) -> SchemaDefinition | None:

@@ -4,7 +4,7 @@
 The API is not trusted. The state is computed from the log's commits, each authenticated under
 K_log; a commit that does not fit the state before it is a broken log. Commits contain the running
 digest of the log that their writer had seen, so that dropping, reordering or replacing any earlier
-commit breaks every later one that knew of it.
+commit breaks every later commit that knew of it.
 
 A keyring may be rotated: each commit names its key, whose version never decreases (section 7.5).
 
@@ -306,7 +306,7 @@ class Ledger(Order):
         return ledger
 
     def _held(self, name: KeyName) -> SchemaKey | None:
-        """A key of the log; None if the roster says that it was forgotten.
+        """A key of the log; None if the roster states that it was forgotten.
 
         Raises:
             KeyMissing: the key is not available here.

@@ -409,7 +409,7 @@ class Condition:
         return segment.missing_directories(leaf.columns) or leaf.missing_to_count(segment)
 
     def count(self, segment: OpenedSegment) -> int | None:
-        """The number of matching rows, including dead ones, if it is known without a set of rows;
+        """The number of matching rows, including dead rows, if it is known without a set of rows;
         otherwise None.
 
         Directories give the count of a single comparison, and of its negation: with at most two

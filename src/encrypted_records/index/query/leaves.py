@@ -158,7 +158,7 @@ class LeafOperator(ABC):
         return set()
 
     def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
-        """The number of matching rows, including dead ones, if it is known without a set of rows;
+        """The number of matching rows, including dead rows, if it is known without a set of rows;
         otherwise None.
         """
         return None

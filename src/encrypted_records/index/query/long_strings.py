@@ -1,7 +1,7 @@
 """Strings that are longer than an index key and share its prefix.
 
-An index key holds the first 48 order bytes of a string and, of a longer one, a hash of the whole
-(docs/SPEC.md, section 5). Long strings with the same first 48 bytes are a *class*: their keys
+An index key holds the first 48 order bytes of a string and, for a longer string, a hash of the
+whole (docs/SPEC.md, section 5). Long strings with the same first 48 bytes are a *class*: their keys
 show which of them are equal, but not their order. Code that needs the order, or a text itself,
 requests it here; the caller opens a record for each and tries again.
 """

@@ -56,8 +56,7 @@ from encrypted_records.index.segments.reading import (
 )
 from encrypted_records.model.definition import column_spec
 
-#: Number of rows from which finding the rows of each value takes longer than keeping each row's
-#: value.
+#: Up to this many rows, keeping each row's value is faster than finding equal values.
 _FEW = 64
 
 

@@ -1,4 +1,4 @@
-"""Decide which roster a proxy accepts as its user's own (docs/SPEC.md, section 15.9). Without I/O.
+"""Decide which roster a proxy accepts as its user's (docs/SPEC.md, section 15.9). Without I/O.
 
 On first use the roster must show keys that the user's keyring derives, where only the user could
 have put them: in its first entry, or with an anchor that only the user's root key makes. Afterwards
@@ -100,7 +100,7 @@ def believe(
     *,
     older_keys: bool = False,
 ) -> Believed:
-    """Identify the user in a roster, after verifying that the roster is the user's own.
+    """Identify the user in a roster, after verifying that the roster is the user's.
 
     Args:
         remembered: the remembered part of the roster; None on first use.

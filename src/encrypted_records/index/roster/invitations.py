@@ -42,7 +42,7 @@ def status_of(
     Args:
         now: in seconds since 1970.
         answered: whether there is an answer that :func:`check_answer` accepts.
-        declined: whether the API says that the invited has declined.
+        declined: whether the API states that the invited user has declined.
     """
     if invitation.admitted is not None:
         return InvitationStatus.ADMITTED
@@ -69,7 +69,7 @@ def compose_invite(
 
     Args:
         invitation: its id, 16 unique bytes.
-        name: the e-mail address of the invited.
+        name: the e-mail address of the invited user.
         expires: in seconds since 1970.
         member: the invited member, if it is, or was, in the roster.
     """

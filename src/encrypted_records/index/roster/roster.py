@@ -260,7 +260,8 @@ class Roster:
         return self._state.first(dataset, number)
 
     def forgot_at(self, dataset: bytes) -> int:
-        """The newest entry by which epochs of a dataset's keys were forgotten; 0 without one."""
+        """The newest entry by which epochs of a dataset's keys were forgotten; 0 without such an
+        entry."""
         forgotten = self._state.forgotten.get(dataset)
         return forgotten[-1].number if forgotten else 0
 
@@ -444,7 +445,7 @@ def _require_present(roster: Roster, member: bytes) -> Member:
 
 @dataclass(frozen=True, slots=True)
 class DueDataset:
-    """A dataset that needs a new epoch if there are ``losses`` since the newest one began, and
+    """A dataset that needs a new epoch if there are ``losses`` since the newest epoch began, and
     statements of the heads of the logs of ``open`` schemas.
     """
 

@@ -81,7 +81,7 @@ class Shell:
         rows: the indexed local ordinals, ascending; or a mask over all local ordinals, which takes
             less memory for many.
         purged: the number of dead rows of the groups that are left out.
-        inputs: uids of the segments this one replaces.
+        inputs: uids of the segments that this segment replaces.
         origin: identifies the content if the segment replaces none; the same when it is built
             again.
     """

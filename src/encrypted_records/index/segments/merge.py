@@ -53,7 +53,7 @@ _PIECE = 1 << 16
 
 
 class SegmentMerger:
-    """One merge of segments: :meth:`take` each of :attr:`fields`, then :meth:`seal` or
+    """A merge of segments: :meth:`take` each of :attr:`fields`, then :meth:`seal` or
     :meth:`finish`.
     """
 

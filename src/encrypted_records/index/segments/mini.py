@@ -79,7 +79,7 @@ def build_mini(
         column_of: each column of the definition, by name, over exactly ``rows``.
         rows: the local ordinals indexed, ascending.
         purged: the number of dead rows of the groups that are left out.
-        inputs: uids of the segments this one replaces.
+        inputs: uids of the segments that this segment replaces.
     """
     assert 0 <= len(rows) <= MAX_MINI_RECORDS
     specs = [column_spec(definition, name) for name in column_of]

@@ -260,7 +260,7 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[P
     """The records of a text, including blank lines; if the text is not final, only complete
     records.
 
-    A quote inside a cell that does not begin with one is text. Line ends are CR, LF or CRLF; in
+    A quote inside a cell that does not begin with a quote is text. Line ends are CR, LF or CRLF; in
     quotes they are kept as written.
 
     Raises:
