@@ -57,7 +57,7 @@ class ColumnTexts:
     def __init__(self, keys: Keys) -> None:
         """
         Raises:
-            DoesNotOpen: a key holds no text.
+            DoesNotOpen: a key is not a text.
         """
         self._chunks = [_Chunk(keys[at : at + CHUNK]) for at in range(0, len(keys), CHUNK)]
 
@@ -304,7 +304,7 @@ class ColumnDictionary:
         """The keys of a string column as texts to test.
 
         Raises:
-            DoesNotOpen: a key holds no text.
+            DoesNotOpen: a key is not a text.
         """
         if not self._texts:
             self._texts.append(ColumnTexts(self.keys))

@@ -225,8 +225,8 @@ class WordCounts:
         np.add.at(self._counts, listed, np.uint32(1))
 
     def find_beyond(self, most: int) -> NDArray[np.bool_] | None:
-        """A mask of the rows whose words are left out, so that at most ``most`` stay; None if there
-        are no more.
+        """A mask of the rows whose words are left out, so that at most ``most`` words stay; None if
+        no row is left out.
         """
         sizes = np.zeros(1, np.int64)
         for own in self._pieces():

@@ -44,7 +44,7 @@ def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
     one is undecided in each segment, except in a few segments. Dead rows of segments are looked up.
 
     Raises:
-        DoesNotOpen: a page or a column does not open, or a key holds no text.
+        DoesNotOpen: a page or a column does not open, or a key is not a text.
     """
     if condition.root == Every():
         count: int | None = space.snapshot.count

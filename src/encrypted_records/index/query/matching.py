@@ -202,7 +202,7 @@ class Matching:
 
         Raises:
             InvalidQuery: ``too_many_long``.
-            DoesNotOpen: a page or a column does not open, or a key holds no text.
+            DoesNotOpen: a page or a column does not open, or a key is not a text.
         """
         space, condition = self.space, self.condition
         searched = tuple(space.snapshot.segments if among is None else among)
@@ -352,7 +352,7 @@ class Matching:
         """Find the rows that pass the condition's tests, which :meth:`Condition.match` then knows.
 
         Raises:
-            DoesNotOpen: a page or a column does not open, or a key holds no text.
+            DoesNotOpen: a page or a column does not open, or a key is not a text.
         """
         yield self._testing(segments)
         for segment in segments:
