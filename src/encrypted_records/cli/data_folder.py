@@ -35,8 +35,7 @@ def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
 
     Raises:
         Startup: the folder cannot be created or written, is readable by others, contains data of
-        another
-            version, or belongs to another user.
+            another version, or belongs to another user.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -12,10 +12,12 @@ from encrypted_records.model.queries import MAX_LIMIT
 class Timing:
     """
     Attributes:
-        idle_seconds: how long an idle connection is kept. silent_seconds: maximum time without data
-        in either direction, all tries of a request together. pauses: seconds before each repetition
-        of a repeatable request. least_rate: bytes a second. A slower transfer is treated as a
-        deliberate delay, not a slow line.
+        idle_seconds: how long an idle connection is kept.
+        silent_seconds: maximum time without data in either direction, all tries of a request
+            together.
+        pauses: seconds before each repetition of a repeatable request.
+        least_rate: bytes a second. A slower transfer is treated as a deliberate delay, not a slow
+            line.
     """
 
     idle_seconds: float = 10.0
@@ -39,13 +41,13 @@ MIRROR_TIMING = Timing(silent_seconds=120.0)
 class ClientLimits:
     """
     Attributes:
-        listed: items per request of a list. page: records per request of a search that reads all
-        results. request_bytes: of one request of an upload: large enough to be fast, small enough
-        to be acknowledged
-            regularly.
-        chunk_bytes: bytes per read from a file. upload_pauses: seconds between attempts without
-        progress; after the last, the upload is abandoned
-            for now.
+        listed: items per request of a list.
+        page: records per request of a search that reads all results.
+        request_bytes: of one request of an upload: large enough to be fast, small enough to be
+            acknowledged regularly.
+        chunk_bytes: bytes per read from a file.
+        upload_pauses: seconds between attempts without progress; after the last, the upload is
+            abandoned for now.
         rows_bytes: of rows that are sent together.
     """
 

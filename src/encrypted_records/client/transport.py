@@ -81,8 +81,7 @@ class Outage:
         """
         Raises:
             ApiUnreachable, ApiTimeout: another request has just failed this way, and the waiting
-            request
-                arrived before that.
+                request arrived before that.
         """
         fresh = runtime.monotonic() - self._failed < FRESH_SECONDS
         if self._error is not None and fresh and came_in.get() < self._failed:
@@ -240,11 +239,11 @@ class Transport(Closing):
         """Send one request and read the whole answer.
 
         Args:
-            auth: an Authorization value for this request instead of the transport's. bare: send no
-            credentials, and prepare nothing. timeout: maximum seconds without data, instead of the
-            usual. repeatable: whether a failed attempt may be repeated; by default, GET is
-            repeatable. A stream never
-                is.
+            auth: an Authorization value for this request instead of the transport's.
+            bare: send no credentials, and prepare nothing.
+            timeout: maximum seconds without data, instead of the usual.
+            repeatable: whether a failed attempt may be repeated; by default, GET is repeatable. A
+                stream never is.
 
         Raises:
             ErsError: the class for the answer's problem document or status.

@@ -266,9 +266,9 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
     """Undo :func:`wrap`; ``wrapper`` is of the kind that :func:`wrapping_of` names.
 
     Raises:
-        Unsupported: as :func:`wrapping_of`, or with absurd parameters. DoesNotOpen: damaged, of
-        another user, wrapped under another key or passphrase, or with versions
-            that do not ascend from 1.
+        Unsupported: as :func:`wrapping_of`, or with absurd parameters.
+        DoesNotOpen: damaged, of another user, wrapped under another key or passphrase, or with
+            versions that do not ascend from 1.
     """
     wrapping = wrapping_of(file)
     end = _HEAD.size + _PARAMETER_BYTES[wrapping]

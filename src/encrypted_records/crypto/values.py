@@ -213,7 +213,7 @@ def decode(spec: FieldSpec, plain: bytes, stated: LeastClass) -> Value:
 
     Raises:
         DoesNotOpen: not the encoding of a value of this field, or not in a class that its group
-        states.
+            states.
     """
     return decoder(spec, stated)(plain)
 

@@ -137,10 +137,10 @@ class Copier:
     """One run of ``ers mirror``.
 
     Args:
-        transport: to the API, with the login of a member. tell: called with each schema that is
-        copied. forget: whether to remove data from the mirror that the API no longer lists,
-        although no roster
-            states its deletion.
+        transport: to the API, with the login of a member.
+        tell: called with each schema that is copied.
+        forget: whether to remove data from the mirror that the API no longer lists, although no
+            roster states its deletion.
     """
 
     def __init__(

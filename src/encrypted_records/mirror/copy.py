@@ -154,8 +154,7 @@ def read_page_digests(store: Store, objects: SchemaObjects, segment: Segment) ->
 
     Raises:
         MirrorBroken, Unavailable: as :func:`frames`; or they, or the segment's header, differ from
-        those
-            that were stored.
+            those that were stored.
     """
     header = read_header(store, objects, segment)
     told = read_one(store, objects.page_digests(segment), PageDigests)
@@ -206,7 +205,7 @@ def read_runs(store: Store, objects: SchemaObjects, group: Group) -> RowDigests:
 
     Raises:
         MirrorBroken, Unavailable: as :func:`frames`; or they differ from those of the group's
-        commit.
+            commit.
     """
     told = read_one(store, objects.digests(group), RowDigests)
     with named(objects.digests(group)):

@@ -103,8 +103,7 @@ def read_head(store: Store) -> MirrorHead:
     """
     Raises:
         MirrorBroken: the place has no head, or a head of another version; or it names an object
-        that a
-            mirror cannot have.
+            that a mirror cannot have.
         Unavailable: the store cannot be read.
     """
     data = store.read(HEAD)
@@ -327,8 +326,7 @@ class Store(Protocol):
         """
         Raises:
             MirrorBroken: ``mirror_incomplete``; there is no such object. ``mirror_altered``; it is
-            not a file,
-                or longer than :data:`MAX_BYTES`.
+                not a file, or longer than :data:`MAX_BYTES`.
             Unavailable: the store cannot be read.
         """
 

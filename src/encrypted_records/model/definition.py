@@ -206,8 +206,7 @@ class FieldSpec:
 
         Raises:
             ValueRefused: wrong type, outside the bounds, or against another keyword; or it would be
-            rounded,
-                and :attr:`exact` forbids that.
+                rounded, and :attr:`exact` forbids that.
         """
         return None if raw is None else self.field_type.accept(self, raw)
 

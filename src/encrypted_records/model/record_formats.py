@@ -203,9 +203,9 @@ class CsvColumns:
     line.
 
     Args:
-        safe: whether texts are changed so that no spreadsheet runs them as formulas. spare: whether
-        an empty column follows. A record without its only field would otherwise be an empty
-            line, which readers skip.
+        safe: whether texts are changed so that no spreadsheet runs them as formulas.
+        spare: whether an empty column follows. A record without its only field would otherwise be
+            an empty line, which readers skip.
     """
 
     names: Sequence[str]

@@ -479,7 +479,7 @@ def pack_bodies(columns: Sequence[Sequence[bytes]]) -> list[bytes]:
 
     Args:
         columns: for each field, the ciphertexts of all rows, without the version byte at their
-        beginning.
+            beginning.
     """
     parts: list[Iterable[bytes]] = [repeat(_list_head(len(columns)))]
     for column in columns:

@@ -84,10 +84,12 @@ class Log(NamedTuple):
     """A log before a commit.
 
     Attributes:
-        version: the newest version. added_at: the newest version that added records. resealed_at:
-        the newest version at which everything was sealed again; 0 if that never happened. first:
-        the key version of the first commit, or of the newest commit that sealed everything again;
-            None if the log is empty.
+        version: the newest version.
+        added_at: the newest version that added records.
+        resealed_at: the newest version at which everything was sealed again; 0 if that never
+            happened.
+        first: the key version of the first commit, or of the newest commit that sealed everything
+            again; None if the log is empty.
         present: the key version of the newest commit.
         present_since: the version at which ``present`` was introduced.
     """

@@ -35,7 +35,7 @@ class SqlColumn:
 
     Attributes:
         name: in SQL, which ignores case: of fields ``name`` and ``Name`` the second is called
-        ``Name_1``.
+            ``Name_1``.
         type: DuckDB's, such as ``DECIMAL(18,2)``.
         field: the field of the schema; empty for a column of a result.
         arrow: the type in which the proxy sends it; empty for a column of a result.

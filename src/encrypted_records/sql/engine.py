@@ -75,8 +75,7 @@ class StatementResult(Closing):
 
         Raises:
             SqlError: 57014 cancelled or out of time; 53200 out of memory; 54000 too many rows; or
-            an error of
-                the statement itself, such as 22P02.
+                an error of the statement itself, such as 22P02.
             ErsError: the proxy's error.
         """
         rows = 0
@@ -108,9 +107,9 @@ class StatementResult(Closing):
 class Engine(Closing):
     """
     Args:
-        client: the caller's; its proxy makes every decision about rights. dataset: the slug of the
-        dataset whose tables need no qualification; None for all, where tables
-            whose name two datasets share need qualification: ``medical.patient``.
+        client: the caller's; its proxy makes every decision about rights.
+        dataset: the slug of the dataset whose tables need no qualification; None for all, where
+            tables whose name two datasets share need qualification: ``medical.patient``.
         organization: the id of the organization whose datasets are included; None for all.
         worker: the module that the process runs.
     """
@@ -270,8 +269,7 @@ class Engine(Closing):
 
         Raises:
             SqlError: 42601; 25006 if it is not a SELECT; 42P01, 42703, 42883 for unknown names; and
-            as
-                :meth:`StatementResult.batches`.
+                as :meth:`StatementResult.batches`.
             ErsError: the proxy's error; :func:`failures.state_of` gives its SQLSTATE.
         """
         await self._end_last()

@@ -32,8 +32,7 @@ def values_of(pieces: Iterator[bytes]) -> Iterator[Any]:
 
     Raises:
         Malformed: not UTF-8, not JSON, or refused by :mod:`~encrypted_records.model.strict_json`;
-        the
-            message identifies the value by its number, never by its content.
+            the message identifies the value by its number, never by its content.
     """
     text = _Text(pieces)
     number = 1

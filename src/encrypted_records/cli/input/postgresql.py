@@ -83,8 +83,7 @@ def column_of(name: str, declared: str, *, required: bool, longest: int | None) 
     """
     Args:
         declared: its type in the format of ``format_type``: ``numeric(12,2)``, ``timestamp(3) with
-        time
-            zone``.
+            time zone``.
     """
     kind = _ARGUMENTS.sub("", declared, count=1)
     found = _ARGUMENTS.search(declared)

@@ -33,8 +33,9 @@ async def set_password(label: str, given: str | None, use: Callable[[str], Await
     """Set a new password; returns the password.
 
     Args:
-        given: a password that needs no question. use: sends it to the service. If the service finds
-        it too weak, the user is asked for another.
+        given: a password that needs no question.
+        use: sends it to the service. If the service finds it too weak, the user is asked for
+            another.
 
     Raises:
         InvalidSetting: the given password is too weak.

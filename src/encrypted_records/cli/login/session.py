@@ -301,7 +301,7 @@ class StoredName(click.ParamType[str]):
         """
         Args:
             paths: whether schemas are named with their datasets; schemas that share a slug always
-            are.
+                are.
         """
         opened = _open(
             ctx.params.get("proxy_url") or DEFAULT_PROXY,

@@ -195,8 +195,7 @@ class ProxyClient(
 
         Raises:
             NotAuthenticated: ``second_factor_required``, if the password is right and ``code`` is
-            missing;
-                ``wrong_code``; ``bad_credentials``.
+                missing; ``wrong_code``; ``bad_credentials``.
         """
         body = {"email": email, "password": password, **with_code(code)}
         answer = await self._transport.request("POST", "/api/token/", json=body)
@@ -344,8 +343,7 @@ class ProxyClient(
 
         Args:
             wishes: rules that it may contain beyond names and types: ``enum``, ``unique``,
-            ``required``,
-                ``tight``.
+                ``required``, ``tight``.
         """
         answer = await self._transport.request(
             "POST",
@@ -369,9 +367,10 @@ class ProxyClient(
         """Detect how a file is read, and propose a definition, as docs/http-api.md describes it.
 
         Args:
-            head: its first bytes; the whole file if ``size`` is None or not larger. said: known
-            parts of the reading, as JSON. schema: id or path of the target schema, whose stored
-            reading is used unless ``kept`` is False.
+            head: its first bytes; the whole file if ``size`` is None or not larger.
+            said: known parts of the reading, as JSON.
+            schema: id or path of the target schema, whose stored reading is used unless ``kept`` is
+                False.
         """
         headers = {"Content-Type": "application/octet-stream"}
         headers |= {} if size is None else {"X-File-Size": str(size)}

@@ -187,9 +187,9 @@ class Connection(Closing):
     """A proxy at ``proxy_url``, used by one account or by none.
 
     Args:
-        email, password: Basic credentials of the caller. token: instead, an API token from ``ers
-        token create NAME``, or the string of a service from ``ers
-            service create NAME``, which is only sent to a proxy.
+        email, password: Basic credentials of the caller.
+        token: instead, an API token from ``ers token create NAME``, or the string of a service from
+            ``ers service create NAME``, which is only sent to a proxy.
         auth: instead of both, a function that returns an Authorization value.
         headers: sent with every request.
         device: the secret of a registered device, or a :func:`.transport.new_device`.

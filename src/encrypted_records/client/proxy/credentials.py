@@ -145,8 +145,7 @@ class ApiTokens(Connection):
 
         Raises:
             BadInput: ``required`` or ``wrong_password`` for the password;
-            ``second_factor_required`` or
-                ``wrong_code`` for the code; among others.
+                ``second_factor_required`` or ``wrong_code`` for the code; among others.
             Conflict: ``too_many_tokens``.
         """
         body = {

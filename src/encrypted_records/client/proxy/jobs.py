@@ -67,9 +67,9 @@ class Jobs(Connection):
                 per line) or ``text/csv``.
             schema: id or path of the schema of records that name none, and of CSV.
             batch_size: the unit of progress.
-            skip_invalid: store the valid rows if some are invalid, instead of nothing. on_conflict:
-            handling of rows whose values of unique fields other records have; by default, they are
-                invalid.
+            skip_invalid: store the valid rows if some are invalid, instead of nothing.
+            on_conflict: handling of rows whose values of unique fields other records have; by
+                default, they are invalid.
             by: the fields of a unique set, by which a row finds the record that it replaces.
             again: store them once more, if the same bytes were stored in the schema before.
             filename: name of the source file; only the proxy stores it.

@@ -138,9 +138,10 @@ class DeviceCalls(Connection):
         The client shows it from then on. Keep its secret: ``device=`` of the next client.
 
         Args:
-            code: a code from a registered device; or passphrase: the keyring's passphrase; or
+            code: a code from a registered device; or
+            passphrase: the keyring's passphrase; or
             phrase: the words of its newest version. On the proxy's machine ``ers`` needs none of
-            them.
+                them.
         """
         device = self._transport.device or new_device()
         ways = {"code": code, "passphrase": passphrase, "phrase": phrase}

@@ -132,7 +132,7 @@ class SchemaLogs(Connection):
             renames: the new name of each renamed field, and its present name.
             drops: present fields whose values may be deleted.
             replaces: the definition from which the new one was made; None accepts any present
-            definition.
+                definition.
 
         Raises:
             Conflict: ``needs_reencryption``; stored records do not fit, nothing has changed;

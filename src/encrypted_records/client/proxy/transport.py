@@ -109,11 +109,9 @@ class ProxyTransport(Transport):
 
     Args:
         device: shown with every request, after the proxy has proved that it knows the device. A
-        ``new``
-            device is shown without proof.
+            ``new`` device is shown without proof.
         door: the secret of a proxy of this machine's user; shown to a proxy that knows it, for
-        requests
-            that need it.
+            requests that need it.
         own: whether to send requests only to a proxy that knows the door.
         service: whether the credential is a service's string, which only a proxy may get.
     """
