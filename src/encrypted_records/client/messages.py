@@ -54,7 +54,7 @@ CHUNK_BYTES = 1 << 18
 
 #: A body that is entirely in memory.
 Whole = bytes | memoryview
-#: A stream can be sent once: a request with one is never repeated.
+#: A stream can be sent only once: a request with a stream is never repeated.
 Body = Whole | AsyncIterable[bytes] | None
 
 

@@ -96,10 +96,8 @@ def loads(text: str | bytes, *, halves: bool = False) -> Any:
 
     Raises:
         Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, half of a surrogate
-            Malformed: not UTF-8, not JSON, nested too deeply, a duplicate key, half of a surrogate
-            pair, or a
-                number that is invalid or too long. The message gives the line and column, or the
-                errors a pointer, never the content.
+            pair, or a number that is invalid or too long. The message gives the line and column,
+            or the errors a pointer, never the content.
     """
     value = _loads(text)
     if not halves and _may_hold_halves(text):
