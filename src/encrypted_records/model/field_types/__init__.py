@@ -1,8 +1,8 @@
-"""All types of fields, by name and as a definition says them, and proposals of fields.
+"""All types of fields, by name and by definition, and proposals of fields.
 
-A field is proposed for values of which only some are known. A proposal gives nothing away and
-forbids nothing: bounds are those of the type, not of what was seen, numbers keep more decimals than
-were seen, and no text is listed.
+A field is proposed when only some of its values are known. A proposal reveals and forbids nothing:
+bounds are those of the type, not of the observed values, numbers keep more decimals than were
+observed, and no allowed texts are listed.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from encrypted_records.model.field_types.base import FieldType
 from encrypted_records.model.field_types.calendar import DATE, DURATION, INSTANT, LOCAL, TIME
 from encrypted_records.model.field_types.plain import BOOLEAN, INTEGER, NUMBER, TEXT, UUID
 
-#: Every type, in the order in which people are offered them.
+#: All types, in the order in which users can choose them.
 TYPES: Final[tuple[FieldType, ...]] = (
     *(TEXT, INTEGER, NUMBER, DATE, TIME, INSTANT, UUID, BOOLEAN),
     *(LOCAL, DURATION),
 )
 #: Every type by its name.
 BY_NAME: Final[Mapping[str, FieldType]] = {kind.name: kind for kind in TYPES}
-#: The types that enforced formats name, by these names.
+#: The types with an enforced format, by the format's name.
 FORMATS: Final[Mapping[str, FieldType]] = {kind.name: kind for kind in TYPES if kind.is_format}
 #: The types without a format, by the JSON type.
 PLAIN: Final[Mapping[str, FieldType]] = {kind.name: kind for kind in TYPES if not kind.is_format}
 
 
 def type_in(definition: Mapping[str, Any], name: str) -> FieldType:
-    """The type of a field of a definition in JSON, which the service has accepted."""
+    """The type of a field in a JSON definition that the service has accepted."""
     field = definition["properties"][name]
     return proposed_type(field) if "formats" in definition else PLAIN[field["type"]]
 
 
 def proposed_type(field: Mapping[str, Any]) -> FieldType:
-    """The type of a field in JSON, in a definition that enforces formats.
+    """The type of a field in a JSON definition that enforces formats.
 
     Raises:
-        Unsupported: a later version has made it.
+        Unsupported: a later version created it.
     """
     if "format" not in field:
         return PLAIN[field["type"]]
@@ -55,14 +55,14 @@ def proposed_type(field: Mapping[str, Any]) -> FieldType:
 
 #: Digits of a number, before and after its point together.
 MAX_DIGITS = 18
-#: The extremes of whole numbers, and of an index that takes 64 bits for them.
+#: The largest whole number, for bounds and for an index, which stores 64 bits.
 WHOLE = 10**MAX_DIGITS - 1
 #: Numbers with decimals have bounds of up to this power of ten.
 _MAGNITUDE = 12
 _LEAST_DECIMALS = 2
-#: Texts of up to so many bytes are padded: to one of these lengths.
+#: Short texts are padded to one of these lengths, in bytes.
 _PADDED = (31, 63)
-#: Names of columns whose whole numbers are amounts: next month's have decimals.
+#: Column names whose whole numbers are amounts: next month's may have decimals.
 _AMOUNT = re.compile(
     r"(?<![^\W\d_])(?:amount|price|total|cost|betrag|umsatz|preis|montant|prix|importe|valor|rate"
     r"|weight)s?(?![^\W\d_])",
@@ -72,7 +72,7 @@ _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 
 
 def is_amount(name: str) -> bool:
-    """Whether a column's name says money or a measure, which have decimals sooner or later."""
+    """Whether a column's name suggests money or a measure, which have decimals sooner or later."""
     return _AMOUNT.search(_HUMP.sub(" ", name)) is not None
 
 
@@ -119,7 +119,9 @@ def headroom(extreme: Decimal) -> int:
 def propose_definition(
     properties: dict[str, dict[str, Any]], required: list[str]
 ) -> dict[str, Any]:
-    """A definition of these fields, in which no value loses decimals in silence."""
+    """A definition of these fields that refuses values with surplus decimals instead of
+    rounding.
+    """
     made: dict[str, Any] = {"type": "object", "rounding": "refuse"}
     if any("format" in field for field in properties.values()):
         made["formats"] = "enforced"

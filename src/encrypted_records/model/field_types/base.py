@@ -1,13 +1,12 @@
 """Rules of a field's values, and the base of all types: grid, stored forms, comparisons, names.
 
 A number is handled as a point on its field's *grid*: value * 10**precision, an integer. An integer
-field is a grid of precision 0. Rounding never leaves the bounds: a value that would is refused, so
-every value from a record can be stored in a record.
+field is a grid of precision 0. Rounding never crosses the bounds: such a value is refused, so every
+value that a record returns can be stored again.
 
-Every question about a type is answered here or by one of the classes of this package; other code
-asks :attr:`FieldSpec.field_type` and compares no names. Other layers need data about types, too,
-such as what Arrow calls a column: these are plain values of the type, so that the model imports
-none of these layers.
+Only this package answers questions about types; other code asks :attr:`FieldSpec.field_type` and
+compares no names. Other layers need data about types, too, such as Arrow's type of a column: these
+are plain attributes of the type, so that the model imports none of these layers.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MAX_STRING_BYTES = 1 << 20
 MAX_MAGNITUDE = 40
 #: Bounds have up to MAX_MAGNITUDE digits before the point and 60 after it.
 _EXACT = Context(prec=MAX_MAGNITUDE + 60 + 20)
-#: For remainders, of values as sent: up to 400 digits and any exponent.
+#: For remainders of values as sent: up to 400 digits and any exponent.
 _WIDE = Context(prec=999, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
@@ -53,7 +52,7 @@ class ValueRefused(ValueError):
 
 
 def as_decimal(value: object) -> Decimal | None:
-    """The exact value of a JSON number, or None if ``value`` is not one (booleans are not)."""
+    """The exact value of a JSON number; None for anything else, including booleans."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -116,7 +115,7 @@ class NumberRules:
 
     @property
     def bounds_only(self) -> NumberRules:
-        """The same grid without the keywords that only narrow what may be stored."""
+        """The same grid without the keywords that only restrict values."""
         return NumberRules(self.minimum, self.maximum, self.precision)
 
     def _scaled(self, value: Decimal, rounding: str) -> int:
@@ -132,7 +131,7 @@ class NumberRules:
             raise ValueRefused("exclusive_minimum", f"must be above {self.exclusive_minimum}")
         if self.exclusive_maximum is not None and value >= self.exclusive_maximum:
             raise ValueRefused("exclusive_maximum", f"must be below {self.exclusive_maximum}")
-        # Both operands are bounded by now, so the remainder cannot be a large computation.
+        # Both operands are bounded at this point, so the remainder is cheap.
         if self.multiple_of is not None and _WIDE.remainder(value, self.multiple_of):
             raise ValueRefused("multiple_of", f"not a multiple of {self.multiple_of}")
 
@@ -141,12 +140,13 @@ class NumberRules:
         return self._scaled(value, ROUND_HALF_EVEN)
 
     def clamp(self, value: Decimal, rounding: str) -> int:
-        """The grid point at ``value`` rounded as asked, one step outside where it lies beyond.
+        """The grid point at ``value``, rounded by ``rounding``; a point just outside if it is
+        beyond the bounds.
 
-        Comparisons use it: a range may reach past the bounds, and however far past makes no
+        Comparisons use it: a range may extend past the bounds, and the distance makes no
         difference.
         """
-        # The sums are made in an exact context: the thread's own rounds to 28 digits.
+        # Calculate in an exact context, because the thread's context rounds to 28 digits.
         if value < _EXACT.subtract(self.minimum, Decimal(1)):
             return self.lowest - 1
         if value > _EXACT.add(self.maximum, Decimal(1)):
@@ -160,12 +160,12 @@ class NumberRules:
 def compile_pattern(pattern: str) -> Any:
     """A regular expression in the syntax of RE2, which matches in linear time.
 
-    With Python's own engine, the author of a schema could stall every proxy that validates by it.
+    With Python's ``re``, the author of a schema could stall every proxy that validates with it.
 
     Raises:
         re2.error: not of that syntax, which has no look-around and no back-references.
     """
-    import re2  # noqa: PLC0415 - a client without a side does without it
+    import re2  # noqa: PLC0415 - a bare client does not install it
 
     options = re2.Options()
     options.log_errors = False
@@ -188,7 +188,7 @@ class KeyKind(Enum):
 
     @property
     def of_bytes(self) -> bool:
-        """Whether keys are compared as bytes, and not as numbers."""
+        """Whether keys are compared as bytes, not as numbers."""
         return self in (KeyKind.TEXT, KeyKind.UUID)
 
 
@@ -205,12 +205,12 @@ class FrameTypes:
     """Columns of frames.
 
     Attributes:
-        arrow: the type of Arrow that a column of values gets, as ``pyarrow`` prints it. None where
-            it depends on the bounds of the field.
+        arrow: the Arrow type of a column of values, as printed by ``pyarrow``; None if it depends
+            on the bounds of the field.
         pandas: the dtype.
-        taken: a pattern of the printed types of Arrow whose columns are proposed as this type.
-        declared: of a class, what is proposed as this type: its name in ``msgspec.inspect``.
-        note: on a proposal from a declared type.
+        taken: a pattern of printed Arrow types whose columns are proposed as this type.
+        declared: the name in ``msgspec.inspect`` of a class's types that are proposed as this type.
+        note: a remark on a proposal from a declared type.
     """
 
     arrow: str | None
@@ -225,9 +225,9 @@ class Sql:
     """Columns of PostgreSQL.
 
     Attributes:
-        names: types that are proposed as this type.
-        shown: how values are selected; ``{0}`` is the column.
-        note: what to look at.
+        names: types whose columns are proposed as this type.
+        shown: the expression that selects values; ``{0}`` is the column.
+        note: a remark to check.
     """
 
     names: tuple[str, ...] = ()
@@ -237,17 +237,17 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The control with which people enter a value on pages.
+    """The control for entering a value on pages.
 
     Attributes:
         form: ``text``, ``number``, ``choice`` (true or false), or ``instant`` (with an offset).
             ``native`` is the browser's control named ``html``.
         html: the type of the browser's control.
-        pattern: of the values that this control shows without loss; others get a field of text.
-        attributes: of the control in HTML.
-        example: of a value.
-        steps: whether the control needs to know how fine a value is.
-        hints: whether a field of text shows the example while it is empty.
+        pattern: of the values that this control shows without loss; others get a text field.
+        attributes: of the HTML control.
+        example: an example value.
+        steps: whether the control needs the smallest step between values.
+        hints: whether a text field shows the example while it is empty.
     """
 
     form: Literal["text", "number", "choice", "instant", "native"]
@@ -260,34 +260,34 @@ class Control:
 
 
 class FieldType(ABC):
-    """A type of field, of which there is one instance each.
+    """A type of field; each type has a single instance.
 
     Attributes:
         name: the JSON type, or the enforced format.
-        json_type: what ``type`` says in a definition.
-        is_format: whether ``format`` names it, where formats are enforced.
+        json_type: ``type`` in a definition.
+        is_format: whether ``format`` names it, if formats are enforced.
         keys: the form of its index keys.
-        type_byte: begins the plaintext of each sealed value (docs/SPEC.md, section 3).
-        fixed_bytes: bytes of each plaintext behind its type; None where texts are padded.
-        keys_tell_all: whether an index key says the whole value; of texts, whether it can.
-        values_are_points: whether a value is its own point.
-        is_number: whether records hold JSON numbers, which are summed.
+        type_byte: the first byte of each plaintext (docs/SPEC.md, section 3).
+        fixed_bytes: bytes of each plaintext after its type byte; None if texts are padded.
+        keys_tell_all: whether an index key contains the whole value; for texts, whether it can.
+        values_are_points: whether a value equals its point.
+        is_number: whether records contain JSON numbers, which can be summed.
         has_decimals: whether values have decimals, which a field may round.
-        is_boolean: whether records hold true or false.
-        is_ordered: whether lt, le, gt, ge and between compare its values.
-        day_points: points of a day, where values have years, months, weeks and days.
+        is_boolean: whether records contain true or false.
+        is_ordered: whether lt, le, gt, ge and between apply.
+        day_points: points per day, if values have years, months, weeks and days.
         is_day: whether a value is a whole day.
         is_moment: whether a value is a day or an instant, by which records can expire.
-        identifies: whether values that are all different name their records.
-        bounds_in_definition: bounds that the definition of such a field always says.
-        said: what people call it.
+        identifies: whether values that are all different identify their records.
+        bounds_in_definition: bounds that a definition of such a field always states.
+        said: the type's name for users.
         about: its values in words.
-        phrases: the set of comparisons that pages offer: ``text``, ``number``, ``time``,
-            ``length`` (of a time) or ``same`` (equal or not).
-        reveals: what its sealed lengths tell: ``text``, ``number`` or ``format``.
-        reading: what readings of files call a column of such values; None where none is.
-        cell_form: a cell of such a column in words, where it has one form in all files.
-        example: values as an error shows them.
+        phrases: the set of comparisons that pages offer: ``text``, ``number``, ``time``, ``length``
+            (of a time) or ``same`` (equal or not).
+        reveals: what its sealed lengths reveal: ``text``, ``number`` or ``format``.
+        reading: the name of such columns in readings of files; None if there is none.
+        cell_form: the form of a cell in words, if all files use the same form.
+        example: an example value for errors.
     """
 
     name: ClassVar[str]
@@ -316,7 +316,7 @@ class FieldType(ABC):
     frame: ClassVar[FrameTypes]
     sql: ClassVar[Sql] = Sql()
     control: ClassVar[Control] = Control("text")
-    #: the points of all values; None where they are texts, or the field has its own bounds
+    #: the grid of all values; None for texts, or if the bounds depend on the field
     grid: ClassVar[NumberRules | None] = None
 
     @property
@@ -325,7 +325,7 @@ class FieldType(ABC):
 
     @property
     def reads_as_dates(self) -> bool:
-        """Whether values have years, months and days, by which pictures group them."""
+        """Whether values have years, months and days, by which charts group them."""
         return self.day_points is not None
 
     # --- definitions ------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class FieldType(ABC):
         return self.name if self.is_format else None
 
     def propose(self) -> dict[str, Any]:
-        """The definition of a field of a format."""
+        """The definition of a field with this format."""
         body: dict[str, Any] = {"type": self.json_type, "format": self.name}
         if self.bounds_in_definition is not None:
             low, high = self.bounds_in_definition
@@ -361,7 +361,7 @@ class FieldType(ABC):
         """
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
-        """The place of an accepted value on the grid."""
+        """The point of an accepted value on the grid."""
         raise TypeError(f"values of {self.name} are not points of a grid")
 
     def from_point(self, spec: FieldSpec, point: int) -> Value:
@@ -369,7 +369,7 @@ class FieldType(ABC):
         raise TypeError(f"values of {self.name} are not points of a grid")
 
     def pack(self, spec: FieldSpec, value: Value) -> bytes:
-        """The plaintext of a value behind its type: :attr:`fixed_bytes` of them."""
+        """The plaintext of a value after its type byte, :attr:`fixed_bytes` long."""
         return (self.to_point(spec, value) - spec.numbers.lowest).to_bytes(POINT_BYTES, "big")
 
     def unpack(self, spec: FieldSpec, plain: bytes) -> Value:
@@ -395,7 +395,7 @@ class FieldType(ABC):
     # --- questions --------------------------------------------------------------------------------
 
     def read_text(self, raw: object) -> str:
-        """A text to compare values with, in the form in which texts are compared.
+        """A text operand of a comparison, normalized for comparison.
 
         Raises:
             ValueRefused: no value can be compared with it.
@@ -403,7 +403,7 @@ class FieldType(ABC):
         raise TypeError(f"values of {self.name} are not texts")
 
     def read_span(self, spec: FieldSpec, raw: object) -> Span:
-        """The points that a comparison means by a value.
+        """The points of a value in a comparison.
 
         Raises:
             ValueRefused: as :meth:`accept`.
@@ -430,43 +430,46 @@ class FieldType(ABC):
         return span.last if included else span.first - 1
 
     def read_filter(self, typed: str) -> tuple[str, Any]:
-        """The operator and the value that a filter means by a text."""
+        """The operator and the value of a filter's text."""
         return "eq", typed
 
     def read_range(self, raw: object) -> tuple[Any, Any] | None:
-        """The bounds that a value of ``eq`` means, if it means a range."""
+        """The bounds of an ``eq`` value that stands for a range; None for a single value."""
         return None
 
     def of_cell(self, cell: str) -> object:
-        """A cell of a table as a record has it; the cell itself where it has no such value."""
+        """A table cell as a record's value; the cell itself if it is not such a value."""
         return cell
 
     def read_cell(self, cell: str) -> str | None:
-        """The canonical text of a cell of a file, of a type with a :attr:`cell_form`; None where it
-        is no value."""
+        """The canonical text of a file's cell, for a type with a :attr:`cell_form`; None if it is
+        not a value.
+        """
         raise TypeError(f"cells of {self.name} have no form of their own")
 
     def is_evident(self, cell: str) -> bool:
-        """Whether a text of this type is hardly anything else; of a column that is proposed to be
-        of the type, at least one is."""
+        """Whether a text is almost certainly of this type; a column is proposed as this type only
+        if at least one cell is.
+        """
         return True
 
     # --- columns ----------------------------------------------------------------------------------
 
     @abstractmethod
     def column_type(self, spec: FieldSpec) -> str:
-        """The type of Arrow of a column of values, as ``pyarrow`` prints it: exact, whatever the
-        bounds; ``uuid`` is the extension type ``arrow.uuid``."""
+        """The Arrow type of a column of values, as printed by ``pyarrow``: exact for all bounds;
+        ``uuid`` is the extension type ``arrow.uuid``.
+        """
 
     # --- frames -----------------------------------------------------------------------------------
 
     def to_frame(self, value: Any) -> Any:
-        """A value of a record as frames of :attr:`frame` hold it."""
+        """A record's value in the form for data frames with types :attr:`frame`."""
         return value
 
 
 def text_of(value: Value) -> str:
-    """A value that is there, as text."""
+    """A present value as text."""
     assert value is not None
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -481,7 +484,7 @@ def grid_of(lowest: int, highest: int) -> NumberRules:
 
 
 def refuse_form(detail: str) -> ValueRefused:
-    """Refuse a text that does not have the form of a format."""
+    """The error for a text that does not have a format's form."""
     return ValueRefused("format", detail)
 
 

@@ -1,12 +1,12 @@
-"""Dates, times of day, instants and lengths of time.
+"""Dates, times of day, instants and durations.
 
-A value is kept in its one spelling, as text, and is a point of a grid, as numbers are, so that
-values sort, compare and count as such (docs/SPEC.md, section 3.1). Dates and times are read by the
-rules of RFC 3339.
+A value is stored in its canonical spelling, as text, and is a point of a grid, like numbers, so
+that values sort, compare and count as such (docs/SPEC.md, section 3.1). Dates and times are parsed
+by RFC 3339.
 
-Lengths of time are those of ISO 8601 that are exact, as ``xs:dayTimeDuration`` has them: days of 24
-hours, hours, minutes and seconds. Years and months are refused, because their lengths differ (W3C
-XML Schema Definition Language 1.1, part 2, section 3.4.27, has the same subset).
+Durations are the exact subset of ISO 8601 that is ``xs:dayTimeDuration``: days of 24 hours, hours,
+minutes and seconds. Years and months are refused, because their lengths differ (W3C XML Schema
+Definition Language 1.1, part 2, section 3.4.27, defines the same subset).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from encrypted_records.model.definition import FieldSpec, Value
 
 
-#: Whole stretches of dates and instants that can be counted together.
+#: Calendar periods by which dates and instants can be grouped.
 Period = Literal["year", "month", "week", "day"]
 PERIODS: tuple[Period, ...] = ("year", "month", "week", "day")
 MICROSECONDS_PER_DAY = 86_400 * 10**6
 DAYS = date.max.toordinal()
-#: Offsets from UTC lie between these many minutes.
+#: Maximum offset from UTC in minutes, in both directions.
 MOST_MINUTES = 23 * 60 + 59
 
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
@@ -58,7 +58,7 @@ _SHOWN_CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,3})?)?"
 
 
 class OnClock(FieldType):
-    """Texts that are points in the order of time."""
+    """Texts that are points on a time scale."""
 
     json_type = "string"
     phrases: ClassVar[Phrases] = "time"
@@ -71,7 +71,7 @@ class OnClock(FieldType):
         """The point of a text.
 
         Raises:
-            ValueRefused: of another form, or there is no such value.
+            ValueRefused: of another form, or not an existing value.
         """
 
     @abstractmethod
@@ -97,7 +97,7 @@ class OnClock(FieldType):
 
 
 class InCalendar(OnClock):
-    """Values that have a year, a month and a day; a comparison may name these alone."""
+    """Values with a year, a month and a day; a comparison may name only a year or a month."""
 
     day_points: ClassVar[int]
 
@@ -165,7 +165,7 @@ class Time(OnClock):
 
 
 class Instant(InCalendar):
-    """A point in time, and the offset from UTC in which it was written."""
+    """A point in time, and the UTC offset with which it was written."""
 
     name = "date-time"
     type_byte = 6
@@ -278,10 +278,11 @@ _LAST_INSTANT = DAYS * MICROSECONDS_PER_DAY - 1
 
 
 def read_instant(text: str) -> tuple[int, int]:
-    """Microseconds since the first of January of the year 1 in UTC, and minutes from UTC.
+    """Microseconds since 0001-01-01 in UTC, and the offset from UTC in minutes.
 
     Raises:
-        ValueRefused: of another form, no such day or time, or not in the years 1 to 9999 of UTC.
+        ValueRefused: of another form, not an existing day or time, or not in the years 1 to 9999
+            UTC.
     """
     match = _INSTANT.fullmatch(text)
     if match is None:
@@ -301,7 +302,7 @@ def read_instant(text: str) -> tuple[int, int]:
 
 
 def show_instant(instant: int, minutes: int) -> str:
-    """Undo :func:`read_instant`, in the one spelling.
+    """Undo :func:`read_instant`, in the canonical spelling.
 
     Raises:
         ValueRefused: there is no such local time.
@@ -367,7 +368,7 @@ def _read_days(text: str) -> Span | None:
     return Span(first, last)
 
 
-#: The longest duration, in days: its microseconds and those of its negative fit 64 bits together.
+#: The longest duration, in days: microseconds of both signs fit 64 bits together.
 MOST_DAYS = 100_000_000
 _MOST = MOST_DAYS * MICROSECONDS_PER_DAY
 _DURATION_DECIMALS = 6
@@ -393,7 +394,7 @@ class Duration(OnClock):
     frame = FrameTypes(
         "duration[us]", "timedelta64[us]", taken=r"duration\[\w+\]", declared="TimeDeltaType"
     )
-    # Months and years of an interval make a text that is refused by name.
+    # An interval with months or years becomes a text that is refused with a message about them.
     sql = Sql(
         ("interval",),
         "CASE WHEN isfinite({0}) AND extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0"

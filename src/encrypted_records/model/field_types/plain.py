@@ -1,4 +1,4 @@
-"""Texts, whole numbers, numbers, booleans and uuids. Uuids are read by the rules of RFC 9562."""
+"""Texts, whole numbers, numbers, booleans and uuids. Uuids are parsed by RFC 9562."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from encrypted_records.model.definition import FieldSpec, Value
 
 
-#: "40~45" is a number from 40 to 45. Texts have no ranges of this form: they may be so.
+#: "40~45" is a number from 40 to 45. Text fields have no such ranges: it may be a value.
 _NUMBER = r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)"
 _RANGE = re.compile(f"{_NUMBER}~{_NUMBER}")
-#: In a filter, whose values are often texts, also "40" and ">= 40".
+#: In a filter, whose values are often texts, "40" and ">= 40" are accepted, too.
 _SIGNED_NUMBER = re.compile(rf"([<>]=?|)\s*{_NUMBER}")
-#: Whole numbers of 64 bits are below it; decimal numbers of 128 bits have so many digits.
+#: Limits of 64-bit whole numbers, and the maximum digits of 128-bit decimal numbers.
 _HALF, _MOST_DIGITS = 1 << 63, 38
 _CELL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
@@ -63,11 +63,11 @@ class Text(FieldType):
         return spec.allowed is None and spec.string.pattern is None
 
     def accept(self, spec: FieldSpec, raw: object) -> str:
-        # Most strings, without looking at every rule.
+        # Fast path: most strings need no check of every rule.
         if type(raw) is str:
             if spec.any_text and len(raw) <= MAX_STRING_BYTES and raw.isascii():
                 return raw
-            # Each of them was checked against all other rules when the definition was read.
+            # Allowed values were checked against all other rules when the definition was parsed.
             if spec.allowed is not None and raw in spec.allowed:
                 return raw
         if not isinstance(raw, str):
@@ -104,7 +104,7 @@ class _Number(FieldType):
 
     def accept(self, spec: FieldSpec, raw: object) -> Value:
         rules = spec.numbers
-        # Most values, without the cost of decimals; bool is an int of another type.
+        # Fast path: most values need no decimals. ``type`` excludes bool, a subclass of int.
         if type(raw) is int and spec.only_bounds and rules.lowest <= raw <= rules.highest:
             return raw
         value = as_decimal(raw)
@@ -119,7 +119,7 @@ class _Number(FieldType):
     def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> Value: ...
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
-        # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.
+        # Not value.scaleb(): it rounds to the thread's 28 digits, and bounds may have more.
         if type(value) is int:
             return value if spec.numbers.precision == 0 else spec.numbers.to_grid(Decimal(value))
         number = as_decimal(value)
@@ -138,8 +138,8 @@ class _Number(FieldType):
         return int(number) if "." not in value else number
 
     def read_span(self, spec: FieldSpec, raw: object) -> Span:
-        # Only type and bounds count here: asking for a value that an enum rules out is a valid
-        # question; its answer is empty.
+        # Only type and bounds count here: searching for a value that an enum excludes is valid, and
+        # finds nothing.
         number = as_decimal(None if raw is None else self.accept(spec.without_rules, raw))
         if number is None:
             raise ValueRefused("type", "expected a number; is_null finds absent fields")
@@ -233,17 +233,17 @@ class Number(_Number):
 
 
 def _decimal_type(rules: NumberRules) -> str:
-    """A decimal number of Arrow that has room for each point; a text where none has."""
+    """Arrow's decimal type with room for each point; a text type if there is none."""
     digits = max(len(str(abs(point))) for point in (rules.lowest, rules.highest))
     digits = max(digits, rules.precision, 1)
     return f"decimal128({digits}, {rules.precision})" if digits <= _MOST_DIGITS else "string"
 
 
 def step_of(field: Mapping[str, Any]) -> int | Decimal:
-    """The least difference of two values of a field of numbers.
+    """The least difference between two values of a number field.
 
     Args:
-        field: in a definition in JSON.
+        field: from a JSON definition.
     """
     has_decimals = field["type"] == Number.name
     return Decimal(1).scaleb(-int(field["precision"])) if has_decimals else 1
@@ -259,7 +259,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Boolean(FieldType):
-    """``True`` or ``False``; of JSON Schema an integer from 0 to 1."""
+    """``True`` or ``False``; in JSON Schema, an integer from 0 to 1."""
 
     name = "boolean"
     json_type = "integer"

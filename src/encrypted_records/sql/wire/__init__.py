@@ -1,1 +1,1 @@
-"""PostgreSQL's protocol in front of the engine: `ers sql --listen`."""
+"""PostgreSQL's wire protocol for the SQL engine: `ers sql --listen`."""

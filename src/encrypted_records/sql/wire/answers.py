@@ -1,4 +1,4 @@
-"""Answers to queries: the engine's, over records, or the catalogues'."""
+"""Answers to queries: from the engine, over records, or from the catalogues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from encrypted_records.sql.wire.types import TEXT, ColumnType
 
 #: The module of a session's process.
 WORKER = "encrypted_records.sql.wire.worker"
-#: Bytes of rows that are encoded in one step, unless one row has more.
+#: Bytes of rows encoded per step, unless a single row has more.
 _STEP_BYTES = 1 << 20
 
 
@@ -30,7 +30,7 @@ class QueryRows:
 
     Attributes:
         columns: names with DuckDB's types.
-        sent: rows that `next` has given.
+        sent: the number of rows that `next` has returned.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class QueryRows:
         """Up to ``most`` rows, fewer if they are wide; None after the last.
 
         Raises:
-            Failure: another statement ended this one.
+            Failure: another statement has ended this query.
             SqlError, ErsError: as raised by the engine.
         """
         if self.closed:
@@ -69,7 +69,7 @@ class QueryRows:
         return batch
 
     async def close(self) -> None:
-        """End the query, also before its last row."""
+        """End the query, even before its last row."""
         if not self.closed:
             self.closed = True
             self._batch = None
@@ -81,9 +81,9 @@ class StatementAnswers:
     Args:
         engine: open, with its dataset and :data:`WORKER`.
         user: the login's e-mail.
-        settings: what catalogues say of the session's.
+        settings: the session's settings for the catalogues.
         process: the connection's number.
-        fresh_seconds: for which the catalogues say what they said before.
+        fresh_seconds: how long the catalogues are cached.
     """
 
     def __init__(
@@ -121,8 +121,9 @@ class StatementAnswers:
         return Description(types, [(name, kind) for name, kind in columns])
 
     async def _refreshed(self) -> bool:
-        """Whether the catalogue was read again, as it is after some seconds: there may be new
-        tables, and the login may have ended."""
+        """Refresh the catalogue if some seconds have passed, because tables or the login may have
+        changed; returns whether it was read again.
+        """
         if runtime.monotonic() < self._read_at + self._fresh_seconds:
             return False
         await self._engine.refresh()
@@ -132,11 +133,11 @@ class StatementAnswers:
     async def run(
         self, statement: SqlStatement, described: Description | None, parameters: Sequence[Any]
     ) -> QueryRows:
-        """The rows of a query. The one before, if it has any left, is ended.
+        """The rows of a query. The previous query is ended if it has rows left.
 
         Raises:
             Failure, SqlError: it is refused, or fails.
-            ErsError: as the proxy answers.
+            ErsError: the proxy's error.
         """
         if self._current is not None:
             await self._current.close()
@@ -154,12 +155,12 @@ class StatementAnswers:
         return self._current
 
     async def prepare(self) -> None:
-        """Be ready for a query: to start a process takes longer than some that run in it."""
+        """Prepare for a query: starting a process takes longer than many queries."""
         if not self._engine.prepared:
             await self._engine.call("prepare", self._session())
 
     def interrupt(self) -> None:
-        """End the query that runs, if one does."""
+        """End the running query, if any."""
         self._engine.cancel()
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
 """PostgreSQL's catalogues: `pg_catalog` and `information_schema`, for tools that list tables.
 
-A connection of its own holds their relations, with PostgreSQL's columns, and the functions that
-tools call; it knows names and types, and no record. Its schema comes in the search path before
-DuckDB's own, so statements find these. PostgreSQL's syntax that DuckDB does not parse
+A separate connection holds their relations, with PostgreSQL's columns, and the functions that tools
+call; it contains names and types, but no records. Its schema precedes DuckDB's in the search path,
+so statements find these relations. PostgreSQL's syntax that DuckDB cannot parse
 (`OPERATOR(pg_catalog.~)`, `'patient'::regclass`) is rewritten token by token, only in statements
 that read catalogues.
 """
@@ -29,7 +29,7 @@ from encrypted_records.sql.wire.statements import SqlStatement, SqlToken
 from encrypted_records.sql.wire.types import TYPES, ColumnType, column_type
 
 SCHEMA = "_catalogues"
-#: PostgreSQL's, in `pg_namespace.dat`; the others are of any number from 16384 on.
+#: OIDs from PostgreSQL's `pg_namespace.dat`; the others start at 16384.
 _PG_CATALOG, _PUBLIC, _INFORMATION, _FIRST = 11, 2200, 13_000, 16_384
 _SHORT = {
     "": "VARCHAR",
@@ -53,7 +53,7 @@ _CATEGORY = {
 _UNDERSCORED = frozenset(
     {"date", "interval", "json", "numeric", "time", "timestamp", "timestamptz", "uuid"}
 )
-#: Names that PostgreSQL has in statements about catalogues, besides those that begin with ``pg_``.
+#: Names in PostgreSQL's catalogue statements, besides those that begin with ``pg_``.
 _WORDS = frozenset(
     {"information_schema", "version", "current_database", "current_schema", "current_schemas",
      "current_catalog", "current_user", "session_user", "current_setting", "set_config",
@@ -64,12 +64,12 @@ _WORDS = frozenset(
      "to_regclass", "to_regtype", "txid_current", "inet_server_addr", "inet_server_port",
      "array_lower", "array_upper", "getdatabaseencoding", "parse_ident"}
 )  # fmt: skip
-#: OIDs of the catalogues themselves, in their `.dat` files.
+#: OIDs of the catalogues, from their `.dat` files.
 _OWN = {
     "pg_type": 1247, "pg_proc": 1255, "pg_class": 1259, "pg_database": 1262,
     "pg_constraint": 2606, "pg_namespace": 2615, "pg_trigger": 2620,
 }  # fmt: skip
-#: Functions of DuckDB under another name, and columns of `pg_type` that name functions.
+#: DuckDB functions with other names, and columns of `pg_type` that name functions.
 _RENAMED = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
 _FUNCTIONS = frozenset(
     {"typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout", "typanalyze"}
@@ -81,7 +81,7 @@ _REG = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespac
 
 
 def mentions(statement: SqlStatement) -> bool:
-    """Whether a statement names anything that is in catalogues alone."""
+    """Whether a statement names something that exists only in catalogues."""
     return any(
         token.word.startswith("pg_") or token.word in _WORDS
         for token in statement.words
@@ -90,9 +90,7 @@ def mentions(statement: SqlStatement) -> bool:
 
 
 def _reads_by_text(statement: SqlStatement) -> bool:
-    """Whether a statement reads tables that are named only in a text, so that they cannot be
-    listed.
-    """
+    """Whether a statement reads tables named only in a string, so that they cannot be listed."""
     return any(
         token.word.lower() in ("query", "query_table") and after.text == "("
         for token, after in pairwise(statement.words)
@@ -103,11 +101,11 @@ class PgCatalog:
     """The catalogues of one session.
 
     Args:
-        catalogue: all tables that the login reaches.
-        dataset: the database; its tables are listed, and no others.
+        catalogue: all tables that the login can read.
+        dataset: the database; only its tables are listed.
         user: the login's e-mail.
-        settings: what ``current_setting`` answers.
-        process: what ``pg_backend_pid`` answers.
+        settings: the results of ``current_setting``.
+        process: the result of ``pg_backend_pid``.
     """
 
     def __init__(
@@ -150,7 +148,7 @@ class PgCatalog:
         self.connection.unregister("filling")
 
     def answers(self, statement: SqlStatement) -> SqlStatement | None:
-        """The statement in DuckDB's words, if it reads catalogues; None if it reads records.
+        """The statement in DuckDB's syntax, if it reads catalogues; None if it reads records.
 
         Raises:
             Failure: it reads both.
@@ -158,13 +156,13 @@ class PgCatalog:
         if not mentions(statement) or _reads_by_text(statement):
             return None
         words = list(_rewritten(statement, self.dataset))
-        # With values in place of parameters, which nothing can be bound with.
+        # With NULL in place of parameters, because a statement with parameters cannot be bound.
         sql = " ".join("NULL" if token.kind == "parameter" else token.text for token in words)
         try:
             found = {name.lower() for name in self.connection.get_table_names(sql)}
         except duckdb.Error:
             found = {token.word.lower() for token in words}
-        # Tables of every dataset: a table of records that is not known here has no rows.
+        # Tables of all datasets: an unknown table of records would appear to have no rows.
         here = {table.name.lower() for table in self.catalogue.tables}
         catalogues = {name for name in found if name in _names()}
         records = (found & here) - catalogues
@@ -180,13 +178,13 @@ class PgCatalog:
 
 
 def with_oids(kind: str) -> str:
-    """A type of a catalogue's column: numbers of that kind are OIDs there and nowhere else."""
+    """A type for a catalogue's column: this numeric type is used only for OIDs."""
     return kind.replace("UINTEGER", "OID")
 
 
 @cache
 def _columns() -> Mapping[str, Sequence[tuple[str, str]]]:
-    """Relations with their columns, as `catalog_columns.txt` has them."""
+    """Relations with their columns, from `catalog_columns.txt`."""
     text = resources.files(__package__).joinpath("catalog_columns.txt").read_text("utf-8")
     lines: list[str] = []
     for line in text.splitlines():
@@ -208,7 +206,7 @@ def _names() -> frozenset[str]:
 
 @cache
 def _relations() -> str:
-    """Statements that make every relation, empty."""
+    """SQL that creates every relation, empty."""
     parts = [f"CREATE SCHEMA {SCHEMA};"]
     for name, columns in _columns().items():
         listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
@@ -429,7 +427,7 @@ class _Rows:
 
 
 def _function(row: tuple[Any, ...], end: str) -> str:
-    """The name of a type's function, by which ADBC knows types."""
+    """The name of a type's function, by which ADBC identifies types."""
     name = str(row[1])
     if row[4]:
         return f"array_{end}"
@@ -437,7 +435,7 @@ def _function(row: tuple[Any, ...], end: str) -> str:
 
 
 def _precision(kind: ColumnType) -> tuple[int | None, int | None, int | None]:
-    """Digits, their base and the decimals, as `information_schema.columns` has them."""
+    """Digits, their base and the decimals, for `information_schema.columns`."""
     match kind.element.name:
         case "int2" | "int4" | "int8":
             return kind.element.size * 8, 2, 0
@@ -456,17 +454,18 @@ def _clock_precision(kind: ColumnType) -> int | None:
 
 
 def _text(value: str) -> str:
-    """A text as a literal of SQL."""
+    """A text as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def _functions(
     texts: Mapping[str, str], settings: Mapping[str, str], reserved: Sequence[str]
 ) -> str:
-    """Functions of PostgreSQL that tools call on catalogues. Arguments that a function does not
-    look at are named ``_1`` and so on."""
+    """PostgreSQL functions that tools call on catalogues. Ignored arguments are named ``_1`` and so
+    on.
+    """
     user, dataset, process = (_text(texts[name]) for name in ("user", "dataset", "process"))
-    # Without a subquery, so that it can be an argument of a function that is read as a table.
+    # Without a subquery, so that it can be an argument of a table function.
     set_to = " ".join(f"WHEN {_text(name)} THEN {_text(to)}" for name, to in settings.items())
     listed = ", ".join(map(_text, reserved))
     simple = f"regexp_full_match(a, '[a-z_][a-z0-9_$]*') AND a NOT IN ({listed})"
@@ -586,11 +585,11 @@ def _functions(
     )
 
 
-# --- PostgreSQL's words in DuckDB's -----------------------------------------------------------
+# --- PostgreSQL's syntax in DuckDB's ----------------------------------------------------------
 
 
 def _placed(words: Sequence[SqlToken]) -> SqlStatement:
-    """A statement of these words, with their places in it."""
+    """A statement of these words, with their positions in it."""
     placed, at = [], 0
     for token in words:
         placed.append(SqlToken(token.kind, token.text, at, at + len(token.text)))
@@ -608,8 +607,9 @@ def _rewritten(statement: SqlStatement, dataset: str) -> Iterator[SqlToken]:
 
 
 def _without_schemas(words: Sequence[SqlToken], dataset: str) -> Iterator[SqlToken]:
-    """``pg_catalog.`` is left out, and ``information_schema.`` becomes part of the name; the
-    database before either is left out."""
+    """Remove ``pg_catalog.``, make ``information_schema.`` part of the name, and remove a database
+    before either.
+    """
     at = 0
     while at < len(words):
         token = words[at]
@@ -629,8 +629,9 @@ def _without_schemas(words: Sequence[SqlToken], dataset: str) -> Iterator[SqlTok
 
 
 def _read_as_table(words: Sequence[SqlToken], at: int) -> int:
-    """How many words a call takes up that FROM reads as a table, with its parentheses; 0 of none.
-    In a list of expressions the same words mean the same."""
+    """The number of words of a call that FROM reads as a table, with its parentheses; 0 for other
+    words. In a list of expressions the same words mean the same.
+    """
     if at == 0 or words[at - 1].word not in (",", "from") or words[at].word != "string_to_array":
         return 0
     depth = 0
@@ -642,7 +643,7 @@ def _read_as_table(words: Sequence[SqlToken], at: int) -> int:
 
 
 def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToken]]:
-    """How many words are taken at a place, and what stands for them."""
+    """The number of words to replace at a position, and their replacement."""
     token = words[at]
     following = [token.word for token in words[at + 1 : at + 5]]
     if length := _read_as_table(words, at):
@@ -660,7 +661,7 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
     if token.word in _RENAMED:
         return 1, [SqlToken("word", _RENAMED[token.word], 0, 0)]
     if token.word in _FUNCTIONS and following[1:2] == ["0"] and following[0] in ("=", "<>", "!="):
-        # Functions have names here, and no numbers.
+        # Functions have names here, but no OIDs.
         return 3, [token, words[at + 1], SqlToken("string", "'-'", 0, 0)]
     if following[:1] == ["::"] and (made := _looked_up(token, "".join(following[1:2]))):
         return 3, made
@@ -674,7 +675,7 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
 
 
 def _looked_up(token: SqlToken, kind: str) -> Sequence[SqlToken]:
-    """The OID of what a text names, where it is cast to such a type."""
+    """The OID of the object that a text names, if it is cast to such a type."""
     if token.kind not in ("string", "parameter") or kind not in _REG:
         return ()
     if kind in ("regproc", "regprocedure", "regrole"):

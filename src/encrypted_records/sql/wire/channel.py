@@ -1,4 +1,4 @@
-"""The bytes of one connection: messages in, answers out, both bounded."""
+"""The I/O of a connection: messages in, answers out, both bounded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECE = 65_536
 
 
 class ClientGone(Exception):
-    """The client has ended the connection, or has been too slow for it."""
+    """The client has closed the connection, or was too slow."""
 
 
 class Channel:
@@ -30,7 +30,7 @@ class Channel:
         self._frontend = FrontendReader(limits.message_bytes)
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
         self._ended = False
-        #: Whether the client is waited for to take what was written.
+        #: Whether the server waits for the client to read.
         self.waits = False
         self._pump: asyncio.Task[None] | None = None
         self.on_end: Callable[[], None] | None = None
@@ -46,11 +46,11 @@ class Channel:
         return self._writer.get_extra_info("ssl_object") is not None
 
     async def first(self) -> First:
-        """The first message of a connection, or of what follows a request for encryption.
+        """The first message of a connection, or the next after a request for encryption.
 
         Raises:
-            ProtocolViolation: the bytes are not one.
-            ClientGone: there is none.
+            ProtocolViolation: the bytes are not a valid message.
+            ClientGone: the connection ended before a message.
         """
         while (message := self._frontend.next_first()) is None:
             data = await self._read()
@@ -67,7 +67,7 @@ class Channel:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes have come that no message was made of."""
+        """Whether unparsed bytes have arrived."""
         return self._frontend.held > 0
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
@@ -82,11 +82,11 @@ class Channel:
         self._writer.transport.set_write_buffer_limits(high=self._limits.buffer_bytes)
 
     def start_reading(self) -> None:
-        """Read ahead from now on, so that the client's end is noticed while a statement runs."""
+        """Read ahead from now on, so that a disconnect is noticed while a statement runs."""
         self._pump = asyncio.create_task(self._read_ahead())  # noqa: TID251 # close() ends it
 
     def log_in(self) -> None:
-        """Take messages of the full length from now on."""
+        """Accept messages of the full length from now on."""
         self._frontend.log_in()
         self._room.set()
 
@@ -107,7 +107,7 @@ class Channel:
 
         Raises:
             ProtocolViolation: the bytes are not a message.
-            ClientGone: there is none.
+            ClientGone: the connection ended before a message.
         """
         while True:
             self._arrived.clear()
@@ -123,10 +123,10 @@ class Channel:
         self._writer.write(data)
 
     async def flush(self) -> None:
-        """Wait until the client has taken so much that less than the limit is left.
+        """Wait until the unread data is below the limit.
 
         Raises:
-            ClientGone: it has ended.
+            ClientGone: the connection has ended.
         """
         self.waits = True
         try:
@@ -137,11 +137,11 @@ class Channel:
             self.waits = False
 
     def abort(self) -> None:
-        """End the connection at once; whatever waits for it raises `ClientGone`."""
+        """End the connection at once; waiting calls raise `ClientGone`."""
         self._writer.transport.abort()
 
     async def close(self, *, seconds: float = 5.0) -> None:
-        """Send what is written, and end the connection."""
+        """Send buffered data, and end the connection."""
         if self._pump is not None:
             self._pump.cancel()
         with suppress(OSError, TimeoutError):

@@ -1,4 +1,4 @@
-"""Errors as PostgreSQL tells them: a SQLSTATE, a message, a hint."""
+"""Errors in PostgreSQL's form: a SQLSTATE, a message, a hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from encrypted_records.sql.failures import state_of
 
 
 class Failure(Exception):
-    """A statement that is refused, or has failed.
+    """A statement was refused, or has failed.
 
     Attributes:
         state: the SQLSTATE, of PostgreSQL's appendix A.
@@ -20,22 +20,23 @@ class Failure(Exception):
 
 
 class BadParameter(Failure):
-    """Bytes of a parameter that are not of its type."""
+    """Bytes of a parameter do not fit its type."""
 
     def __init__(self, message: str, state: str = "22P02") -> None:
         super().__init__(state, message)
 
 
 class Unrepresentable(Failure):
-    """A value that the protocol cannot carry; the message names the kind, never the value."""
+    """A value that the protocol cannot represent; the message names the kind, never the value."""
 
     def __init__(self, message: str) -> None:
         super().__init__("22P05", message)
 
 
 def failure_of(error: Failure | ErsError) -> Failure:
-    """The error as the client gets it. The proxy's refusal of the login ends the session, as the
-    login has ended."""
+    """The error for the client. If the proxy refuses the login, the session ends, because the login
+    is no longer valid.
+    """
     if isinstance(error, Failure):
         return error
     state = state_of(error)

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 class WireLimits:
     """
     Attributes:
-        connections: sessions at once.
+        connections: concurrent sessions.
         waiting: connections that have not logged in; beyond that, the oldest is closed.
         login_seconds: from a connection's start to its login.
         statement_seconds: from a statement's start to its last row at the client.
         message_bytes: maximum size of a client's message.
         statement_characters: maximum length of a query.
-        prepared, portals: maximum number in one session at once.
+        prepared, portals: maximum number per session.
         prepared_characters: total length of a session's prepared statements.
-        batch_rows: rows that are encoded in one step.
-        buffer_bytes: answers that a client has not yet read; beyond that, the server waits.
+        batch_rows: rows encoded in one step.
+        buffer_bytes: unread answers of a client; beyond that, the server waits.
         cancel_misses: cancel requests with a wrong key for a session; after that many, all are
             ignored.
         catalogue_seconds: how long the catalogues are cached.

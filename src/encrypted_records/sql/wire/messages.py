@@ -4,8 +4,8 @@ Source: PostgreSQL documentation, chapter "Frontend/Backend Protocol". A client'
 no type byte: it starts a session, asks for encryption or cancels a statement. Every later message
 is a type byte, a length of four bytes that counts itself, and a body.
 
-Rules: no length is believed before it is compared with a limit, so a client makes the server hold
-no more bytes than the limit of its state; a message that does not parse to its last byte is a
+Rules: lengths are checked against a limit before use, so a client can make the server hold no more
+bytes than the limit of its state; a message that does not parse to its last byte is a
 `ProtocolViolation`, after which the connection ends.
 """
 
@@ -15,12 +15,12 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: Codes of a first message that is not a version.
+#: Codes of first messages that are not versions.
 _CANCEL, _TLS, _GSS = 80877102, 80877103, 80877104
 MAJOR = 3
-#: Bytes of a first message, as PostgreSQL limits it (MAX_STARTUP_PACKET_LENGTH).
+#: Maximum bytes of a first message, as in PostgreSQL (MAX_STARTUP_PACKET_LENGTH).
 STARTUP_BYTES = 10_000
-#: Bytes of a message before the login.
+#: Maximum bytes of a message before the login.
 LOGIN_BYTES = 65_536
 _LENGTH = struct.Struct("!i")
 _SHORT = struct.Struct("!h")
@@ -28,7 +28,7 @@ _COUNT = struct.Struct("!H")
 
 
 class ProtocolViolation(Exception):
-    """Bytes of a client that are not the protocol; the message says which rule they break."""
+    """A client's bytes violate the protocol; the message names the violated rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class StartupMessage:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionRequest:
-    """A wish for TLS, or for GSSAPI where ``tls`` is false."""
+    """A request for TLS, or for GSSAPI if ``tls`` is false."""
 
     tls: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """A wish to cancel the statement of another connection; ``secret`` must not print."""
+    """A request to cancel another connection's statement; ``secret`` must not be printed."""
 
     process: int
     secret: bytes = field(repr=False)
@@ -61,14 +61,14 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class SimpleQuery:
-    """One or more statements, to be run at once; text results."""
+    """One or more statements to run at once, with text results."""
 
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """``types`` are OIDs of parameters, 0 where the server has to say."""
+    """``types`` are OIDs of parameters, 0 if the server has to determine the type."""
 
     name: str
     sql: str
@@ -77,7 +77,7 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Formats are 0 (text) or 1 (binary): none, one for all, or one for each."""
+    """Formats are 0 (text) or 1 (binary): none, a single format for all, or one per value."""
 
     portal: str
     statement: str
@@ -125,12 +125,12 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call by OID, which no client of today sends; it is refused."""
+    """A function call by OID, which current clients do not send; it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyInput:
-    """Data of a COPY FROM STDIN that was refused; it is dropped, as the protocol asks."""
+    """Data of a COPY FROM STDIN that was refused; it is dropped, as the protocol requires."""
 
 
 First = StartupMessage | EncryptionRequest | Cancel
@@ -151,7 +151,7 @@ Message = (
 
 
 class _Body:
-    """The body of one message, read from its start to its end."""
+    """The body of a message, read from its start to its end."""
 
     def __init__(self, body: bytes, called: str) -> None:
         self._body, self._at, self._called = body, 0, called
@@ -264,10 +264,10 @@ _MESSAGES: Mapping[int, tuple[str, Callable[[_Body], Message]]] = {
 
 
 class FrontendReader:
-    """The bytes of one client, as messages.
+    """Parses the bytes of a client into messages.
 
     Args:
-        limit: bytes of the longest message after the login.
+        limit: maximum bytes of a message after the login.
     """
 
     def __init__(self, limit: int) -> None:
@@ -281,24 +281,24 @@ class FrontendReader:
 
     @property
     def held(self) -> int:
-        """Bytes that are not yet a message."""
+        """Bytes of an incomplete message."""
         return len(self._bytes)
 
     @property
     def most(self) -> int:
-        """Bytes of the longest message that is taken now."""
+        """Maximum bytes of a message in the present state."""
         return self._limit if self._logged_in else min(LOGIN_BYTES, self._limit)
 
     def log_in(self) -> None:
-        """Take messages of the full length from now on."""
+        """Accept messages of the full length from now on."""
         self._logged_in = True
 
     def next_first(self) -> First | None:
-        """The first message, or None while bytes are missing. After a `Startup`, `next` goes on;
-        after an `EncryptionRequest` there is another first message.
+        """The first message, or None while it is incomplete. After a `Startup`, use `next`; after
+        an `EncryptionRequest`, another first message follows.
 
         Raises:
-            ProtocolViolation: these bytes are no first message.
+            ProtocolViolation: these bytes are not a valid first message.
         """
         body = self._take(0, STARTUP_BYTES, "startup")
         if body is None:
@@ -327,10 +327,10 @@ class FrontendReader:
         return StartupMessage(code & 0xFFFF, parameters)
 
     def next(self) -> Message | None:
-        """The next message after the start, or None while bytes are missing.
+        """The next message after the start, or None while it is incomplete.
 
         Raises:
-            ProtocolViolation: these bytes are no message, or one beyond the limit.
+            ProtocolViolation: these bytes are not a valid message, or it exceeds the limit.
         """
         if not self._bytes:
             return None
@@ -365,7 +365,7 @@ class FrontendReader:
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column as RowDescription tells it. ``size`` is in bytes, -1 for a variable length."""
+    """A column in RowDescription. ``size`` is in bytes, -1 for a variable length."""
 
     name: str
     oid: int
@@ -396,7 +396,7 @@ COPY_DONE = _message(b"c")
 
 
 def negotiate_version(minor: int, unknown: Sequence[str]) -> bytes:
-    """The newest minor version of the server, and options that it does not know."""
+    """The server's newest minor version, and options that it does not know."""
     body = _LENGTH.pack(MAJOR << 16 | minor) + _LENGTH.pack(len(unknown))
     return _message(b"v", body + _texts(*unknown))
 
@@ -410,7 +410,7 @@ def backend_key(process: int, secret: bytes) -> bytes:
 
 
 def ready(status: str) -> bytes:
-    """``status``: ``I`` idle, ``T`` in a transaction, ``E`` in a failed one."""
+    """``status``: ``I`` idle, ``T`` in a transaction, ``E`` in a failed transaction."""
     return _message(b"Z", status.encode())
 
 
@@ -431,7 +431,7 @@ def parameter_description(types: Sequence[int]) -> bytes:
 
 
 def data_rows(columns: Sequence[Sequence[bytes | None]], rows: int) -> list[bytes]:
-    """A DataRow for each row of values that are encoded column by column."""
+    """A DataRow for each row; the values are encoded column by column."""
     head = _COUNT.pack(len(columns))
     pack = _LENGTH.pack
     absent = pack(-1)

@@ -1,8 +1,8 @@
-"""The types of a statement's parameters and results, found out before it runs.
+"""Determines the types of a statement's parameters and results before it runs.
 
-Drivers ask for them in the extended protocol, and asyncpg encodes by nothing else. DuckDB tells no
-types of parameters, so a literal that no statement has is put in place of each, and the plan over
-empty tables says what DuckDB would cast it to.
+Drivers request them in the extended protocol, and asyncpg cannot encode without them. DuckDB does
+not infer parameter types, so each parameter is replaced by a unique literal, and the plan over
+empty tables shows the type to which DuckDB would cast it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     import duckdb
 
-#: Types to try where a text does not fit, the commonest first.
+#: Types to try if a text does not fit, the most common first.
 _TRIED = ("BIGINT", "INTERVAL", "BIGINT[]", "VARCHAR[]", "DATE[]", "UUID[]", "DOUBLE[]")
-#: Parameters whose types the client leaves to the server.
+#: Maximum parameters whose types the server has to determine.
 _MOST_UNKNOWN = 1_000
 
 
@@ -47,7 +47,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """The session as catalogues show it: its user, its settings, and its process number."""
+    """The session's user, settings and process number, as catalogues show them."""
 
     user: str
     settings: Mapping[str, str]
@@ -56,7 +56,7 @@ class SessionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ParameterValues:
-    """Values of parameters by their numbers, and the OIDs of their types."""
+    """Values of parameters by number, and the OIDs of their types."""
 
     sql: str
     oids: Sequence[int]
@@ -73,11 +73,11 @@ def describe(
 
     Args:
         planner: a connection with empty tables of the right types.
-        oids: of the parameters whose types the client gives, 0 where it does not.
-        named: what a type of DuckDB's is called here.
+        oids: of the parameters whose types the client gives, 0 for others.
+        named: returns the name here of a DuckDB type.
 
     Raises:
-        Failure: there are too many, or they are not numbered from 1.
+        Failure: there are too many parameters, or they are not numbered from 1.
         duckdb.Error: the statement cannot be bound.
     """
     numbers = {token.number for token in _parameters(statement)}
@@ -108,10 +108,10 @@ def describe(
 
 
 def parameter_type(oid: int) -> ColumnType | None:
-    """The type with this OID; None where the server has to say.
+    """The type with this OID; None if the server has to determine it.
 
     Raises:
-        Failure: nothing here reads that type.
+        Failure: the type is not supported.
     """
     if oid in (0, UNKNOWN.oid):
         return None
@@ -141,7 +141,7 @@ def _null(kind: str) -> str:
     return f"CAST(NULL AS {kind})"
 
 
-#: Texts of a query and what each is cast to; None where the query cannot be bound.
+#: The texts in a query, each with its cast type; None if the query cannot be bound.
 Casts = Callable[[str], dict[str, str] | None]
 
 
@@ -157,7 +157,7 @@ def _found(
         if token.kind == "parameter" and before.word in ("limit", "offset"):
             found[token.number] = ColumnType(INT8)
     for at, token in enumerate(statement.words):
-        # No text fits an array: asyncpg would ask for the type by the query that asks for types.
+        # No text fits an array, but asyncpg needs that type in its own query for types.
         after = [word.text.lower() for word in statement.words[at + 1 : at + 5]]
         if token.kind == "parameter" and after[:2] == ["::", "oid"]:
             found[token.number] = ColumnType(OID, after[2:] == ["[", "]"])
@@ -169,7 +169,7 @@ def _found(
     quoted = {number: f"'{mark}'" for number, mark in marks.items()}
     casts = casts_of(_with(statement, known | quoted))
     if casts is None:
-        # At least one text fits nowhere: each parameter by itself, the others NULL.
+        # At least one parameter accepts no text: try each by itself, with NULL for the others.
         empty = dict.fromkeys(left, "NULL")
         casts = {}
         for number in left:
@@ -197,7 +197,7 @@ def _alone(
 
 
 def _casts(planner: duckdb.DuckDBPyConnection, sql: str) -> dict[str, str] | None:
-    """Texts of a query and what each is cast to; None where the query cannot be bound."""
+    """The texts in a query, each with its cast type; None if the query cannot be bound."""
     answer = planner.execute("SELECT json_serialize_plan(?::VARCHAR)", [sql]).fetchone()
     plan = json.loads(answer[0]) if answer else {"error": True}
     if plan["error"]:

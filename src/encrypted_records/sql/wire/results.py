@@ -26,11 +26,11 @@ from encrypted_records.sql.wire.types import (
     column_type,
 )
 
-#: Types whose values are encoded from whole numbers, and their bits: days, and microseconds.
+#: Types encoded from whole numbers (days or microseconds), with their bits.
 _COUNTED = {DATE.oid: 32, TIME.oid: 64, TIMESTAMP.oid: 64, TIMESTAMPTZ.oid: 64}
 
 
-#: PostgreSQL's own limit (MaxTupleAttributeNumber).
+#: PostgreSQL's limit (MaxTupleAttributeNumber).
 MOST_COLUMNS = 1664
 
 
@@ -38,13 +38,13 @@ class RowEncoder:
     """
     Args:
         columns: names with DuckDB's types.
-        forms: of each column; none is text for all.
+        forms: the format of each column; empty means text for all.
 
     Raises:
         Failure: there are too many columns.
 
     Attributes:
-        described: the columns as RowDescription has them.
+        described: the columns for RowDescription.
         oids: their types.
     """
 
@@ -63,7 +63,7 @@ class RowEncoder:
         """DataRow messages.
 
         Raises:
-            Unrepresentable: a value cannot be carried.
+            Unrepresentable: the protocol cannot represent a value.
         """
         return data_rows(self.values(batch), batch.num_rows)
 
@@ -76,7 +76,7 @@ class RowEncoder:
 
 
 def _shown_as(duckdb: str) -> ColumnType:
-    """The type that stands for a type without a counterpart: JSON for nested types, else text."""
+    """The type for a DuckDB type without a counterpart: JSON for nested types, otherwise text."""
     nested = duckdb.startswith(("STRUCT", "MAP", "UNION")) or duckdb.endswith("]")
     return ColumnType(NESTED if nested else TEXT)
 
@@ -84,7 +84,7 @@ def _shown_as(duckdb: str) -> ColumnType:
 def _encoded(column: pyarrow.Array, kind: ColumnType, form: int) -> list[bytes | None]:
     encode = kind.encoder(form)
     if pyarrow.types.is_dictionary(column.type):
-        # Each distinct text is encoded once.
+        # Each distinct text is encoded only once.
         words = [None if word is None else encode(word) for word in column.dictionary.to_pylist()]
         return [None if at is None else words[at] for at in column.indices.to_pylist()]
     return [None if value is None else encode(value) for value in _values(column, kind)]
@@ -102,7 +102,7 @@ def _values(column: pyarrow.Array, kind: ColumnType) -> list[object]:
     if kind.element is TEXT and not kind.is_array and not _is_text(column.type):
         column = _as_text(column)
     elif bits is not None and pyarrow.types.is_temporal(column.type):
-        # A view, so that infinite times and those before Christ are numbers as well.
+        # A view, so that infinite times and times BC are numbers, too.
         column = _in_microseconds(column).view(pyarrow.int32() if bits == 32 else pyarrow.int64())
     try:
         values: list[object] = column.to_pylist()
@@ -149,7 +149,7 @@ class CopyWriter:
     """
     Attributes:
         form: 0 for text and CSV, 1 for binary.
-        head, tail: what comes before and after the rows.
+        head, tail: the data before and after the rows.
     """
 
     def __init__(self, copy: Copy, columns: Sequence[tuple[str, str]]) -> None:
@@ -165,7 +165,7 @@ class CopyWriter:
             self.head = self._line(names)
 
     def rows(self, batch: pyarrow.RecordBatch) -> list[bytes]:
-        """The rows of a batch, each by itself: ADBC reads one of each message."""
+        """The rows of a batch, each separately: ADBC expects one row per message."""
         columns = self._encoder.values(batch)
         if self.form == BINARY_FORM:
             sized = [[_sized(value) for value in column] for column in columns]
@@ -187,7 +187,7 @@ class CopyWriter:
             if delimiter != "\t":
                 escaped = escaped.replace(delimiter, f"\\{delimiter}")
             return escaped.encode()
-        # A value that reads like NULL, or ends the data, is quoted, as PostgreSQL does.
+        # A value that equals NULL's text, or the end marker, is quoted, as in PostgreSQL.
         if text in (self._copy.null, "\\.") or any(
             sign in text for sign in (delimiter, '"', "\n", "\r")
         ):

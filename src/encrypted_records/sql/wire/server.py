@@ -1,13 +1,13 @@
 """The listener: connections of PostgreSQL's protocol, from their first byte to their last.
 
-Rules: a password is asked for over TLS or on loopback alone; nothing of a client's bytes is logged;
-bytes that are not the protocol end their connection with a FATAL error and no other one; what a
-client does not take or does not send costs a bounded number of bytes and seconds.
+Rules: a password is requested only over TLS or on loopback; a client's bytes are never logged;
+bytes that violate the protocol end only their connection, with a FATAL error; a client that does
+not read or send costs a bounded number of bytes and seconds.
 
-A login is by user, password and database, judged by the proxy. The listener has no right and no
-secret of its own: each session uses the proxy with what its client sent. So wrong passwords are
-counted and limited where all are, and a person who loses a right, or a token that is revoked, reads
-no record from the next statement on, and no name some seconds later.
+A login has a user, a password and a database, and the proxy verifies it. The listener has no rights
+and no secrets: each session uses the proxy with its client's credentials. So wrong passwords are
+counted and limited as everywhere. A person who loses a right, or a revoked token, reads no record
+from the next statement on, and no name some seconds later.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from encrypted_records.sql.wire.session import WireSession
 from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, start
 
 T = TypeVar("T")
-#: Makes a client of a proxy: e-mail and password, or a token instead; and a device's secret.
+#: Creates a proxy client from e-mail and password, or a token instead; and a device's secret.
 Connect = Callable[[str, str, str | None, str | None], ProxyClient]
 
 
 @dataclass(frozen=True, slots=True)
 class SqlLogin:
-    """``engine`` is open, and ``client`` is what it asks; both are to be closed."""
+    """``engine`` is open and uses ``client``; both have to be closed."""
 
     email: str
     client: ProxyClient
@@ -71,7 +71,7 @@ async def log_in(
         database: a dataset's slug.
 
     Raises:
-        Failure: 28P01 where the login is wrong, 3D000 where it sees no such dataset.
+        Failure: 28P01 if the login is wrong, 3D000 if it cannot access such a dataset.
     """
     password, device = split_password(password)
     if looks_like_service_key(password) or looks_like_service_key(user):
@@ -109,7 +109,7 @@ async def _opened(
 async def _told(asked: Awaitable[T]) -> T:
     """
     Raises:
-        Failure: as PostgreSQL tells a refused login.
+        Failure: a refused login, in PostgreSQL's form.
     """
     try:
         return await asked
@@ -130,14 +130,15 @@ async def _told(asked: Awaitable[T]) -> T:
 
 log = logging.getLogger(__name__)
 
-#: The newest minor version, and bytes of its keys to cancel; those of 3.0 have four.
+#: The newest minor version, and the length of its cancel keys; keys of 3.0 have four bytes.
 _MINOR, _LONG_KEY, _SHORT_KEY = 2, 32, 4
 
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """A connection; ``session`` is there from its login on. ``misses`` are requests to cancel it
-    with a wrong key."""
+    """A connection; ``session`` is set after its login. ``misses`` counts cancel requests with a
+    wrong key.
+    """
 
     channel: Channel
     task: asyncio.Task[None]
@@ -147,7 +148,7 @@ class _Connection:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Whether an address is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -159,7 +160,7 @@ def is_loopback(host: str) -> bool:
 def check_host(host: str, tls: ssl.SSLContext | None) -> None:
     """
     Raises:
-        InvalidSetting: other machines would send passwords and read records in the open.
+        InvalidSetting: other machines would send passwords and read records unencrypted.
     """
     if tls is None and not is_loopback(host):
         raise InvalidSetting(
@@ -172,8 +173,8 @@ def check_host(host: str, tls: ssl.SSLContext | None) -> None:
 class Listener:
     """
     Args:
-        connect: makes clients of the proxy that answers.
-        tls: for clients that ask for it; without, they are told that there is none.
+        connect: creates clients of the proxy.
+        tls: for clients that request it; without it, they are told that TLS is not available.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Listener:
 
     @asynccontextmanager
     async def listening(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
-        """Serve these sockets until the block ends; sessions end with it."""
+        """Serve these sockets until the block ends, which ends their sessions."""
         servers = [await asyncio.start_server(self._serve, sock=sock) for sock in sockets]
         try:
             yield
@@ -243,13 +244,13 @@ class Listener:
         except ClientGone:
             raise
         except Exception as error:
-            # Its text may hold a value.
+            # The exception's text may contain a value.
             log.error("a session failed because of an internal error: %s", type(error).__name__)  # noqa: TRY400
             _end(channel, Failure("XX000", "internal error: the log of ers sql names its kind"))
 
     @staticmethod
     def _keep_alive(writer: asyncio.StreamWriter) -> None:
-        """Have the system notice clients that are gone without a word."""
+        """Let the system detect clients that disappeared."""
         sock: socket.socket = writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
@@ -295,15 +296,15 @@ class Listener:
             await login.close()
 
     async def _start(self, channel: Channel) -> m.StartupMessage | None:
-        """The start of a session; None for a request to cancel.
+        """The start of a session; None for a cancel request.
 
         Raises:
-            Failure: the password would be readable on its way.
+            Failure: the password would be sent unencrypted.
         """
         asked: set[bool] = set()
         while isinstance(first := await channel.first(), m.EncryptionRequest):
             if first.tls in asked or channel.has_more:
-                # Bytes behind the request came in the open, and must not count as encrypted.
+                # Bytes after the request arrived unencrypted, and must not count as encrypted.
                 raise m.ProtocolViolation("unexpected data after a request for encryption")
             asked.add(first.tls)
             if first.tls and self._tls is not None and not channel.encrypted:
@@ -367,9 +368,10 @@ class Listener:
                 return number
 
     def _cancel(self, asked: m.Cancel) -> None:
-        """Cancel a session's statement. Like PostgreSQL, it never says whether there was one; and
-        after a number of wrong keys of a session it believes none, so that none is found by
-        trying. Wrong keys of one session are nothing to another."""
+        """Cancel a session's statement. As in PostgreSQL, the caller never learns whether there was
+        a statement. After some wrong keys for a session, all its cancel requests are ignored, so
+        that a key cannot be guessed. Wrong keys for a session do not affect others.
+        """
         connection = self._sessions.get(asked.process)
         if connection is None or connection.misses >= self._limits.cancel_misses:
             return

@@ -1,8 +1,8 @@
 """A session after its login: statements in, answers out.
 
-The simple protocol runs a text of statements at once. The extended one keeps prepared statements
-and portals; after an error it drops what comes until `Sync`. Transactions have a state and nothing
-else: each statement reads its tables at their newest version.
+The simple protocol runs a text of statements at once. The extended protocol keeps prepared
+statements and portals; after an error it drops messages until `Sync`. Transactions have only a
+state: each statement reads its tables at their newest version.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, assig
 from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import decode_parameter
 
-#: Seconds between interrupts, and for which a client may take nothing at a statement's end.
+#: Seconds between interrupts, and the time limit for a client that does not read when a statement
+#: should end.
 _AGAIN, _STUCK_SECONDS = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement that was parsed; without columns, it answers with no rows."""
+    """A parsed statement; without columns, it answers with no rows."""
 
     statement: SqlStatement
     types: Sequence[int]
@@ -42,10 +43,10 @@ class Prepared:
 
 @dataclass(slots=True)
 class Portal:
-    """A statement that runs, or will: its rows so far, and what is left of them.
+    """A running or future statement, with its remaining rows.
 
     Attributes:
-        forms: of each column, 0 for text or 1 for binary.
+        forms: the format of each column, 0 for text or 1 for binary.
         answer: None before the first Execute.
     """
 
@@ -60,7 +61,7 @@ class WireSession:
     """
     Args:
         answers: the dataset, as this login sees it.
-        settings: as the client has started with.
+        settings: the client's settings at the start.
     """
 
     def __init__(
@@ -93,8 +94,8 @@ class WireSession:
         """Answer until the client ends.
 
         Raises:
-            ProtocolViolation: bytes are not the protocol.
-            Failure: one that ends the session.
+            ProtocolViolation: the client's bytes violate the protocol.
+            Failure: a failure that ends the session.
             ClientGone: the connection has ended.
         """
         try:
@@ -105,10 +106,10 @@ class WireSession:
             await self._end_portals()
 
     async def _turn(self) -> None:
-        """Wait until the client takes its answers, and let other sessions go on.
+        """Wait until the client reads its answers, and let other sessions run.
 
         Raises:
-            ClientGone: it does not take them.
+            ClientGone: it does not read them.
         """
         try:
             async with asyncio.timeout(self._limits.statement_seconds):
@@ -141,7 +142,7 @@ class WireSession:
                 await self._guarded(self._handlers[type(message)](message))
 
     async def _guarded(self, work: Awaitable[None]) -> bool:
-        """Whether the work went well; otherwise its error is told."""
+        """Whether the work succeeded; otherwise its error is sent."""
         try:
             await work
         except (Failure, ErsError) as error:
@@ -167,7 +168,7 @@ class WireSession:
     # --- ending a statement -----------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """End the statement that runs, by the wish of the client on another connection."""
+        """Cancel the running statement, requested by the client on another connection."""
         self._stop(Failure("57014", "canceling statement due to user request"))
 
     def _on_end(self) -> None:
@@ -180,7 +181,9 @@ class WireSession:
             self._interrupt(reason)
 
     def _interrupt(self, reason: Failure) -> None:
-        """Interrupt the statement until it has ended: its work may begin after an interrupt."""
+        """Interrupt the statement repeatedly until it ends: its work may begin after an
+        interrupt.
+        """
         if self._running and self._reason is reason:
             self._answers.interrupt()
             asyncio.get_running_loop().call_later(_AGAIN, self._interrupt, reason)
@@ -190,7 +193,7 @@ class WireSession:
         self._drop_stuck(self._reason, waited=False)
 
     def _drop_stuck(self, reason: Failure | None, *, waited: bool) -> None:
-        """Drop a client that does not take its rows: no interrupt reaches it."""
+        """Drop a client that does not read its rows: no interrupt reaches it."""
         if not self._running or self._reason is not reason:
             return
         if waited and self._channel.waits:
@@ -200,7 +203,7 @@ class WireSession:
         asyncio.get_running_loop().call_later(_STUCK_SECONDS, later)
 
     async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that may be cancelled, and that ends in time."""
+        """Run work with a time limit and cancellation."""
         own = self._settings.statement_milliseconds / 1_000
         seconds = min(own or self._limits.statement_seconds, self._limits.statement_seconds)
         try:
@@ -257,7 +260,7 @@ class WireSession:
                 await answer.close()
 
     async def _send_rows(self, answer: QueryRows, encoder: RowEncoder, most: int) -> bool:
-        """Rows up to a limit, 0 for none; whether there may be more."""
+        """Send rows up to a limit, 0 for none; returns whether there may be more."""
         left = most
         while (
             batch := await answer.next(
@@ -278,7 +281,7 @@ class WireSession:
     # --- the extended protocol --------------------------------------------------------------------
 
     async def _parse(self, message: m.Parse) -> None:
-        # EXPLAIN ANALYZE runs its statement to describe it.
+        # EXPLAIN ANALYZE runs its statement even when it is only described.
         await self._bounded(self._prepare(message))
 
     async def _prepare(self, message: m.Parse) -> None:
@@ -412,7 +415,7 @@ class WireSession:
         for name in list(self._portals):
             await self._drop(name)
 
-    # --- commands that are answered here ----------------------------------------------------------
+    # --- commands answered without the engine -----------------------------------------------------
 
     def _check_transaction(self, statement: SqlStatement) -> None:
         if self._transaction == "E" and statement.first not in _ENDS:
@@ -422,13 +425,13 @@ class WireSession:
             )
 
     async def _command(self, statement: SqlStatement, portal: Portal | None = None) -> str | None:
-        """The tag of a command that was carried out; None for a query.
+        """Run a command that is not a query, and return its tag; None for a query.
 
         Args:
             portal: of the command in the extended protocol.
 
         Raises:
-            Failure: it is refused; 25006 where it would write.
+            Failure: it is refused; 25006 if it would write.
         """
         self._check_transaction(statement)
         first = statement.first
@@ -552,7 +555,7 @@ class WireSession:
         return self._portal(fetched.name).prepared.described
 
     async def _fetch(self, fetched: st.Fetched, asked: Portal | None) -> str:
-        """Rows of a cursor, in the forms that the portal of the FETCH asks for."""
+        """Rows of a cursor, in the formats of the FETCH command's portal."""
         portal = self._portal(fetched.name)
         columns = portal.prepared.described.columns
         if asked is None:
@@ -597,7 +600,7 @@ class WireSession:
                 head = b""
             while (batch := await answer.next(self._limits.batch_rows)) is not None:
                 for row in writer.rows(batch):
-                    # A binary head comes with the first row, as PostgreSQL sends it.
+                    # The binary header comes with the first row, as in PostgreSQL.
                     self._channel.write(m.copy_data(head + row))
                     head = b""
                 await self._channel.flush()
@@ -619,10 +622,10 @@ _ENDS = frozenset({"rollback", "abort", "commit", "end"})
 
 
 def _each(forms: Sequence[int], count: int) -> list[int]:
-    """A format for each: none is text, one is for all.
+    """A format for each: an empty list means text, a single format applies to all.
 
     Raises:
-        Failure: there are others.
+        Failure: the number of formats is wrong.
     """
     if len(forms) <= 1:
         return [*(forms or (0,))] * count

@@ -1,7 +1,7 @@
-"""Settings of a session, as `SET` and `SHOW` have them.
+"""Settings of a session, for `SET` and `SHOW`.
 
-Results are in UTF-8, UTC and ISO dates always. A client that asks for something else is refused by
-name, so that it never takes a value for another one.
+Results are always in UTF-8, UTC and ISO dates. Other values are refused with the setting's name, so
+that the client never misreads a result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from encrypted_records.sql.wire.failures import Failure
 from encrypted_records.sql.wire.statements import SqlStatement, SqlToken
 
-#: PostgreSQL's version as clients compare it.
+#: PostgreSQL's version for clients that compare it.
 VERSION = "15.0"
 VERSION_NUMBER = "150000"
 
@@ -51,14 +51,14 @@ _DEFAULTS: Mapping[str, str] = {
     "transaction_isolation": "read committed",
     "transaction_read_only": "on",
 }
-#: Settings whose every value means the same here.
+#: Settings whose values have no effect here.
 _FREE = frozenset(
     {"application_name", "client_min_messages", "default_transaction_isolation",
      "default_transaction_read_only", "extra_float_digits", "idle_in_transaction_session_timeout",
      "jit", "lock_timeout", "row_security", "synchronize_seqscans",
      "transaction_isolation"}
 )  # fmt: skip
-#: Settings that have one value, and how clients write it.
+#: Settings with a fixed value, in the clients' spelling.
 _FIXED: Mapping[str, str] = {
     "bytea_output": r"hex",
     "client_encoding": r"'?(utf-?8|unicode|sql_ascii)'?",
@@ -68,7 +68,7 @@ _FIXED: Mapping[str, str] = {
     "timezone": r"(etc/)?(utc|gmt|z|zulu|universal|uct)|[+-]?0+(:00)?|default|local",
     "transaction_read_only": r"on|true|1|yes",
 }
-#: Schemas of a search path that change nothing: they have no tables of records.
+#: Schemas of a search path without effect: they contain no tables of records.
 _EVERYWHERE = frozenset({"", "public", "$user", "pg_catalog", "information_schema"})
 _ALIASES = {"names": "client_encoding", "time_zone": "timezone"}
 #: Settings that PostgreSQL reports when they change (GUC_REPORT).
@@ -113,10 +113,10 @@ class SessionSettings:
         return sorted(self._values.items())
 
     def put(self, name: str, value: str) -> str:
-        """Change a setting; its name.
+        """Change a setting; returns its name.
 
         Raises:
-            Failure: there is none, or it has another value only.
+            Failure: there is no such setting, or its value is fixed.
         """
         name = _ALIASES.get(name.lower(), name.lower())
         before = self.show(name)
@@ -141,7 +141,7 @@ class SessionSettings:
     def _checked_path(self, value: str) -> str:
         """
         Raises:
-            Failure: names without a schema would mean another one's tables.
+            Failure: unqualified names would mean another dataset's tables.
         """
         named = {part.strip().strip("\"'").casefold() for part in value.split(",")}
         if not named <= self._path:
@@ -153,7 +153,7 @@ class SessionSettings:
         return value[:1_000]
 
     def reset(self, name: str | None = None) -> None:
-        """Give one setting, or all, the value of the session's start."""
+        """Reset one setting, or all, to the value at the session's start."""
         if name is None:
             self._values = dict(self._first)
         else:
@@ -163,18 +163,18 @@ class SessionSettings:
 
     @property
     def statement_milliseconds(self) -> int:
-        """The client's own limit, 0 for none."""
+        """The client's limit, 0 for none."""
         return int(self._values["statement_timeout"])
 
 
 def start(user: str, dataset: str, parameters: Mapping[str, str]) -> SessionSettings:
     """The settings of a session whose client sent these parameters at its start.
 
-    A time zone is not taken over: drivers send the machine's without being told to, and what the
-    session reports says UTC.
+    The time zone is ignored: drivers send the machine's zone by default, and the session reports
+    UTC.
 
     Raises:
-        Failure: an encoding, or a style of dates, that there is not.
+        Failure: an unsupported encoding or date style.
     """
     settings = SessionSettings(user, dataset)
     for name, value in parameters.items():
@@ -205,8 +205,8 @@ def _milliseconds(value: str) -> int:
 
 
 def assignment(statement: SqlStatement) -> tuple[str, str] | None:
-    """The name and the value of a SET; None where it says nothing that matters here, as the
-    isolation of transactions that only read.
+    """The name and the value of a SET; None if it has no effect here, such as the isolation of
+    read-only transactions.
 
     Raises:
         Failure: it cannot be read.
@@ -246,7 +246,7 @@ def _value(words: Sequence[SqlToken]) -> str:
 def _check_characteristics(words: Sequence[SqlToken]) -> None:
     """
     Raises:
-        Failure: the transaction is to write, or the session to be another user's.
+        Failure: the transaction would write, or the session would change its user.
     """
     texts = [token.value.lower() for token in words]
     if "write" in texts:

@@ -1,8 +1,8 @@
-"""Statements of a client: a text cut into statements, and each told by its first words.
+"""A lexer for clients' statements: splits a text, and classifies each statement by its first words.
 
-This is a lexer, not a parser. It decides only what the listener answers by itself (settings,
-transactions, cursors, `COPY ... TO STDOUT`) and what is refused because it would write; everything
-that may be a query goes to the engine, which judges it with DuckDB's own parser once more.
+This is not a parser. It only recognises commands that the listener answers itself (settings,
+transactions, cursors, `COPY ... TO STDOUT`) and commands that are refused because they would write;
+possible queries go to the engine, which checks them again with DuckDB's parser.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SqlToken:
 
     @property
     def word(self) -> str:
-        """The name that an identifier stands for; other tokens as they are."""
+        """An identifier's name; other tokens unchanged."""
         if self.kind == "word":
             return self.text.lower()
         if self.kind == "quoted":
@@ -59,13 +59,14 @@ class SqlToken:
 
     @property
     def number(self) -> int:
-        """The number of a parameter; one of many digits is beyond every limit."""
+        """The number of a parameter; a number with many digits counts as beyond every limit."""
         return int(self.text[1:8])
 
 
 def tokens(sql: str) -> Iterator[SqlToken]:
-    """The tokens of a text, without blanks and comments. A string or comment that is left open is
-    not told as such: DuckDB says what is wrong with it."""
+    """The tokens of a text, without blanks and comments. Unterminated strings and comments are not
+    detected here: DuckDB reports them.
+    """
     at = 0
     while at < len(sql):
         found = _TOKEN.match(sql, at)
@@ -105,7 +106,7 @@ class SqlStatement:
 
 
 def split(sql: str) -> list[SqlStatement]:
-    """The statements of a text; those that are empty are left out."""
+    """The statements of a text, without empty ones."""
     statements: list[SqlStatement] = []
     current: list[SqlToken] = []
     for token in tokens(sql):
@@ -121,7 +122,7 @@ def split(sql: str) -> list[SqlStatement]:
 
 
 def only(sql: str) -> SqlStatement:
-    """The one statement of a text.
+    """The only statement of a text.
 
     Raises:
         Failure: 42601; there is none, or there are several.
@@ -136,7 +137,7 @@ def _statement(sql: str, words: Sequence[SqlToken]) -> SqlStatement:
     return SqlStatement(sql[words[0].start : words[-1].end], words)
 
 
-#: First words of statements that only read, and that the engine judges.
+#: First words of statements that only read, and that the engine checks.
 READS = frozenset(
     {"select", "with", "values", "table", "from", "explain", "describe", "summarize", "pivot",
      "unpivot", "("}
@@ -154,7 +155,7 @@ class Declared:
 def declared(statement: SqlStatement) -> Declared:
     """
     Raises:
-        Failure: this declares no cursor, or one for something else than a query.
+        Failure: it declares no cursor, or a cursor for something other than a query.
     """
     words = [token.word for token in statement.words]
     if "cursor" not in words[:8] or "for" not in words[:10] or len(words) < 5:
@@ -178,7 +179,7 @@ class Fetched:
 def fetched(statement: SqlStatement) -> Fetched:
     """
     Raises:
-        Failure: it goes in another direction than forward, or is no FETCH.
+        Failure: it is not a FETCH, or its direction is not forward.
     """
     words = [token.word for token in statement.words[1:]]
     rows = 1
@@ -187,7 +188,7 @@ def fetched(statement: SqlStatement) -> Fetched:
     if words and words[0] == "all":
         rows, words = 0, words[1:]
     elif words and words[0].isdigit():
-        # FETCH 0 asks for the current row, which a cursor that only goes forward has no more.
+        # FETCH 0 asks for the current row, which a forward-only cursor no longer has.
         rows, words = int(words[0]), words[1:]
         if rows == 0:
             raise Failure("0A000", "FETCH 0 is not supported")
@@ -198,7 +199,7 @@ def fetched(statement: SqlStatement) -> Fetched:
     return Fetched(words[0], rows)
 
 
-#: Characters that stand for others, or for themselves, behind a backslash in COPY's text.
+#: Characters with a meaning after a backslash in COPY's text format.
 _ESCAPED = ".abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -216,7 +217,7 @@ class Copy:
 def copied(statement: SqlStatement) -> Copy:
     """
     Raises:
-        Failure: it writes, or uses a file or an option that there is not.
+        Failure: it writes, or uses a file or an unsupported option.
     """
     source, rest = _copy_source(statement)
     if len(rest) < 2 or rest[0].word != "to":
@@ -252,7 +253,7 @@ def _copy_source(statement: SqlStatement) -> tuple[str, Sequence[SqlToken]]:
             break
         if depth == 0:
             return statement.sql[words[1].end - base : token.start - base], words[at + 1 :]
-    # A table, and the columns that may follow it in parentheses.
+    # A table, optionally with columns in parentheses.
     ends = [at for at, token in enumerate(words) if token.word in ("to", "from")]
     if not ends:
         raise Failure("42601", "syntax error in COPY")

@@ -1,10 +1,10 @@
-"""DuckDB's types as PostgreSQL's, and their values as text and binary.
+"""PostgreSQL's types for DuckDB's, and their values as text and binary.
 
 Sources: PostgreSQL's `pg_type.dat` for OIDs and sizes, and the `*send` and `*recv` functions of
-`src/backend/utils/adt` for binary forms. Binary dates and times count from 2000-01-01; texts are
+`src/backend/utils/adt` for binary formats. Binary dates and times count from 2000-01-01; texts are
 those of `DateStyle` ISO and `IntervalStyle` postgres, in UTC.
 
-A value is encoded exactly, or refused by a `Unrepresentable`: nothing is rounded or cut.
+A value is encoded exactly, or refused with an `Unrepresentable`: nothing is rounded or cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEXT_FORM, BINARY_FORM = 0, 1
 _DAYS_TO_2000 = 10_957
 _MICROSECONDS_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
 _DAY = 86_400_000_000
-#: Values that DuckDB keeps for infinite dates and times, and PostgreSQL's.
+#: DuckDB's values for infinite dates and times, and PostgreSQL's.
 _INFINITE_DAY, _INFINITE_TIME = 2**31 - 1, 2**63 - 1
 
 
@@ -37,9 +37,9 @@ class Type:
     Attributes:
         size: bytes in ``pg_type``, -1 for a variable length.
         array: OID of the type's arrays.
-        to_text, to_binary: a value that is present, in either form.
-        from_text, from_binary: the opposite, to values that DuckDB takes.
-        duckdb: the type's name there.
+        to_text, to_binary: encode a present value.
+        from_text, from_binary: decode to values that DuckDB accepts.
+        duckdb: the type's name in DuckDB.
     """
 
     oid: int
@@ -166,7 +166,7 @@ def _float_out(value: float) -> bytes:
 
 
 def _float4_out(value: float) -> bytes:
-    """The shortest text that is this number among those of four bytes."""
+    """The shortest text that identifies this number among four-byte floats."""
     for digits in range(1, 10):
         text = f"{value:.{digits}g}"
         if isnan(value) or struct.pack("!f", float(text)) == struct.pack("!f", value):
@@ -195,9 +195,9 @@ def _float_received(form: str) -> Callable[[bytes], float]:
     return from_binary
 
 
-#: Digits of DuckDB's widest decimal. A parameter with more would become a float there.
+#: Digits of DuckDB's widest decimal. A longer parameter would become a float there.
 _MOST_DIGITS = 38
-#: Groups of four digits that such a number has at most, and some absent ones around it.
+#: Maximum groups of four digits in such a number, plus some empty ones around it.
 _MOST_GROUPS = 16
 _NUMERIC_HEAD = struct.Struct("!HhHH")
 _NEGATIVE, _NAN, _INFINITE, _MINUS_INFINITE = 0x4000, 0xC000, 0xD000, 0xF000
@@ -344,7 +344,7 @@ def _moment_binary(microseconds: int) -> bytes:
 
 
 def _date_in(value: str) -> date:
-    # JDBC sends a date with the zone of its clock, which PostgreSQL reads and drops.
+    # JDBC sends a date with its local zone, which PostgreSQL parses and drops.
     text = re.sub(r"\s*[+-]\d\d(:\d\d)?$", "", value.strip()) if len(value) > 10 else value
     try:
         return date.fromisoformat(text.strip())
@@ -375,14 +375,14 @@ def _zoned_in(value: str) -> datetime:
 
 
 def _plain_moment_in(value: str) -> datetime:
-    # PostgreSQL takes no notice of the zone of a timestamp without one.
+    # PostgreSQL ignores the zone of a timestamp without time zone.
     return _moment_in(value).replace(tzinfo=None)
 
 
 def _time_in(value: str) -> time:
     _check_fraction(value)
     try:
-        # JDBC sends the zone of its clock, which PostgreSQL reads and drops.
+        # JDBC sends its local zone, which PostgreSQL parses and drops.
         return time.fromisoformat(value.strip()).replace(tzinfo=None)
     except ValueError:
         raise BadParameter("invalid input syntax for type time", "22007") from None
@@ -453,7 +453,7 @@ def _interval_binary(value: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An interval of a parameter, as text that DuckDB casts to INTERVAL."""
+    """A parameter's interval, as text that DuckDB casts to INTERVAL."""
 
     text: str
 
@@ -507,7 +507,7 @@ INT4 = Type(23, "int4", 4, 1007, _whole_out, _packed("!i"), *_INT4, "INTEGER")
 TEXT = Type(25, "text", -1, 1009, _text_out, _text_out, _text_in, _text_received, "VARCHAR")
 OID = Type(26, "oid", 4, 1028, _whole_out, _packed("!I"), *_OID, "UINTEGER")
 JSON = Type(114, "json", -1, 199, _text_out, _text_out, _text_in, _text_received, "VARCHAR")
-#: Values of nested types, which are shown as JSON; those of DuckDB's JSON are texts of it already.
+#: Values of nested types, shown as JSON; values of DuckDB's JSON type are already JSON texts.
 NESTED = replace(JSON, to_text=_nested_out, to_binary=_nested_out)
 FLOAT4 = Type(
     700, "float4", 4, 1021, _float4_out, struct.Struct("!f").pack,
@@ -586,7 +586,7 @@ class ColumnType:
         return -1 if self.is_array else self.element.size
 
     def encoder(self, form: int) -> Callable[[Any], bytes]:
-        """The function that makes bytes of a value that is present."""
+        """The function that encodes a present value."""
         encode = self.element.to_binary if form == BINARY_FORM else self.element.to_text
         if not self.is_array:
             return encode
@@ -597,8 +597,9 @@ class ColumnType:
 
 
 def column_type(duckdb: str) -> ColumnType | None:
-    """PostgreSQL's type for a type of DuckDB; None for those that have none, which are cast to
-    text first (nested types, nanoseconds, bits)."""
+    """PostgreSQL's type for a DuckDB type; None for types without a counterpart, which are cast to
+    text first (nested types, nanoseconds, bits).
+    """
     if duckdb.endswith("[]"):
         element = column_type(duckdb[:-2])
         return None if element is None or element.is_array else ColumnType(element.element, True)
@@ -681,10 +682,10 @@ def _array_received(data: bytes, element: Type) -> list[Any]:
 
 
 def decode_parameter(data: bytes | None, form: int, kind: ColumnType) -> Any:
-    """A parameter's value, in Python's types; an interval is an `Interval`.
+    """A parameter's value as a Python type; an interval is an `Interval`.
 
     Raises:
-        BadParameter: these bytes are not of the type.
+        BadParameter: the bytes do not fit the type.
     """
     if data is None:
         return None

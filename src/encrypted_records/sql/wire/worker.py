@@ -1,5 +1,6 @@
-"""The process of a session of PostgreSQL's protocol: besides statements, it answers from catalogues
-and finds out the types of parameters."""
+"""The process of a PostgreSQL session: besides running statements, it answers catalogue queries and
+determines the types of parameters.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class WireWorker(Worker):
         self._catalog: PgCatalog | None = None
 
     def prepare(self, session: SessionFacts) -> Reply:
-        """Make the catalogues, which takes longer than many statements."""
+        """Create the catalogues, which takes longer than many statements."""
         self._catalogues(session)
         return None, b""
 
@@ -39,19 +40,19 @@ class WireWorker(Worker):
         catalog, statement = self._catalogues(session), st.only(sql)
         asked = catalog.answers(statement)
         if asked is None:
-            # Whether it only reads is the engine's to say.
+            # The engine decides whether it only reads.
             told = describe(catalog.connection, statement, oids)
         else:
             told = describe(catalog.connection, asked, oids, with_oids)
         return [asked is not None, [kind.oid for kind in told.parameters], told.columns], b""
 
     def ask(self, session: SessionFacts, given: ParameterValues) -> Reply:
-        """The columns and rows of a query that catalogues answer; None of another."""
+        """The columns and rows of a catalogue query; None for other queries."""
         catalog = self._catalogues(session)
         asked = catalog.answers(st.only(given.sql))
         if asked is None:
             return None, b""
-        # Kept apart from settings and tables: only SELECT, and one.
+        # The connection has no access to settings and tables; allow only a single SELECT.
         (parsed,) = catalog.connection.extract_statements(asked.sql)
         if parsed.type != duckdb.StatementType.SELECT:
             raise Failure("25006", "catalogues are read only")
@@ -71,7 +72,7 @@ class WireWorker(Worker):
         return super().failed(error)
 
     def _catalogues(self, session: SessionFacts) -> PgCatalog:
-        """The catalogues of the tables that are known now."""
+        """The catalogues of the present tables."""
         planner = self.planner
         if self._catalog is None or self._catalog.catalogue is not planner.catalogue:
             if self._catalog is not None:
@@ -90,7 +91,7 @@ class WireWorker(Worker):
 
 
 def _named(statement: SqlStatement, oids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
-    """The parameters that a statement has, by their numbers, of exactly their types.
+    """The parameters of a statement, by number, with exactly their types.
 
     Raises:
         Failure: a value is missing.
