@@ -125,7 +125,7 @@ profile_option = click.option(
     envvar="ERS_PROFILE",
     show_envvar=True,
     show_default=DEFAULT,
-    is_eager=True,  # what it says is the default of others
+    is_eager=True,  # profiles are defaults of other options
     expose_value=False,
     callback=_remember,
     help="The profile of the config file to use.",
@@ -164,7 +164,7 @@ def change_profile(name: str, key: str, value: str | None) -> None:
     """
     import tomlkit  # noqa: PLC0415 - only this writes
 
-    read_profiles()  # what is broken is said, not written over
+    read_profiles()  # report an invalid file instead of overwriting it
     path = config_path().resolve()
     try:
         whole = tomlkit.parse(path.read_text("utf-8") if path.exists() else "")

@@ -298,7 +298,7 @@ def read_config(path: Path, *, must_exist: bool) -> dict[str, Any]:
             f"there is no config file {path}", hint="correct --config or ERS_CONFIG"
         )
     members = read_toml(path)
-    members.pop(PROFILES, None)  # of commands, which look at them themselves
+    members.pop(PROFILES, None)  # for commands, which read them separately
     return {key: _convert(path, key, value) for key, value in members.items()}
 
 
@@ -363,7 +363,7 @@ def takes_settings(*names: str) -> Callable[[Command], Command]:
             envvar="ERS_CONFIG",
             show_envvar=True,
             show_default=f"the platform's config folder, {APP}/config.toml",
-            is_eager=True,  # its content is the default of all the others
+            is_eager=True,  # its content sets the defaults of all other options
             expose_value=False,
             callback=_load_config,
             help="TOML file with settings by name.",

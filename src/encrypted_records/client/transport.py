@@ -95,7 +95,7 @@ log = logging.getLogger(__name__)
 forwarded_for: ContextVar[str] = ContextVar("forwarded_for", default="")
 
 CONNECT_SECONDS = 5.0
-#: Time limits of a stream for getting a connection, and for the head of an answer.
+#: Maximum seconds of a stream without a connection, and of an answer without data.
 POOL_SECONDS = 20.0
 ANSWER_SECONDS = 120.0
 #: Connections for requests; more would not be faster, and would take capacity from other clients.

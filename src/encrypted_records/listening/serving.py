@@ -135,7 +135,7 @@ class Server(uvicorn.Server):
     def _told_to_end(self) -> Iterator[None]:
         """Ignore the signal that uvicorn raises again after its end."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # signals are not for this one
+            yield  # only the main thread gets signals
             return
 
         def end(_number: int, _frame: FrameType | None) -> None:

@@ -396,7 +396,7 @@ class MirrorCopy:
                 and log.ledger.version <= self.head.schemas[schema].version
             }
 
-    # --- what it names ------------------------------------------------------------------------
+    # --- its content --------------------------------------------------------------------------
 
     def resources(self, collection: str) -> list[MirrorResource]:
         """The organizations, datasets or schemas as the API returned them."""

@@ -42,7 +42,7 @@ def main() -> NoReturn:
     try:
         _copy(_read_parquet if kind == "parquet" else _read_arrow)
     except BrokenPipeError:
-        pass  # nobody wants more of it
+        pass  # the reader has closed the pipe
     except MemoryError:
         ending = TOO_MUCH
     except (pyarrow.ArrowException, OSError, ValueError) as error:

@@ -254,7 +254,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
     assert process.stdout is not None
     whole = False
     try:
-        with suppress(pyarrow.ArrowException, OSError):  # how it has ended, says why
+        with suppress(pyarrow.ArrowException, OSError):  # the exit code gives the reason
             yield from pyarrow.ipc.open_stream(process.stdout)
             whole = True
         process.stdout.close()  # else it would block on writing while nothing is read

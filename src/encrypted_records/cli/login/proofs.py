@@ -167,8 +167,8 @@ def own_name() -> str:
 
 
 async def devices_of(session: CommandSession) -> Devices:
-    """The devices that may use the keyring. A revoked device of this machine is replaced by a new
-    one.
+    """The devices that may use the keyring. If this machine's device was revoked, it gets a new
+    device.
     """
     try:
         return await session.client.devices()

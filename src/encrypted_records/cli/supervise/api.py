@@ -114,7 +114,7 @@ def _counts(settings: Settings) -> Iterator[Path | None]:
         yield None
         return
     folder = settings.data_dir.absolute() / "api" / "counts"
-    shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # remains of a killed process
     folder.mkdir(mode=0o700)
     try:
         yield folder

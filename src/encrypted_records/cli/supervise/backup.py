@@ -311,7 +311,7 @@ class _Files:
                 break
         else:
             raise ObjectLost(f"an object is gone from the bulk store, or cut short: {missing}")
-        for other in self.objects - wanted.keys():  # it went, and this copy does not know it
+        for other in self.objects - wanted.keys():  # deleted meanwhile, and not in this copy
             (self._to / _object_path(other)).unlink()
             del self.copied[_object_path(other)]
         self.objects &= wanted.keys()

@@ -132,7 +132,7 @@ def _watch_parent(descriptor: int) -> None:
         while os.read(descriptor, 1):
             pass
     except OSError:
-        return  # not a pipe of ours: somebody set the variable by hand
+        return  # not our pipe: the variable was set by hand
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(PARENT_GRACE_SECONDS)
     # A daemon thread ends with its process: if this line runs, the end was not orderly.
