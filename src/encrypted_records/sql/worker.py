@@ -222,7 +222,7 @@ class Worker:
 
     def bound(self, parameters: Any) -> Parameters:
         """Values of parameters in DuckDB's types."""
-        return parameters  # type: ignore[no-any-return] # unchanged
+        return parameters  # type: ignore[no-any-return] # passed on unchanged
 
     def plan(self, text: str, given: object) -> Reply:
         """The tables that a statement reads, by number; for each, the numbers of its columns, a

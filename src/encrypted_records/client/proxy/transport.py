@@ -76,7 +76,7 @@ class Device:
     """A device that a client shows to its proxy.
 
     Attributes:
-        secret: not printable by accident; programs store its ``text``.
+        secret: never printed by ``repr``; programs store its ``text``.
         new: whether it is not registered at a proxy yet, so that no proxy can be recognised by it.
     """
 
