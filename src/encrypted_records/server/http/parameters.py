@@ -105,9 +105,9 @@ class SlugField(serializers.SlugField):
         return text
 
 
+# Serializers derive from it. A docstring would be published as the description of each of them.
 class KnownMembers(serializers.Serializer[Any]):
-    """For serializers to derive from. Read-only members may be sent back, and change nothing."""
-
+    # Read-only members may be sent back, and change nothing.
     def to_internal_value(self, data: Any) -> Any:
         """
         Raises:
