@@ -75,7 +75,7 @@ class SegmentMerger:
             dead: local ordinals of each input's rows that are left out.
             contents: stores the contents of pages; in memory if None.
             compared: the definition that gives the inputs' names and grids, if it is another.
-            most_words: maximum words in a word column, if other than :func:`.words.most_listed`.
+            most_words: maximum words in a word column, if other than ``words.most_listed``.
         """
         self._definition = definition
         self._compared = compared or definition

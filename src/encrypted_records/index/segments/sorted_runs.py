@@ -73,7 +73,7 @@ class RunMerger:
         Args:
             origin, inputs: as of :class:`Shell`.
             contents: stores runs, and then the contents of pages; it may be shared.
-            most_words: maximum words in a word column, if other than :func:`.words.most_listed`.
+            most_words: maximum words in a word column, if other than ``words.most_listed``.
         """
         self._key = key
         self._definition = definition

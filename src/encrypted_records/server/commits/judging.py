@@ -53,7 +53,7 @@ class CommitSigner:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> CommitSigner:
-        """The row of :data:`.sql.SIGNER`."""
+        """The row of :data:`..sql.SIGNER`."""
         number, digest, keys, is_placed, epoch = row
         shown = None if keys is None else bytes(keys)
         return cls(number, bytes(digest), shown, bool(is_placed), epoch)
