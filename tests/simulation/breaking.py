@@ -289,8 +289,8 @@ PLANTED = (
         "a_revoked_token_is_answered",
         "proxy.auth",
         (
-            "        if token is not None:\n            # Not remembered",
-            "        if token is not None and refresh:\n            # Not remembered",
+            "        if token is not None:\n            # Not cached",
+            "        if token is not None and refresh:\n            # Not cached",
         ),
         "tokens",
     ),
