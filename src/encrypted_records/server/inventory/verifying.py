@@ -46,7 +46,7 @@ from encrypted_records.server.erasure import erasing
 from encrypted_records.server.erasure.erasing import rewritten
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.layout import HEAD_BYTES, LINE_BYTES, ObjectHead, RowsObject
-from encrypted_records.server.objects.stores import BulkStore, Range, lost
+from encrypted_records.server.objects.stores import BulkStore, Range, is_stored, lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
@@ -112,7 +112,7 @@ class Walk:
                 continue
             if name in there:
                 yield StoredFlaw("altered", f"object {name}")
-            elif held is None or not _is_there(held, name, size):
+            elif held is None or not is_stored(held, name, size):
                 yield StoredFlaw("lost", f"object {name}")
 
     def _group(self, number: int) -> Iterator[StoredFlaw]:
@@ -188,15 +188,6 @@ class Walk:
             )
         elif named != digests.segment_digest(bytes(segment.salt), bytes(segment.header), own):
             yield StoredFlaw("altered", f"{called}: it is not the one that its commit names")
-
-
-def _is_there(held: BulkStore, name: str, size: int) -> bool:
-    """Whether the end of an object can be read: the listing of its store may be outdated."""
-    try:
-        held.read([Range(name, size - 1, size)])
-    except ObjectLost:
-        return False
-    return True
 
 
 def _surely(
@@ -424,7 +415,7 @@ class Reconciliation:
         lost = [
             stored
             for stored in _named_objects()
-            if stored.name not in there and not _is_stored(held, stored)
+            if stored.name not in there and not is_stored(held, stored.name, stored.size)
         ]
         numbers = {stored.pk: stored.name for stored in lost}
         parts = [part for part in _row_parts(numbers) if not self._find(held, there, part)]
@@ -483,15 +474,6 @@ class Reconciliation:
 def _named_objects() -> Iterator[BulkObject]:
     states = (objects.NAMED, objects.LOST)
     return BulkObject.objects.filter(state__in=states).order_by("pk").iterator()
-
-
-def _is_stored(held: BulkStore, stored: BulkObject) -> bool:
-    """Whether the object exists: it may have been stored during the listing."""
-    try:
-        held.read([Range(stored.name, stored.size - 1, stored.size)])
-    except ObjectLost:
-        return False
-    return True
 
 
 def _cut(numbers: dict[int, str]) -> Iterator[list[int]]:

@@ -138,6 +138,19 @@ def cut_joined(
     return [by_range[span] for span in ranges]
 
 
+def is_stored(store: BulkStore, name: str, size: int) -> bool:
+    """Whether the end of an object can be read, which a listing of the store may lack.
+
+    Raises:
+        StoreUnavailable: the store is unavailable or fails.
+    """
+    try:
+        store.read([Range(name, size - 1, size)])
+    except ObjectLost:
+        return False
+    return True
+
+
 def lost(name: str) -> ObjectLost:
     return ObjectLost(f"an object is missing from the bulk store, or truncated: {name}")
 
