@@ -306,6 +306,25 @@ def test_no_request_to_the_api_shows_a_value(place: Place) -> None:
         assert secret not in asked.path
 
 
+@pytest.mark.parametrize("missing", ["key_version", "first_key_version"])
+def test_a_schema_whose_key_has_no_version_is_not_left_out_of_the_keyrings(
+    place: Place, missing: str
+) -> None:
+    place.ingest([{"name": "ada", "n": 1}])
+
+    def without(asked: Asked, reply: Reply) -> Reply:
+        if not asked.path.startswith("/api/schemas/?"):
+            return reply
+        page = json.loads(reply.body)
+        for schema in page["results"]:
+            schema[missing] = None
+        return reply.with_body(json.dumps(page).encode())
+
+    with place.front.telling(without):
+        answer = place.call("GET", "/api/keyring/schemas/")
+    assert (answer.status, answer.json()["code"]) == (502, "api_answer")
+
+
 def _cursor(place: Place) -> str:
     cursor: str = place.post("search", order_by=["-name"], limit=1).json()["next_cursor"]
     return cursor

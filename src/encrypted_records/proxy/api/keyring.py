@@ -60,6 +60,7 @@ from encrypted_records.proxy.api.json_schema import (
     or_null,
     shape,
 )
+from encrypted_records.proxy.api.relay import refusal
 from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
 from encrypted_records.proxy.keyrings.devices import RESTORE_TRIED, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
@@ -155,20 +156,17 @@ async def list_schema_keys(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     await existing(services, caller)
-    return answer(
-        [
-            SealedSchema(
-                key.url,
-                key.name,
-                key.first_key_version,
-                key.key_version,
-                key.key_id,
-                held=await _holds(services, caller, key),
-            )
-            for key in await services.api.schema_keys(caller.auth)
-            if key.key_id and key.key_version and key.first_key_version
-        ]
-    )
+    shown = []
+    for key in await services.api.schema_keys(caller.auth):
+        if key.key_id is None:
+            continue
+        if key.key_version is None or key.first_key_version is None:
+            # Left out, it would be taken for a schema whose key needs no backup.
+            raise refusal("a schema has a key without a version")
+        versions = key.first_key_version, key.key_version
+        held = await _holds(services, caller, key)
+        shown.append(SealedSchema(key.url, key.name, *versions, key.key_id, held))
+    return answer(shown)
 
 
 async def _holds(services: Services, caller: Holder, schema: SchemaKeyState) -> bool:

@@ -347,7 +347,7 @@ def _with_headers(
 
 
 def refusal(detail: str) -> ApiFailed:
-    """The API's answer is not forwarded; ``detail`` quotes nothing of it."""
+    """The API's answer is not used; ``detail`` quotes nothing of it."""
     return ApiFailed(
         f"the API's answer was not forwarded: {detail}",
         code="api_answer",
