@@ -35,6 +35,7 @@ DEFINITION: dict[str, Any] = {
         "city": {"type": "string"},
         "age": {"type": "integer", "minimum": 0, "maximum": 10_000},
         "key": {"type": "string", "format": "uuid"},
+        "paid": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
     },
 }
 #: More than a mini holds.
@@ -49,6 +50,7 @@ def person(number: int) -> dict[str, Any]:
         name = LONG + name
     key = f"0190163d-8694-739b-aea5-96{number:08x}00"
     found: dict[str, Any] = {"name": name, "age": number % 9000, "key": key}
+    found["paid"] = number % 5 < 2
     return found | ({"city": f"c{number % 7}"} if number % 11 else {})
 
 
@@ -130,7 +132,8 @@ def test_every_live_record_is_there_once_with_its_exact_values(
     assert rows(read(in_windows, FIELDS)) == expected
     monkeypatch.setattr(Fetcher, "keeps_columns", lambda *_: False)
     assert rows(read(in_windows, FIELDS)) == expected
-    assert read(in_windows, []).num_rows == len(expected)
+    for fields in ([], ["paid"]):
+        assert read(in_windows, fields).num_rows == len(expected)
 
 
 def test_a_version_is_held_where_columns_are_read_after_the_first_piece_was_sent(

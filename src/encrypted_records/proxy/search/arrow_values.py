@@ -83,12 +83,13 @@ def array_of(spec: FieldSpec, given: FieldValues | RowKeys) -> pyarrow.Array:
         first = np.zeros(1, given.keys.dtype)  # for absent rows
         keys = np.concatenate((first, given.keys))
         cells, present = _cells(spec, kind, keys).take(given.codes, axis=0), given.codes != 0
+    rows = len(cells)
     if pyarrow.types.is_boolean(kind):
         cells = np.packbits(cells, bitorder="little")
     if spec.kind.of_bytes:
-        storage = _filled(pyarrow.binary(UUID_KEY_BYTES), cells, present)
+        storage = _filled(pyarrow.binary(UUID_KEY_BYTES), rows, cells, present)
         return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
-    return _filled(kind, cells, present)
+    return _filled(kind, rows, cells, present)
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -141,7 +142,8 @@ def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
 def _dictionary(texts: pyarrow.Array, codes: Codes) -> pyarrow.Array:
     indices = codes.astype(np.int32)
     indices -= np.int32(1)
-    return pyarrow.DictionaryArray.from_arrays(_filled(pyarrow.int32(), indices, codes != 0), texts)
+    places = _filled(pyarrow.int32(), len(indices), indices, codes != 0)
+    return pyarrow.DictionaryArray.from_arrays(places, texts)
 
 
 # --- points and uuids -----------------------------------------------------------------------------
@@ -185,11 +187,12 @@ def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
     return words
 
 
-def _filled(kind: Any, cells: NDArray[Any], present: NDArray[np.bool_] | None) -> pyarrow.Array:
+def _filled(
+    kind: Any, rows: int, cells: NDArray[Any], present: NDArray[np.bool_] | None
+) -> pyarrow.Array:
     """An array made of these bytes. ``pyarrow.array`` would import pandas, if installed, which
     takes as long as several columns."""
     mask = None
     if present is not None and not present.all():
         mask = pyarrow.py_buffer(np.packbits(present, bitorder="little"))
-    rows = len(cells) if present is None else len(present)
     return pyarrow.Array.from_buffers(kind, rows, [mask, pyarrow.py_buffer(cells)])

@@ -317,6 +317,7 @@ class _ArrowStream:
             # If there is no column, the batch has nothing but its number of rows.
             none = pyarrow.Array.from_buffers(pyarrow.struct([]), rows, [None])
             batch = pyarrow.RecordBatch.from_struct_array(none)
+        assert batch.num_rows == rows
         self._writer.write_batch(batch)
         return self._file.take()
 
