@@ -136,7 +136,7 @@ class Members:
         await self._changes.change(holder, organization, plan)
 
     async def remove(self, holder: Holder, organization: bytes, named: bytes) -> None:
-        """Encrypt the keys of each dataset that the change lets a member read.
+        """Remove a member or a service, withdraw an invitation, or leave (``named`` is the user).
 
         Raises:
             NotFound: ``not_a_member``: neither a member nor an open invitation.
