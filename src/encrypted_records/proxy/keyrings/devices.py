@@ -214,8 +214,8 @@ class AccessStore:
         self._database.close()
 
 
-#: Maximum number of devices per keyring; beyond it, the device that was not used for the longest
-#: time is removed.
+#: Maximum number of devices per keyring, and seconds without use after which a device is removed
+#: when another is registered.
 _MAX_DEVICES = 50
 _UNUSED_SECONDS = 180 * 86_400
 #: Keyrings that may be made from one address per hour, at level ``device``.

@@ -180,8 +180,8 @@ class Holder:
 
     @property
     def may_be_limited(self) -> bool:
-        """Whether the API may show less to this request than to its user: to an API token limited
-        to some datasets, or to a job that such a token began.
+        """Whether the API may show less to this request than to its user: an API token may be
+        limited to some datasets, and accepted work may have begun with such a token.
         """
         return self.token is not None or self.accepted
 

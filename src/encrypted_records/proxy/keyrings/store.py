@@ -89,7 +89,7 @@ class OpenKeyrings:
             raise files.locked(self.files.path(user))
 
     def open_for(self, holder: Holder) -> Keyring | None:
-        """The keyring, if this holder may use it; see :meth:`_opened`."""
+        """The keyring, if this holder may use it."""
         self.check_unlocked(holder)
         keyring = self.open_file(holder.user)
         if (
@@ -595,7 +595,7 @@ class KeyringChanges:
 
         It stays under its user's own passphrase if that was typed on the holder's device. Otherwise
         the passphrase counts as lost, as it does for a user who shows words instead: the keyring is
-        encrypted with the configured secret, and is locked on all devices.
+        encrypted with the configured secret, and no device has it unlocked any more.
 
         Args:
             by_words: whether the holder has shown the words of the current keyring, instead of its

@@ -50,7 +50,8 @@ from encrypted_records.proxy.search.export import named_if_gone, put_first
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.upstream import DeferredHold, VersionHold
 
-#: Approximate bytes of the values of one window, and the maximum number of its rows.
+#: A window has as many rows as have this many bytes of values, but at least this many rows, as long
+#: as these do not exceed the maximum size below.
 WINDOW_BYTES, WINDOW_ROWS = 96 << 20, 1 << 20
 MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.

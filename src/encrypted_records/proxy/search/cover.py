@@ -199,7 +199,7 @@ def _page_at(segments: Sequence[Segment], at: int) -> PageRef:
 
 K = TypeVar("K", bound=Hashable)
 
-#: Number of failed requests that are remembered, the newest first.
+#: Maximum number of failed requests that are remembered: the newest.
 MOST_REQUESTS = 256
 #: A small request does not repeat a large failed request: it grows to at most this many items, or
 #: this many times its needed items.

@@ -302,7 +302,9 @@ def delete_account(user: User, *, unsigned: bool) -> None:
 
 
 def _lock_organizations(user: User) -> set[str]:
-    """Lock all organizations of the account, that invite it, or to which it has invited others."""
+    """Lock all organizations that the account belongs to, that invite it, or to which it has
+    invited others.
+    """
     inviting = Invitation.objects.filter(_invited(user)).values("organization")
     concerned = (
         Q(memberships__user=user) | Q(pk__in=_of_roster(user).values("pk")) | Q(pk__in=inviting)
