@@ -75,7 +75,7 @@ class ClosedConnections:
         )
 
     def observe(self, reason: str) -> None:
-        """Count a connection; ``reason`` is a word of :class:`listening.watch.ConnectionWatch`."""
+        """Count a connection; ``reason`` is a word of :class:`.listening.pace.ConnectionWatch`."""
         self._count.labels(reason).inc()
 
 

@@ -1,7 +1,7 @@
 """A second implementation of docs/SPEC.md, plain and slow, that shares no code with the package.
 
 It is written from the specification alone, so that an error in either shows as a difference. It
-imports nothing of ``encrypted_records``; ``tests/reference/test_reference.py`` checks that.
+imports nothing of ``encrypted_records``; only the tests beside it compare the two.
 Every refusal is a :class:`Refused` with the code that the package's error tree gives it.
 """
 

@@ -420,7 +420,7 @@ def pad(plain: bytes, most: int = MOST_BYTES) -> bytes:
 
 
 def _cut(padded: bytes) -> bytes:
-    """Undo :func:`_pad`."""
+    """Undo :func:`pad`."""
     (length,) = _LENGTH.unpack_from(padded)
     return padded[_LENGTH.size : _LENGTH.size + length]
 

@@ -439,7 +439,7 @@ class FateStore:
     """The encoded outcomes of a job's rows by number of the chunk; a chunk without any has no
     entry.
 
-    Every method raises the same errors as :class:`.store.JobStore`.
+    Every method raises the same errors as :class:`JobStore`.
     """
 
     def __init__(self, database: Database) -> None:

@@ -231,7 +231,7 @@ async def explain(
         first_rows: as for :func:`.search.answer`.
 
     Raises:
-        ErsError: as :meth:`Search.ask` or :meth:`Aggregates.ask`.
+        ErsError: as :meth:`SearchService.ask` or :meth:`Aggregates.ask`.
     """
 
     async def question(context: QueryContext) -> Explanation:

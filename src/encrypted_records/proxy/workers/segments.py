@@ -65,7 +65,7 @@ class SpooledContents:
     """The contents of a new segment's pages until its uid is known, one after the other, each
     sealed; before that, the data that they are made of.
 
-    Implements the interface of ``index.segments.contents``.
+    Implements :class:`encrypted_records.index.segments.cuts.Contents`.
     """
 
     def __init__(self, folder: Path, keep_free: int, work: str = _MERGE) -> None:

@@ -1,5 +1,4 @@
-"""Start merges of segments, and run them; :mod:`encrypted_records.index.segments.merge` is the
-merge policy.
+"""Start merges of segments, and run them, by :mod:`encrypted_records.index.segments.merge_policy`.
 
 Every direct ingest adds a small segment, and a query reads all of them. When there are too many,
 the ingest that crosses the limit starts a merge. Ingests return without waiting for it until there
