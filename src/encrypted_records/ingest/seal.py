@@ -80,7 +80,7 @@ def seal_columns(
         identities: id and version of each record.
         values: each record's value of every field of the definition; None if absent.
         origin: identifies these records, also when they are sealed again.
-        before, holes: as :func:`.sealing.seal_group`; there may be holes alone.
+        before, holes: as :func:`sealing.seal_group`; there may be holes alone.
     """
     group, batch, salt = sealing.seal_group(key, definition, identities, values, before, holes)
     assert 0 < group.count <= MAX_GROUP_RECORDS
@@ -134,7 +134,7 @@ def seal(
     Args:
         killed: rows that it ends, of which ``records`` are new versions.
         requests: as :meth:`Ledger.draft`.
-        before: as :func:`.sealing.seal_group`.
+        before: as :func:`sealing.seal_group`.
     """
     sealed = seal_group(ledger.key, ledger.tails, definition, records, limits, before)
     upload = ledger.draft(

@@ -335,7 +335,7 @@ def _days(definition: Mapping[str, Any]) -> frozenset[str]:
 class _Column:
     """
     Attributes:
-        arrow: as :attr:`Frame.arrow`; None of numbers that need decimals of Arrow, which have
+        arrow: as :attr:`.FrameTypes.arrow`; None of numbers that need decimals of Arrow, which have
             ``digits`` before the point and ``places`` behind it.
     """
 
