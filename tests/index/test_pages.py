@@ -201,6 +201,13 @@ def test_packed_strings_that_cannot_be_are_refused(keys: bytes) -> None:
     refused(raw_frame(head + keys), KeyKind.TEXT, 2, present=True, packed=True)
 
 
+@pytest.mark.parametrize("texts", [2, packing._FEW_TEXTS + 1])
+def test_empty_texts_alone_are_refused(texts: int) -> None:
+    ordinals = packing.pack_ordinals(np.arange(texts, dtype=np.uint32))
+    content = texts.to_bytes(4, "big") + ordinals + bytes(2 * texts) + bytes(2 * texts)
+    refused(raw_frame(content), KeyKind.TEXT, texts, present=True, packed=True)
+
+
 def test_a_packed_key_shares_no_padding_with_the_one_before() -> None:
     """A long string's tail may begin with the zeros that a shorter key is filled up with."""
     keys = np.array(

@@ -191,7 +191,8 @@ def _texts(data: bytes, runs: int, width: int) -> Keys:
     rest = data[2 * runs :]
     if runs <= _FEW_TEXTS:
         return np.array([*_texts_one_by_one(shared.tolist(), own.tolist(), rest)])
-    longest = int(lengths.max())
+    # At least 1, as in all types of numpy. Several empty texts are refused as not in order.
+    longest = max(1, int(lengths.max()))
     own_bytes = np.zeros((runs, longest), np.uint8)
     # Where each text's suffix begins, minus its offset in the data.
     begins = np.arange(runs) * longest + shared - (np.cumsum(own, dtype=np.int64) - own)
