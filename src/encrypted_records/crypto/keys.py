@@ -1,9 +1,9 @@
 """The derivation tree of docs/SPEC.md, section 2: one type per key, none of which prints.
 
 A key is passed on as an object that does a single job. Only these methods return its bytes:
-:meth:`RootKey.export`, for the keyring file, :meth:`DatasetKey.export`, for grants, and
-``hand_over``, for worker processes. The keys of a schema have the same type whether they come from
-a keyring or were granted.
+:meth:`RootKey.export`, for the keyring file, :meth:`DatasetKey.export`, for grants,
+:meth:`LinkSecret.text`, for links, and ``hand_over``, for worker processes. The keys of a schema
+have the same type whether they come from a keyring or were granted.
 """
 
 from __future__ import annotations
