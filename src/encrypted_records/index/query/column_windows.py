@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
-from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
+from encrypted_records.index.columns.column import OBJECT_BYTES, EntryBlock, Keys, key_type
 from encrypted_records.index.columns.dictionary import (
     ColumnDictionary,
     PageMap,
@@ -132,9 +132,13 @@ def plan_windows(
             share = min(1.0, keys / max(1, segment.count))
         if is_sent_as_text(spec):
             own = int(width * share)
-            held += _CODE_BYTES + own
             # Keys of pages and joined keys, and codes before and after the keys are sorted.
             work = max(work, 2 * own + 3 * _CODE_BYTES + _PLACE_BYTES)
+            if spec.kind is not KeyKind.TEXT:
+                # Numbers are written as Python's texts.
+                own = int(_written_bytes(spec) * share)
+                work = max(work, own + int(OBJECT_BYTES * share))
+            held += _CODE_BYTES + own
             continue
         held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
         # Keys of each row, and a mask.
@@ -153,6 +157,14 @@ def plan_windows(
 def is_sent_as_text(spec: FieldSpec) -> bool:
     """Whether the field is sent as distinct values and codes."""
     return spec.field_type.column_type(spec) == "string"
+
+
+def _written_bytes(spec: FieldSpec) -> int:
+    """Maximum bytes of the text in which a number of the field is sent."""
+    rules = spec.numbers
+    digits = max(len(str(abs(point))) for point in (rules.lowest, rules.highest))
+    # With a sign and a point, and a zero before it.
+    return max(digits, rules.precision + 1) + 2
 
 
 def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[tuple[int, int]]:
