@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_GROUP_RECORDS = 1 << 20
 #: Segments with up to this many records are minis: a single page with all columns.
 MAX_MINI_RECORDS = 4096
-#: Maximum entries in the word columns of a mini.
+#: Maximum entries for which the word columns of a mini have room.
 MAX_MINI_WORDS = 1 << 17
 PAGE_BYTES = 16 * 1024
 #: Maximum rows that a commit may end.

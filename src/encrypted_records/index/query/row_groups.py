@@ -166,7 +166,7 @@ def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> l
     else:
         unit = f"M8[{_UNITS[period]}]"
         ends = (np.array([first, last]) - _TO_EPOCH).astype("M8[D]").astype(unit).astype(np.int64)
-        # Create no more periods than the maximum, however far apart the values are.
+        # At most one period too many, which is refused below, however far apart the values are.
         numbers = np.arange(ends[0], min(ends[1] + 2, ends[0] + most + 2))
         days = numbers.astype(unit).astype("M8[D]").astype(np.int64) + _TO_EPOCH
     if len(days) - 1 > most:

@@ -1,9 +1,10 @@
 """Build and open a mini, and the code that segments of both forms share (docs/SPEC.md, section 6).
 
 A segment of up to 4,096 rows is a *mini*: one page that is the concatenation of its sealed
-columns, in the order of its fields. Its length depends only on the number of rows and the fields'
-types, so two data sets of the same shape look alike. Larger segments:
-:mod:`encrypted_records.index.segments.builder` and :mod:`encrypted_records.index.segments.paged`.
+columns, in the order of its fields. Its length depends only on the number of rows, the fields'
+types, and the room of word columns, which follows from the lengths of sealed texts; so two data
+sets of the same shape look alike. Larger segments: :mod:`encrypted_records.index.segments.builder`
+and :mod:`encrypted_records.index.segments.paged`.
 """
 
 from __future__ import annotations
