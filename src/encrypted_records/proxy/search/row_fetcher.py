@@ -84,7 +84,7 @@ class RowWidths:
 
 #: A request for more rows is neither cached nor given cover rows.
 MOST_OPENED = 4096
-#: Rows opened together for an export, and their bytes; fewer if rows are wide.
+#: Fewest rows that an export opens together; more, up to ``MOST_OPENED``, within these bytes.
 LEAST_WINDOW = 500
 _WINDOW_BYTES = 4 << 20
 #: Maximum bytes of a request with cover rows, and of one for ranked rows; and the number of rows
