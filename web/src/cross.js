@@ -66,8 +66,9 @@ export function crossFields() {
     event.preventDefault();
     draw(positionOf(dragged), positionOf(place));
   });
+  // Before, not after: keys reach an open box at once, and a field without options takes none.
   document.addEventListener(
-    "toggle",
+    "beforetoggle",
     ({ target, newState }) => target.id === "pair-box" && newState === "open" && fill(target),
     true,
   );
