@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -78,6 +79,7 @@ def shared(service: Service, folder: Path) -> Iterator[Service]:
 def test_a_lost_keyring_comes_back_from_its_phrase_and_leaves_no_trace_of_it(
     service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     with running_proxy(service.base_url, tmp_path / "lost") as proxy:
         store = filled(before(service, proxy))
         phrase = phrase_of(store)
@@ -97,7 +99,8 @@ def test_a_lost_keyring_comes_back_from_its_phrase_and_leaves_no_trace_of_it(
         store.ingest([{"name": "Emmy"}])
         assert names(store) == [*NAMES, "Emmy"]
     four_words = " ".join(phrase.split()[:4])
-    assert four_words not in caplog.text.lower()
+    assert "POST '/api/keyring/restore/' 201" in caplog.text
+    assert four_words not in (caplog.text + service.log).lower()
     assert holding(service, tmp_path, four_words, four_words.upper()) == []
 
 
@@ -107,6 +110,7 @@ def test_with_a_passphrase_set_later_nothing_opens_without_it_and_it_is_nowhere_
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     own, secret = tmp_path / "own", tmp_path / "passphrase"
     with running_proxy(service.base_url, own) as proxy:
         store = filled(before(service, proxy))
@@ -133,6 +137,7 @@ def test_with_a_passphrase_set_later_nothing_opens_without_it_and_it_is_nowhere_
     with running_proxy(service.base_url, own) as proxy:
         assert names(at(store, proxy)) == NAMES
     secret.unlink()
+    assert PASSPHRASE not in caplog.text + service.log
     assert holding(service, tmp_path, PASSPHRASE) == []
 
 
