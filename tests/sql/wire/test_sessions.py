@@ -232,6 +232,29 @@ def test_wrong_keys_keep_nobody_else_from_cancelling(
         thread.join()
 
 
+def test_a_statement_is_cancelled_while_the_process_for_it_starts(
+    running: Service, owner: Account, clinic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = WireLimits(login_seconds=120, statement_seconds=3)
+    with (
+        with_limits(running, owner, clinic, limits) as listening,
+        listening.connect(autocommit=True) as connection,
+    ):
+        session = listening.listener._sessions[connection.info.backend_pid].session
+        assert session is not None
+        prepare = session._answers.prepare
+
+        async def cancelled() -> None:
+            await prepare()
+            session.cancel()
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(session._answers, "prepare", cancelled)
+            with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+                connection.execute(FOREVER)
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
 def test_a_statement_that_runs_while_it_is_described_ends_in_time(listener: Running) -> None:
     with listener.connect(autocommit=True) as connection:
         connection.execute("SET statement_timeout = '500ms'")

@@ -206,18 +206,22 @@ class WireSession:
         """Run work with a time limit and cancellation."""
         own = self._settings.statement_milliseconds / 1_000
         seconds = min(own or self._limits.statement_seconds, self._limits.statement_seconds)
-        try:
-            await self._answers.prepare()
-        except BaseException:
-            work.close()
-            raise
-        timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         self._running, self._reason = True, None
         try:
-            await work
+            try:
+                await self._answers.prepare()
+                if self._reason is not None:  # the client has not waited for the process
+                    raise self._reason
+            except BaseException:
+                work.close()
+                raise
+            timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+            try:
+                await work
+            finally:
+                timer.cancel()
         finally:
             self._running = False
-            timer.cancel()
         self._reason = None
 
     # --- the simple protocol ----------------------------------------------------------------------
