@@ -259,7 +259,7 @@ class _Bounds(Protocol):
 
     @property
     def outermost(self) -> Keys:
-        """The least and the greatest key; None without pages."""
+        """The least and the greatest key; empty without pages."""
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
         """The page that contains ``edge``, or the next page after it, and whether the edge may be
@@ -348,7 +348,7 @@ class Outline:
 
     @property
     def outermost(self) -> Keys:
-        """The least and the greatest key; None if no row is present."""
+        """The least and the greatest key; empty if no row is present."""
         if self.bounds is not None:
             return self.bounds.outermost
         return self.runs[[0, -1]] if len(self._runs) else self.runs

@@ -253,11 +253,11 @@ class MiniSegment:
         return name in self._sealed
 
     def missing_directories(self, names: Iterable[str]) -> set[int]:
-        """None: a mini has no directories."""
+        """Empty, because a mini has no directories."""
         return set()
 
     def missing_columns(self, names: Iterable[str]) -> set[int]:
-        """None: all of a mini is in memory."""
+        """Empty, because all of a mini is in memory."""
         return set()
 
     def lookup(self, name: str) -> Column:

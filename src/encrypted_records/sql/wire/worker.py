@@ -52,7 +52,7 @@ class WireWorker(Worker):
         asked = catalog.answers(st.only(given.sql))
         if asked is None:
             return None, b""
-        # The connection has no access to settings and tables; allow only a single SELECT.
+        # Only a single SELECT, so that no statement changes the catalogues' tables.
         (parsed,) = catalog.connection.extract_statements(asked.sql)
         if parsed.type != duckdb.StatementType.SELECT:
             raise Failure("25006", "catalogues are read only")
