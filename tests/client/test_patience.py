@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from encrypted_records import runtime
 from encrypted_records.client.limits import Timing
+from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport, came_in
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded, Stopping, Unavailable
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-#: Of a transport's patience in these tests; and what it may take on a busy machine.
-SECONDS, SOON = 0.5, 30.0
+#: Of a transport's patience in these tests.
+SECONDS = 0.5
+#: More than any test takes.
+LONG = 120.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -50,18 +53,30 @@ async def server(
 
 async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
     await reader.read(1)
-    await asyncio.sleep(60)
+    await asyncio.sleep(LONG)
+
+
+class CountedSilence:
+    """A silent server that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked += 1
+        await silent(reader, writer)
 
 
 def test_a_silent_server_is_waited_for_once_and_not_once_for_each_try() -> None:
+    counted = CountedSilence()
+
     async def ask() -> None:
-        async with server(silent) as transport:
-            began = time.monotonic()
+        async with server(counted) as transport:
             with pytest.raises(ApiTimeout):
                 await transport.request("GET", "/")
-            assert SECONDS <= time.monotonic() - began < SOON
 
     asyncio.run(ask())
+    assert counted.asked == 1
 
 
 def test_what_a_server_has_said_is_told_although_it_is_silent_when_it_is_asked_again() -> None:
@@ -79,15 +94,13 @@ def test_what_a_server_has_said_is_told_although_it_is_silent_when_it_is_asked_a
         while await reader.readuntil(b"\r\n\r\n"):
             asked += 1
             if asked > 1:
-                await asyncio.sleep(60)
+                await asyncio.sleep(LONG)
             writer.write(problem)
 
     async def ask() -> None:
         async with server(refuse_once) as transport:
-            began = time.monotonic()
             with pytest.raises(Unavailable) as caught:
                 await transport.request("GET", "/")
-            assert time.monotonic() - began < SOON
             assert caught.value.reason == "bulk_store_unavailable"
 
     asyncio.run(ask())
@@ -97,36 +110,33 @@ def test_what_a_server_has_said_is_told_although_it_is_silent_when_it_is_asked_a
 def test_a_large_body_that_nobody_takes_is_given_up() -> None:
     async def ask() -> None:
         async with server(silent) as transport:
-            began = time.monotonic()
             with pytest.raises(ApiTimeout):
                 await transport.request("POST", "/", data=b"x" * (32 << 20))
-            assert time.monotonic() - began < SOON
 
     asyncio.run(ask())
 
 
 def test_a_large_body_that_is_taken_slowly_is_brought_over() -> None:
-    size, taken = 8 << 20, 0
+    size, taken, pause, pauses = 8 << 20, 0, 0.02, 0
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal taken
+        nonlocal taken, pauses
         await reader.readuntil(b"\r\n\r\n")
         while taken < size:
             taken += len(await reader.read(1 << 16))
-            await asyncio.sleep(0.02)
+            pauses += 1
+            await asyncio.sleep(pause)
         writer.write(OK)
         await writer.drain()
 
     async def ask() -> None:
         # No pause of the server's is so long, also on a busy machine, and all of them are longer.
         async with server(slow, silent_seconds=4 * SECONDS) as transport:
-            began = time.monotonic()
             answer = await transport.request("POST", "/", data=b"x" * size)
             assert answer.body == b"ok"
-            assert time.monotonic() - began > 4 * SECONDS
 
     asyncio.run(ask())
-    assert taken == size
+    assert taken == size and pauses * pause > 4 * SECONDS
 
 
 def test_a_stream_that_nobody_takes_is_given_up_also_by_whoever_said_goodbye() -> None:
@@ -134,7 +144,7 @@ def test_a_stream_that_nobody_takes_is_given_up_also_by_whoever_said_goodbye() -
         await reader.read(1)
         await asyncio.sleep(SECONDS / 2)  # until the sender waits for room
         writer.write_eof()  # and the connection stays
-        await asyncio.sleep(60)
+        await asyncio.sleep(LONG)
 
     async def pieces() -> AsyncIterator[bytes]:
         while True:
@@ -143,8 +153,7 @@ def test_a_stream_that_nobody_takes_is_given_up_also_by_whoever_said_goodbye() -
     async def ask(answering: Answering) -> None:
         async with server(answering) as transport:
             with pytest.raises((ApiTimeout, ApiUnreachable)):
-                async with asyncio.timeout(SOON):
-                    await transport.request("PATCH", "/", data=pieces())
+                await transport.request("PATCH", "/", data=pieces())
 
     asyncio.run(ask(silent))
     asyncio.run(ask(deaf))
@@ -184,10 +193,8 @@ def test_an_answer_that_trickles_does_not_hold_for_ever() -> None:
 
     async def ask() -> None:
         async with server(trickle, least_rate=100.0) as transport:
-            began = time.monotonic()
             with pytest.raises(ApiTimeout):
                 await transport.request("GET", "/")
-            assert time.monotonic() - began < SOON
 
     asyncio.run(ask())
 
@@ -201,23 +208,27 @@ def test_an_answer_whose_length_was_altered_on_the_way_is_not_waited_for() -> No
 
     async def ask() -> None:
         async with server(altered) as transport:
-            began = time.monotonic()
             with pytest.raises(ApiTimeout):
                 await transport.request("GET", "/")
-            assert time.monotonic() - began < SOON
 
     asyncio.run(ask())
 
 
-def test_a_pause_that_the_server_names_is_made() -> None:
-    asked: list[float] = []
+def test_a_pause_that_the_server_names_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, paused = 0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(runtime, "sleep", sleep)
 
     async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
         while True:
             await reader.readuntil(b"\r\n\r\n")
-            asked.append(time.monotonic())
-            later = b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
-            writer.write(later if len(asked) == 1 else OK)
+            asked += 1
+            later = b"HTTP/1.1 503 Busy\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n"
+            writer.write(later if asked == 1 else OK)
             await writer.drain()
 
     async def ask() -> None:
@@ -225,7 +236,8 @@ def test_a_pause_that_the_server_names_is_made() -> None:
             assert (await transport.request("GET", "/")).body == b"ok"
 
     asyncio.run(ask())
-    assert asked[1] - asked[0] >= 1.0
+    assert asked == 2
+    assert len(paused) == 1 and paused[0] >= 3
 
 
 async def ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -263,7 +275,7 @@ def test_streams_that_nobody_reads_hold_up_no_request() -> None:
         if head.startswith(b"GET /stream "):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nx")
             await writer.drain()
-            await asyncio.sleep(60)
+            await asyncio.sleep(LONG)
         writer.write(OK)
         await writer.drain()
 
@@ -278,7 +290,7 @@ def test_streams_that_nobody_reads_hold_up_no_request() -> None:
 
 def test_who_came_before_it_was_known_does_not_try_once_more() -> None:
     async def one_after_another(transport: Transport, lock: asyncio.Lock) -> type[Exception] | None:
-        came_in.set(time.monotonic())
+        came_in.set(runtime.monotonic())
         async with lock:
             try:
                 await transport.request("GET", "/")
@@ -286,14 +298,16 @@ def test_who_came_before_it_was_known_does_not_try_once_more() -> None:
                 return type(error)
         return None
 
+    counted = CountedSilence()
+
     async def ask() -> None:
-        async with server(silent) as transport:
-            lock, began = asyncio.Lock(), time.monotonic()
+        async with server(counted) as transport:
+            lock = asyncio.Lock()
             waiting = [asyncio.create_task(one_after_another(transport, lock)) for _ in range(100)]
             assert await asyncio.gather(*waiting) == [ApiTimeout] * 100
-            assert time.monotonic() - began < SOON
 
     asyncio.run(ask())
+    assert counted.asked == 1
 
 
 def test_who_comes_later_tries_anew_and_whoever_answers_is_heard() -> None:
@@ -305,13 +319,13 @@ def test_who_comes_later_tries_anew_and_whoever_answers_is_heard() -> None:
     async def ask() -> None:
         nonlocal speaks
         async with server(at_times, silent_seconds=3 * SECONDS) as transport:
-            came_in.set(time.monotonic())
+            came_in.set(runtime.monotonic())
             with pytest.raises(ApiTimeout):
                 await transport.request("GET", "/")
             speaks = True
             with pytest.raises(ApiTimeout):
                 await transport.request("GET", "/")  # for the same one
-            came_in.set(time.monotonic())
+            came_in.set(runtime.monotonic())
             assert (await transport.request("GET", "/")).body == b"ok"
             came_in.set(0.0)
             assert (await transport.request("GET", "/")).body == b"ok"
@@ -319,23 +333,31 @@ def test_who_comes_later_tries_anew_and_whoever_answers_is_heard() -> None:
     asyncio.run(ask())
 
 
-def test_no_connection_is_found_out_together_as_well() -> None:
+def test_no_connection_is_found_out_together_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = 0
+
     async def ask() -> None:
         async with server(silent) as transport:
             pass
-        async with asyncio.timeout(SOON):
-            lock = asyncio.Lock()
+        attempt, lock = transport.attempt, asyncio.Lock()
 
-            async def one() -> None:
-                came_in.set(time.monotonic())
-                async with lock:
-                    with pytest.raises(ApiUnreachable):
-                        await transport.request("POST", "/", data=b"")
+        async def counted(request: Request) -> Response:
+            nonlocal tried
+            tried += 1
+            return await attempt(request)
 
-            await asyncio.gather(*[one() for _ in range(100)])
+        async def one() -> None:
+            came_in.set(runtime.monotonic())
+            async with lock:
+                with pytest.raises(ApiUnreachable):
+                    await transport.request("POST", "/", data=b"")
+
+        monkeypatch.setattr(transport, "attempt", counted)
+        await asyncio.gather(*[one() for _ in range(100)])
         await transport.close()
 
     asyncio.run(ask())
+    assert tried == 1
 
 
 def test_too_much_work_is_an_error_of_its_own() -> None:
@@ -376,13 +398,13 @@ def test_an_ingest_that_a_stopping_proxy_refuses_is_sent_again_under_its_key() -
             writer.write(refusal if len(keys) == 1 else OK)
 
     async def ask() -> None:
-        async with server(stop_once, silent_seconds=SOON) as transport:
+        async with server(stop_once, silent_seconds=LONG) as transport:
             key = {"Idempotency-Key": "k"}
             answer = await transport.request(
                 "POST", "/api/records/ingest/", json=[], headers=key, repeatable=True
             )
             assert answer.status == 200
-        async with server(stop_once, silent_seconds=SOON) as transport:
+        async with server(stop_once, silent_seconds=LONG) as transport:
             keys.clear()
             with pytest.raises(Stopping) as refused:
                 await transport.request("POST", "/", data=b"", headers=key)
