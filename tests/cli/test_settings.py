@@ -10,7 +10,7 @@ import click
 import pytest
 
 from encrypted_records.cli import main
-from encrypted_records.cli.commands import api, proxy, up
+from encrypted_records.cli.commands import api, up
 from encrypted_records.cli.settings import (
     TABLE,
     Settings,
@@ -37,7 +37,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
     """What ``ers proxy`` would run with."""
     seen: list[Settings] = []
-    monkeypatch.setattr(proxy, "run_proxy", lambda settings, **_: seen.append(settings))
+    monkeypatch.setattr(up, "run_proxy", lambda settings, **_: seen.append(settings))
 
     def run(*arguments: str) -> Settings:
         assert main.run(["proxy", *arguments]) == 0
@@ -174,7 +174,7 @@ def test_a_bug_of_ours_shows_no_traceback_and_no_values(
     assert "diagnosis" not in shown
 
 
-@pytest.mark.parametrize("command", [up.up, up.demo, api.api, proxy.proxy])
+@pytest.mark.parametrize("command", [up.up, up.demo, api.api, up.proxy])
 def test_help_shows_flag_variable_and_default_of_every_setting(
     command: click.Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +189,7 @@ def test_help_shows_flag_variable_and_default_of_every_setting(
 
 
 def test_every_setting_belongs_to_a_command() -> None:
-    commands = (up.up, up.demo, api.api, proxy.proxy)
+    commands = (up.up, up.demo, api.api, up.proxy)
     assert set(TABLE) == {param.name for command in commands for param in command.params} & set(
         TABLE
     )

@@ -41,7 +41,6 @@ PROGRAM = "encrypted_records.cli.main"
 _MODULES = (
     PROGRAM,
     "encrypted_records.cli.commands.api",
-    "encrypted_records.cli.commands.proxy",
     "encrypted_records.cli.commands.up",
     "encrypted_records.cli.supervise.api",
     "encrypted_records.cli.supervise.supervisor",

@@ -60,7 +60,7 @@ COMMANDS = {
 
 #: Modules of ``commands`` with several commands. Any other command has a module of its name.
 MODULES = {
-    "account": ("register", "login", "logout", "user"),
+    "account": ("register", "login", "logout", "user", "token"),
     "backup": ("backup", "restore", "storage"),
     "changes": ("watch", "webhook"),
     "config": ("config", "completion", "help"),
@@ -70,7 +70,7 @@ MODULES = {
     "organization": ("organization", "service"),
     "schema_log": ("salvage",),
     "sql": ("sql", "mcp"),
-    "up": ("up", "demo"),
+    "up": ("up", "demo", "proxy"),
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from encrypted_records.cli.profiles import FORMATS, ProfileOption
+from encrypted_records.cli.settings import FORMATS, ProfileOption
 from encrypted_records.cli.terminal import (
     cut,
     minute,

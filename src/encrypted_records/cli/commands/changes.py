@@ -13,8 +13,8 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.cli.command_group import CommandGroup
+from encrypted_records.cli.commands.account import Lifetime
 from encrypted_records.cli.commands.selection import dataset_option, schema_option
-from encrypted_records.cli.commands.token import Lifetime
 from encrypted_records.cli.login.proofs import ask_secret
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output

@@ -14,9 +14,9 @@ from click.shell_completion import get_completion_class
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.profiles import (
-    DEFAULT,
-    KEYS,
+from encrypted_records.cli.settings import (
+    DEFAULT_PROFILE,
+    PROFILE_KEYS,
     change_profile,
     check_value,
     config_path,
@@ -32,7 +32,7 @@ _profile = click.option(
     metavar="NAME",
     envvar="ERS_PROFILE",
     show_envvar=True,
-    default=DEFAULT,
+    default=DEFAULT_PROFILE,
     show_default=True,
     help="Profile to read or change.",
 )
@@ -94,7 +94,7 @@ def get(key: str, profile: str) -> None:
     """
     value = read_profiles().get(profile, {}).get(key)
     if value is None:
-        if key not in KEYS:
+        if key not in PROFILE_KEYS:
             check_value(key, "")
         raise NotFound(f"profile {profile} has no {key}", hint=f"ers config set {key} VALUE")
     say(value)
@@ -128,7 +128,7 @@ def unset(key: str, profile: str) -> None:
     Example:
       ers config unset output
     """
-    if key not in KEYS:
+    if key not in PROFILE_KEYS:
         check_value(key, "")
     if key not in read_profiles().get(profile, {}):
         raise NotFound(f"profile {profile} has no {key}", hint="nothing was changed")

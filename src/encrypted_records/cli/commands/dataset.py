@@ -10,7 +10,7 @@ import click
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.job import finish
 from encrypted_records.cli.commands.selection import parse_condition, where_option
-from encrypted_records.cli.commands.shares import (
+from encrypted_records.cli.commands.share import (
     COLUMNS_OF_LISTED,
     each,
     people_of_all,

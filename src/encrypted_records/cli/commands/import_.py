@@ -23,16 +23,22 @@ from encrypted_records.cli.commands.job import (
     warn_of_rounding,
 )
 from encrypted_records.cli.input.files import open_input
-from encrypted_records.cli.input.import_schema import WantedRules, asked_for
+from encrypted_records.cli.input.importer import (
+    ColumnFile,
+    Import,
+    SourceTable,
+    WantedRules,
+    asked_for,
+    make_schema,
+)
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.profiles import ProfileOption, choose_profile
+from encrypted_records.cli.settings import ProfileOption, choose_profile
 from encrypted_records.cli.terminal import DONE, REJECTED, format_count, warn
 from encrypted_records.errors import InvalidSetting, NotFound
 
 if TYPE_CHECKING:
-    from encrypted_records.cli.input.importer import SourceTable
     from encrypted_records.client.proxy.uploads import LocalFile
 
 _URL = "ERS_IMPORT_URL"
@@ -202,9 +208,6 @@ async def _import_table(
     page_rows: int,
 ) -> int:
     """Make a schema of a table, or of a file of columns, and store its rows page by page."""
-    from encrypted_records.cli.input.import_schema import make_schema  # noqa: PLC0415 - slow
-    from encrypted_records.cli.input.importer import Import  # noqa: PLC0415 - slow
-
     given = bool(source)
     origin = await _table(source or os.environ.get(_URL, ""), table, key, given=given)
     work = Import(session, origin, skip_invalid, page_rows)
@@ -242,8 +245,6 @@ async def _table(
         NotFound: there is no such table.
     """
     if not source.startswith(_DATABASES):
-        from encrypted_records.cli.input.importer import ColumnFile  # noqa: PLC0415 - slow to import
-
         if name is not None or key:
             raise InvalidSetting("--table and --key are for PostgreSQL")
         return ColumnFile(source)

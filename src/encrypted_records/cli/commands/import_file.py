@@ -15,8 +15,12 @@ import click
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.job import JobFlags, detached, finish, going_on, send
-from encrypted_records.cli.input.import_schema import WantedRules, create_schema
-from encrypted_records.cli.input.importer import ImportProgress, remembered_imports
+from encrypted_records.cli.input.importer import (
+    ImportProgress,
+    WantedRules,
+    create_schema,
+    remembered_imports,
+)
 from encrypted_records.cli.input.upload_sources import FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output

@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from encrypted_records.cli.login.confirmation import ask_link, confirm_account, link_in
 from encrypted_records.cli.login.keychain import EARLY_SECONDS
+from encrypted_records.cli.login.proofs import ask_link, confirm_account, link_in
 from encrypted_records.cli.login.session import CommandSession, Credentials, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.operating import (

@@ -13,17 +13,18 @@ from typing import Any
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
+from encrypted_records.cli.commands.account import Lifetime
 from encrypted_records.cli.commands.share import (
     ROLES,
+    each,
     member_named,
+    minute_of,
     named_member,
     say_kept,
     schema_option,
     tell,
     wanted_share,
 )
-from encrypted_records.cli.commands.shares import each, minute_of
-from encrypted_records.cli.commands.token import Lifetime
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import DATASET, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output

@@ -26,10 +26,13 @@ from encrypted_records.cli.commands.selection import (
     dataset_option,
     default_schema_option,
     fields_option,
+    file_format,
     first,
     limit_option,
     make_cells,
     question,
+    safe_cells_option,
+    schema_id_option,
     schema_option,
     split_fields,
     split_groups,
@@ -358,14 +361,8 @@ async def aggregate(
     type=click.Choice(["csv", "ndjson"]),
     help="Format of the file (default: ndjson).",
 )
-@click.option(
-    "--safe-cells",
-    is_flag=True,
-    help="CSV only: escape cells that a spreadsheet would run as formulas.",
-)
-@click.option(
-    "--with-schema-id", is_flag=True, help="CSV only: end the header with schema_id: and the id."
-)
+@safe_cells_option
+@schema_id_option
 @click.option(
     "--file", type=click.Path(dir_okay=False), help="File to write (default: standard output)."
 )
@@ -398,11 +395,7 @@ async def export(
       ers record export --schema patient 'city = "Oslo"' --order-by age > oslo.ndjson
     """
     resource, condition, known = await question(session, schema, dataset, expression, where)
-    form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
-    if safe_cells and form != "csv":
-        raise click.UsageError("--safe-cells is for CSV: -o csv")
-    if with_schema_id and form != "csv":
-        raise click.UsageError("--with-schema-id is for CSV: -o csv")
+    form = file_format(form, file, safe_cells=safe_cells, schema_id=with_schema_id)
     if file is not None and is_there(file):
         there = f"{file} already exists"
         confirm(f"{there}. Overwrite it?", yes=yes, why=there, undone="nothing was written")

@@ -33,12 +33,12 @@ from encrypted_records.cli.input.files import (
     read_sample,
     sample_of,
 )
-from encrypted_records.cli.input.import_schema import WantedRules, asked_for, tell_of
+from encrypted_records.cli.input.importer import WantedRules, asked_for, tell_of
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.profiles import ProfileOption
+from encrypted_records.cli.settings import ProfileOption
 from encrypted_records.cli.terminal import DONE, REFUSED, TIMES, confirm, format_count, say, warn
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting
 from encrypted_records.model import strict_json

@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encrypted_records.cli.commands.selection import (
+    file_format,
+    safe_cells_option,
+    schema_id_option,
+)
 from encrypted_records.cli.input.files import open_result
 from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, show, warn
@@ -122,14 +127,8 @@ def _head(head: Head) -> str:
     type=click.Choice(["csv", "ndjson"]),
     help="ndjson, with ids, or csv, which can be imported (default: by the file's name).",
 )
-@click.option(
-    "--safe-cells",
-    is_flag=True,
-    help="CSV only: escape cells that a spreadsheet would run as formulas.",
-)
-@click.option(
-    "--with-schema-id", is_flag=True, help="CSV only: end the header with schema_id: and the id."
-)
+@safe_cells_option
+@schema_id_option
 @click.option(
     "--without-ended",
     is_flag=True,
@@ -157,11 +156,7 @@ async def salvage(
     Example:
       ers salvage patient --file patient.csv
     """
-    form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
-    if safe_cells and form != "csv":
-        raise click.UsageError("--safe-cells is for CSV: -o csv")
-    if with_schema_id and form != "csv":
-        raise click.UsageError("--with-schema-id is for CSV: -o csv")
+    form = file_format(form, file, safe_cells=safe_cells, schema_id=with_schema_id)
     resource = await session.names.schema(schema)
     # Always as NDJSON: CSV has no room for the report.
     asked = session.client.salvage(resource["url"], ended=not without_ended)

@@ -1,4 +1,4 @@
-"""Options that select records: the schema, the condition, the fields, and the output format."""
+"""Options that select records: the schema, the condition, the fields, and the format of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession
-from encrypted_records.cli.profiles import ProfileOption
+from encrypted_records.cli.settings import ProfileOption
 from encrypted_records.cli.terminal import warn
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.errors import InvalidSetting
@@ -44,6 +44,28 @@ limit_option = click.option(
     "--limit", type=click.IntRange(1), help=f"Maximum number of records (default: {SHOWN})."
 )
 all_option = click.option("--all", "all_", is_flag=True, help="All records, without a limit.")
+#: What a file of CSV may contain besides the stored values.
+safe_cells_option = click.option(
+    "--safe-cells",
+    is_flag=True,
+    help="CSV only: escape cells that a spreadsheet would run as formulas.",
+)
+schema_id_option = click.option(
+    "--with-schema-id", is_flag=True, help="CSV only: end the header with schema_id: and the id."
+)
+
+
+def file_format(form: str | None, file: str | None, *, safe_cells: bool, schema_id: bool) -> str:
+    """The format of a file of records: what was said, or what its name ends with.
+
+    Raises:
+        click.UsageError: an option is for another format.
+    """
+    form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
+    for option, is_given in (("--safe-cells", safe_cells), ("--with-schema-id", schema_id)):
+        if is_given and form != "csv":
+            raise click.UsageError(f"{option} is for CSV: -o csv")
+    return form
 
 
 async def first(records: AsyncIterator[Any], most: int | None) -> AsyncIterator[Any]:

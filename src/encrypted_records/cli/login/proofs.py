@@ -1,7 +1,11 @@
-"""Proofs: commands that reveal or change keys, or enrol this machine, verify who the user is again.
+"""What proves to a service who the user is: a password, a code, the link from a message.
 
-On the proxy's own machine, the local-user secret is a sufficient proof. Elsewhere, the user enters
-the password of the account or, if the keyring has a passphrase, the passphrase.
+Commands that reveal or change keys, or enrol this machine, verify again who the user is. On the
+proxy's own machine, the local-user secret is a sufficient proof. Elsewhere, the user enters the
+password of the account or, if the keyring has a passphrase, the passphrase.
+
+A new password is asked for twice, and checked immediately as far as possible without a server. The
+service makes the final decision: it also knows common passwords.
 """
 
 from __future__ import annotations
@@ -10,17 +14,25 @@ import os
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from encrypted_records.cli.login.keychain import DEVICE_VARIABLE
-from encrypted_records.cli.login.session import CommandSession
-from encrypted_records.cli.terminal import ask, day
+from encrypted_records.cli.login.session import NOBODY, CommandSession, Credentials, usual_device
+from encrypted_records.cli.supervise.mailbox import SignedLink, signed_link
+from encrypted_records.cli.terminal import ask, day, say, warn
 from encrypted_records.client.proxy.keyring import Devices, Proof
 from encrypted_records.client.proxy.transport import new_device
-from encrypted_records.errors import ErsError, InvalidSetting, NotAllowed, NotAuthenticated
+from encrypted_records.errors import (
+    BadInput,
+    ErsError,
+    InvalidSetting,
+    NotAllowed,
+    NotAuthenticated,
+)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -204,3 +216,119 @@ def describe(devices: Devices) -> Iterator[str]:
     sealed = ", protected by a passphrase" if known.passphrase else ""
     yield f"keyring {known.fingerprint}, created {day(known.made)}{sealed}"
     yield f"devices      {count} registered" if count else "devices      none"
+
+
+SHORTEST = 12
+#: Maximum attempts at a terminal.
+_TRIES = 5
+
+
+def weakness(password: str) -> str:
+    """The weakness of a password as a text; empty if only the service can tell."""
+    if len(password) < SHORTEST:
+        return f"the password has fewer than {SHORTEST} characters"
+    if password.isdecimal():
+        return "the password has digits only"
+    return ""
+
+
+async def set_password(label: str, given: str | None, use: Callable[[str], Awaitable[None]]) -> str:
+    """Set a new password; returns the password.
+
+    Args:
+        given: a password that needs no question.
+        use: sends it to the service. If the service finds it too weak, the user is asked for
+            another.
+
+    Raises:
+        InvalidSetting: the given password is too weak.
+        BadInput: the service refuses the password, or something else.
+    """
+    if given is not None:
+        if weak := weakness(given):
+            raise InvalidSetting(weak, hint="nothing was changed; choose a longer one")
+        await use(given)
+        return given
+    for left in reversed(range(_TRIES)):
+        password = _ask_password(label)
+        try:
+            await use(password)
+        except BadInput as error:
+            if not (left and _about_password(error)):
+                raise
+            warn("; ".join(flaw.detail for flaw in error.flaws))
+        else:
+            return password
+    raise AssertionError("the last try returns or raises")
+
+
+def _ask_password(label: str) -> str:
+    while True:
+        password = ask(label, hide_input=True)
+        if weak := weakness(password):
+            warn(f"{weak}: choose another one")
+        elif ask("Repeat it", hide_input=True) == password:
+            return password
+        else:
+            warn("the two entries differ")
+
+
+def _about_password(error: ErsError) -> bool:
+    return bool(error.flaws) and all(flaw.code.startswith("password_") for flaw in error.flaws)
+
+
+def answer(label: str, what: str) -> str:
+    """Ask for a value on the terminal, or read the next line of stdin if there is no terminal.
+
+    Raises:
+        InvalidSetting: no value was given.
+    """
+    text = (ask(label) if sys.stdin.isatty() else sys.stdin.readline()).strip()
+    if not text:
+        raise InvalidSetting(f"{what} is missing", hint="give it on standard input")
+    return text
+
+
+def link_in(text: str) -> SignedLink:
+    """
+    Raises:
+        InvalidSetting: it is not the link of a message.
+    """
+    link = signed_link(text)
+    if link is None:
+        raise InvalidSetting(
+            "this is not a link from a message",
+            hint="give the whole link in quotes: it contains user_id, timestamp and signature",
+        )
+    return link
+
+
+def ask_link() -> SignedLink:
+    """Ask for a link, or read the next line of stdin."""
+    return link_in(answer("Link from the message", "the link from the message"))
+
+
+async def confirm_account(
+    session: CommandSession, link: SignedLink, who: Credentials = NOBODY
+) -> None:
+    """Confirm an account by the link of its message, and print the name of its organization.
+
+    Args:
+        who: credentials for looking up the organization; ``NOBODY`` if no password is known.
+
+    Raises:
+        BadInput: ``invalid_link``; the link is invalid, was used or has expired.
+    """
+    device = usual_device(session.proxy)
+    async with session.proxy.client(NOBODY, device) as client:
+        await client.verify_registration(
+            user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
+        )
+    say("The account is confirmed.")
+    if who.password:
+        # The account is confirmed, whatever happens next.
+        with suppress(ErsError):
+            async with session.proxy.client(who, device) as client:
+                async for organization in client.listing("organizations"):
+                    say(f"Its organization is {organization['slug']} ({organization['name']}).")
+    say("Log in with: ers login")

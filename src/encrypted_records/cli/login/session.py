@@ -25,8 +25,14 @@ from click.shell_completion import CompletionItem
 
 from encrypted_records.cli import terminal
 from encrypted_records.cli.command_group import STANDARD, CommandLimits
-from encrypted_records.cli.profiles import ProfileOption, choose_profile, profile_option
-from encrypted_records.cli.settings import Origin, Settings, takes_settings
+from encrypted_records.cli.settings import (
+    Origin,
+    ProfileOption,
+    Settings,
+    choose_profile,
+    profile_option,
+    takes_settings,
+)
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated, NotFound
 from encrypted_records.model.credentials import INLINE_HEADER, parse_service_key
