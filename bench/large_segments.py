@@ -36,9 +36,8 @@ from encrypted_records.index.query.asking import STANDARD, Asking, Keep, KeptCol
 from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.choices import COMPARISON, Way, choose, comparison_figures
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.key_sets import needs_whole
+from encrypted_records.index.query.key_sets import Texts, needs_whole
 from encrypted_records.index.query.leaves import read_tests
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.query.sort import first
 from encrypted_records.index.query.sorted_scan import ScanRequest, SortedScan

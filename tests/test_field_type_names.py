@@ -36,7 +36,7 @@ LEFT = {
     "cli/input/postgresql.py": 1,
     # Tokens of the language of conditions, whose kinds are those of a lexer.
     "client/sdk/condition_language.py": 5,
-    "proxy/pages/completions.py": 2,
+    "proxy/pages/charts.py": 2,
     # The header Date of HTTP, and the form of a control of pages.
     "client/proxy/client.py": 1,
     "proxy/pages/formatting.py": 1,

@@ -10,8 +10,8 @@ from typing import Any
 from playwright.sync_api import Browser, expect
 
 from encrypted_records.proxy.pages import home
-from encrypted_records.proxy.pages.audit import ACTIONS, lines_of
 from encrypted_records.proxy.pages.formatting import size
+from encrypted_records.proxy.pages.organizations import ACTIONS, lines_of
 from tests.browser.census import stored_census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import CENSUS, ROOT, Visitor, expect_after_reloads

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.proxy.process import background
+from encrypted_records.proxy import process
 from encrypted_records.proxy.settings import Overrides
 from tests.cli.command import Ers
 from tests.support.front import Asked, Reply, running_front
@@ -161,7 +161,7 @@ def test_a_clock_that_jumped_ahead_is_named_with_the_command_that_confirms_it(
     ):
         ers.set(ERS_PROXY_URL=proxy.url, XDG_STATE_HOME=str(tmp_path / "state"))
         assert "clock" not in ers.done("status").err
-        proxy.settle(background.CLOCK)  # it looks at the clock before that jumps
+        proxy.settle(process.CLOCK)  # it looks at the clock before that jumps
         days = 50
         for command in (
             ("retention", "run", visits, "--dry-run"),

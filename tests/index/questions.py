@@ -6,7 +6,7 @@ from typing import Any
 
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.key_sets import MAX_OPENED, Texts
 from encrypted_records.model.predicates import Predicate
 from tests.index.world import World
 

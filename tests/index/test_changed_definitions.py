@@ -16,7 +16,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import decode
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates, Matches
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.sort import first
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.ingest.seal import seal

@@ -18,7 +18,7 @@ from encrypted_records.errors import NotFound
 from encrypted_records.index.query.asking import Asking, Keep, Need, Sizes, Step, Stopped
 from encrypted_records.index.query.candidates import Matches
 from encrypted_records.index.query.condition import Condition, Every
-from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.key_sets import MAX_OPENED, Texts
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import SegmentLimits

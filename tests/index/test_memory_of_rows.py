@@ -18,7 +18,7 @@ from encrypted_records.index.ordinals import PIECE
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.segments.builder import Builder, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader

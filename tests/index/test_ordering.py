@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto.values import is_long, order_bytes
 from encrypted_records.errors import DoesNotOpen, InvalidQuery
 from encrypted_records.index.query.candidates import Candidates, Matches
-from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.key_sets import MAX_OPENED
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
 from encrypted_records.index.query.sorted_scan import ScanLimits, ScanRequest, SortedScan, Start
 from encrypted_records.index.segments.builder import SegmentLimits

@@ -22,7 +22,7 @@ from encrypted_records.index.columns.column import (
     run_starts,
 )
 from encrypted_records.index.columns.directory import Outline, Separators
-from encrypted_records.index.query.long_strings import classes
+from encrypted_records.index.query.key_sets import classes_of
 from encrypted_records.model.field_types.base import KeyKind
 
 SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
@@ -123,7 +123,7 @@ def test_pages_are_linked_where_one_value_goes_on(
     assert outline.outermost.dtype == built.firsts.dtype
     same = built.lasts[:-1] == built.firsts[1:]
     assert np.array_equal(outline.links(alike=False), same)
-    by_class = classes(built.lasts)[:-1] == classes(built.firsts)[1:]
+    by_class = classes_of(built.lasts)[:-1] == classes_of(built.firsts)[1:]
     assert np.array_equal(outline.links(alike=True), by_class)
 
 

@@ -20,7 +20,7 @@ from encrypted_records.index.ordinals import bitmap
 from encrypted_records.index.query.aggregate import AggregateLimits, aggregate
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.key_sets import MAX_OPENED, Texts
 from encrypted_records.index.query.ranked_measures import RankedRows, Ranks
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment

@@ -26,9 +26,8 @@ from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.distinct_values import list_values
-from encrypted_records.index.query.key_sets import needs_whole
+from encrypted_records.index.query.key_sets import Texts, needs_whole
 from encrypted_records.index.query.leaves import TestLeaf, read_tests
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.segments.builder import Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment

@@ -17,8 +17,14 @@ from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.distinct_values import list_values
-from encrypted_records.index.query.key_sets import FEW, are_alike, compare_with, join_keys, to_grid
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import (
+    FEW,
+    Texts,
+    are_alike,
+    compare_with,
+    join_keys,
+    to_grid,
+)
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.field_types.base import NumberRules
 from encrypted_records.model.predicates import InColumn, Not, Predicate, matches

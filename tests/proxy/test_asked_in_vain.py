@@ -21,7 +21,7 @@ from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
-from encrypted_records.proxy.process.background import ROW_CHECKS
+from encrypted_records.proxy.process import ROW_CHECKS
 from encrypted_records.proxy.search import cover, row_fetcher
 from tests.proxy.lies import each, flipped, instead, of, on
 from tests.support.front import Asked, Front, Lie, Reply, running_front

@@ -12,14 +12,7 @@ import pytest
 
 from encrypted_records.errors import OutOfSpace
 from encrypted_records.index.segments.merge_policy import Tier
-from encrypted_records.proxy.process.background import (
-    CLOCK,
-    JOB_SWEEP,
-    JOBS,
-    MERGES,
-    UPLOAD_SWEEP,
-    Background,
-)
+from encrypted_records.proxy.process import CLOCK, JOB_SWEEP, JOBS, MERGES, UPLOAD_SWEEP, Background
 from encrypted_records.proxy.settings import Overrides
 from tests.support.background import Queued
 from tests.support.eventually import soon

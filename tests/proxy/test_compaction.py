@@ -17,8 +17,7 @@ from encrypted_records.errors import Altered, Conflict
 from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
-from encrypted_records.proxy.process.background import MERGES
-from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.process import MERGES, Run, aside
 from encrypted_records.proxy.search import lookup
 from encrypted_records.proxy.search.lookup import CurrentRecord
 from encrypted_records.proxy.settings import Overrides

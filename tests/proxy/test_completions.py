@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.client.sdk.condition_language import parse
-from encrypted_records.proxy.pages.completions import complete_line
+from encrypted_records.proxy.pages.charts import complete_line
 
 PROPERTIES: dict[str, dict[str, Any]] = {
     "city": {"type": "string"},

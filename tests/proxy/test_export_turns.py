@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from encrypted_records import runtime
-from encrypted_records.proxy.http.load_limit import RunningRequests
-from encrypted_records.proxy.process import offload
-from encrypted_records.proxy.process.offload import PARTS_AT_ONCE, Turns
+from encrypted_records.proxy import process
+from encrypted_records.proxy.http.guard import RunningRequests
+from encrypted_records.proxy.process import PARTS_AT_ONCE, Turns
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import with_keyrings
 from tests.support.service import Service
@@ -105,14 +105,14 @@ def test_an_export_rests_as_long_as_a_part_took_where_others_ask(
 
     async def run() -> None:
         of = Turns(is_busy)
-        monkeypatch.setattr(offload, "SHORT_SECONDS", -1.0)
+        monkeypatch.setattr(process, "SHORT_SECONDS", -1.0)
         monkeypatch.setattr(runtime, "sleep", rest)
         async with of.take(b"a"):
             pass
 
     asyncio.run(run())
     assert len(asked) == 1
-    assert rests == ([asked[0] * offload.REST] if busy else [])
+    assert rests == ([asked[0] * process.REST] if busy else [])
 
 
 def test_a_crowd_knows_whether_a_request_was_under_way_lately() -> None:

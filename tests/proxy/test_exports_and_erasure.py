@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.model import credentials, ids
-from encrypted_records.proxy.process.background import ROW_CHECKS
+from encrypted_records.proxy.process import ROW_CHECKS
 from tests.e2e.database import database_of
 from tests.support.erasures import seen_through
 from tests.support.eventually import eventually

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from encrypted_records.proxy.process.coalescing import Fetches
+from encrypted_records.proxy.process import Fetches
 
 
 def test_what_is_claimed_later_belongs_to_the_same_fetch_which_is_as_large_then() -> None:

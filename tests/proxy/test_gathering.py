@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
+from encrypted_records.proxy.process import Gathering, WaitingLine
 
 asker: ContextVar[str] = ContextVar("asker", default="nobody")
 

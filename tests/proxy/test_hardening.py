@@ -11,7 +11,7 @@ from tests.support.service import clean_environment, running_service
 
 _HARDENED = """
 import ctypes
-from encrypted_records.proxy.process.secrecy import harden
+from encrypted_records.proxy.process import harden
 harden()
 harden()
 held = bytearray(1 << 20)

@@ -16,7 +16,7 @@ import pytest
 from encrypted_records.model import ids, strict_json, wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
-from encrypted_records.proxy.process.background import JOB_SWEEP, JOBS, UPLOAD_SWEEP
+from encrypted_records.proxy.process import JOB_SWEEP, JOBS, UPLOAD_SWEEP
 from encrypted_records.proxy.uploads.service import UploadService
 from tests.proxy.tus.test_clock_jumps import append, begin, create
 from tests.support import jobs

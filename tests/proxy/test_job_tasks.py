@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from encrypted_records.proxy.jobs.service import BatchJobs
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 
 JOB = b"j" * 16
 NOTHING = cast("Any", None)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.proxy.jobs.service import JOB_SCHEME
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from tests.e2e.database import database_of
 from tests.support import jobs
 from tests.support.eventually import eventually

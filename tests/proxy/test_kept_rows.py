@@ -18,7 +18,7 @@ import pytest
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef, SealedRow, StoredRow
-from encrypted_records.proxy.process.background import ROW_CHECKS
+from encrypted_records.proxy.process import ROW_CHECKS
 from encrypted_records.proxy.search.caches import RowCache
 from encrypted_records.proxy.settings import Overrides
 from tests.proxy.lies import each, flipped, of, on

@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records.model import credentials
 from encrypted_records.proxy import services
-from encrypted_records.proxy.process.background import LOCKING
+from encrypted_records.proxy.process import LOCKING
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import running_proxy
 from tests.support.service import Service, call

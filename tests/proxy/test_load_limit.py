@@ -17,7 +17,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.proxy.http.load_limit import LoadLimit, RunningRequests
+from encrypted_records.proxy.http.guard import LoadLimit, RunningRequests
 from encrypted_records.proxy.settings import Overrides
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy

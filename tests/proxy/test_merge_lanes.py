@@ -13,7 +13,7 @@ import pytest
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.write.merge_scheduler import (
     MOST_REST,
     Lanes,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-from encrypted_records.proxy.process.offload import Lines, aside
+from encrypted_records.proxy.process import Lines, aside
 
 USER = bytes(16)
 

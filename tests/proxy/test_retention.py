@@ -22,7 +22,7 @@ from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
 from encrypted_records.model.definition import DAY_MILLISECONDS
 from encrypted_records.model.records import BlockNames, PlainRecord
-from encrypted_records.proxy.process.background import CLOCK
+from encrypted_records.proxy.process import CLOCK
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import Overrides

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.model.records import RowRef
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.search import row_checks
 from encrypted_records.proxy.search.cover import Unanswered
 from encrypted_records.proxy.search.row_checks import RowChecks

@@ -20,7 +20,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import PageRef, RowRef
-from encrypted_records.proxy.process.background import ROW_CHECKS
+from encrypted_records.proxy.process import ROW_CHECKS
 from encrypted_records.proxy.search import row_fetcher
 from encrypted_records.proxy.search.caches import BLOCK
 from encrypted_records.proxy.search.search import SearchPage

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.proxy import webhooks
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from tests.support.eventually import eventually
 from tests.support.fixtures import at
 from tests.support.front import Front

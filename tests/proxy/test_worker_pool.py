@@ -21,8 +21,8 @@ import pytest
 from encrypted_records.errors import ErsError, TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.process.background import WORKERS
-from encrypted_records.proxy.workers import main, messages, pipe, pool
+from encrypted_records.proxy.process import WORKERS
+from encrypted_records.proxy.workers import main, messages, pool
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
@@ -68,7 +68,7 @@ def test_a_result_that_cannot_be_encoded_fails_its_task_and_not_the_process(
     report = messages.CheckReport(1, 1, [], [(1, {"s": "\ud800"})], [])
     sent = io.BytesIO()
     monkeypatch.setattr(main, "check", lambda _: report)
-    monkeypatch.setattr(pipe, "_results", sent)
+    monkeypatch.setattr(messages, "_results", sent)
     main._run(NOTHING)
     said = messages.decode_from_worker(sent.getvalue()[messages.LENGTH_BYTES :])
     assert isinstance(said, messages.Failed)
@@ -171,23 +171,23 @@ def test_a_timeout_behind_a_task_that_looks_at_no_file_is_never_told_as_a_file_t
 def test_memory_is_limited_while_a_file_is_read_and_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipe, "MOST_BYTES", 256 << 20)
+    monkeypatch.setattr(messages, "MOST_BYTES", 256 << 20)
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with pipe.limited(), pytest.raises(MemoryError):
+    with messages.limited(), pytest.raises(MemoryError):
         bytearray(512 << 20)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_a_process_that_reads_without_an_end_ends_by_itself() -> None:
     code = (
-        "from encrypted_records.proxy.workers import pipe as m\n"
+        "from encrypted_records.proxy.workers import messages as m\n"
         "m.MOST_SECONDS = 0.05\n"
         "with m.limited():\n"
         "    while True: pass\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False)
     assert ended.returncode == -signal.SIGPROF
-    with pipe.limited():
+    with messages.limited():
         pass
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 

@@ -18,7 +18,7 @@ from greenlet import getcurrent, greenlet
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.ingest.check import STANDARD
-from encrypted_records.proxy.workers import main, messages, pipe
+from encrypted_records.proxy.workers import main, messages
 from encrypted_records.proxy.workers.pool import Listener, WorkerPool
 from tests.simulation.world import World
 
@@ -110,8 +110,8 @@ def installed() -> Iterator[None]:
 
     small = replace(STANDARD, records=CHUNK_ROWS)
     with (
-        patch.object(pipe, "write", write),
-        patch.object(pipe, "read", read),
+        patch.object(messages, "write_message", write),
+        patch.object(messages, "read_message", read),
         patch.object(main, "STANDARD", small),
     ):
         yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from encrypted_records.proxy.process.background import JOBS, Background, Task, Work, attempt
+from encrypted_records.proxy.process import JOBS, Background, Task, Work, attempt
 
 
 class Queued(Background):

@@ -8,7 +8,7 @@ from threading import Event, Lock
 
 import pytest
 
-from encrypted_records.proxy.process import coalescing
+from encrypted_records.proxy import process
 from encrypted_records.proxy.schemas import states
 from encrypted_records.proxy.search import fetcher, row_fetcher
 from tests.support.front import Asked, Reply
@@ -62,10 +62,10 @@ class Waiters:
 
     now: int = 0
 
-    async def wait_for(self, some: Collection[coalescing.Fetch]) -> bool:
+    async def wait_for(self, some: Collection[process.Fetch]) -> bool:
         self.now += 1
         try:
-            return await coalescing.wait_for(some)
+            return await process.wait_for(some)
         finally:
             self.now -= 1
 

@@ -18,7 +18,7 @@ from encrypted_records.listening.serving import Server, listening
 from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.model.credentials import DOOR_HEADER
 from encrypted_records.proxy.app import LIMITS, create_app
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import MirrorPlace, Overrides, ProxySettings
 from tests.support.background import Queued

@@ -19,7 +19,7 @@ from encrypted_records.model.records import PageRef, PlainRecord
 from encrypted_records.proxy.app import create_app
 from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.upstream import Upstream

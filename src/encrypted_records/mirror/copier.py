@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, read_list
-from encrypted_records.client.checkpoints import CheckpointApi
+from encrypted_records.client.api import Api, CheckpointApi, read_list
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (

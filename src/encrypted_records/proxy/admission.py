@@ -50,7 +50,7 @@ from encrypted_records.proxy.keyrings.devices import (
 )
 from encrypted_records.proxy.keyrings.holder import Attempts, Holder, Level
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.offload import deriving
+from encrypted_records.proxy.process import deriving
 
 T = TypeVar("T")
 

@@ -31,11 +31,10 @@ from encrypted_records.proxy.api import ROUTES
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.forward import NO_SOCKET
 from encrypted_records.proxy.http import messages
-from encrypted_records.proxy.http.guard import Guard, Private
-from encrypted_records.proxy.http.load_limit import LoadLimit
+from encrypted_records.proxy.http.guard import Guard, LoadLimit, Private
 from encrypted_records.proxy.http.sessions import PagePaths
 from encrypted_records.proxy.mirrored import AgeHeader
-from encrypted_records.proxy.process.secrecy import harden
+from encrypted_records.proxy.process import harden
 from encrypted_records.proxy.services import build_services
 from encrypted_records.proxy.settings import Overrides, ProxySettings
 

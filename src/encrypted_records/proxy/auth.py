@@ -43,9 +43,7 @@ from encrypted_records.model.credentials import (
     token_lifetime,
 )
 from encrypted_records.model.forwarded import CSRF, SESSION
-from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
-from encrypted_records.proxy.process.offload import Lines
-from encrypted_records.proxy.process.secrecy import SecretNames
+from encrypted_records.proxy.process import Gathering, Lines, SecretNames, WaitingLine
 
 #: whether a token is being exchanged again for this request
 _renewing: ContextVar[bool] = ContextVar("renewing", default=False)

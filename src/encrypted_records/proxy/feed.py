@@ -58,7 +58,7 @@ from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import LogEntry, PlainRecord, RowRef, StoredRow
 from encrypted_records.proxy.http.messages import FEW_CELLS, record_json, to_json
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import Run, aside, here
+from encrypted_records.proxy.process import Run, aside, here
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner

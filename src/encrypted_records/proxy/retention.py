@@ -45,8 +45,7 @@ from encrypted_records.model.definition import (
 from encrypted_records.model.queries import Conditions
 from encrypted_records.proxy.jobs.row_keys import look_up_names
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import RETENTION, Background
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import RETENTION, Background, aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.schemas.store import ClockMark, Doubt, Heads

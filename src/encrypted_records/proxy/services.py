@@ -24,12 +24,11 @@ from encrypted_records.client.limits import MIRROR_TIMING
 from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.listening import pace
-from encrypted_records.proxy import disk
+from encrypted_records.proxy import disk, process
 from encrypted_records.proxy.admission import Admission, Door, Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.feed import Feed
-from encrypted_records.proxy.http.guard import OwnNames
-from encrypted_records.proxy.http.load_limit import RunningRequests
+from encrypted_records.proxy.http.guard import OwnNames, RunningRequests
 from encrypted_records.proxy.http.sessions import Desks, cookie_name
 from encrypted_records.proxy.jobs.dependencies import JobDependencies, Progress
 from encrypted_records.proxy.jobs.job import JobSecrets
@@ -42,9 +41,7 @@ from encrypted_records.proxy.keyrings.holder import Circumstances, Holder, decid
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.mirrored import Mirrored
-from encrypted_records.proxy.process import background
-from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.process.offload import Turns
+from encrypted_records.proxy.process import Background, Turns
 from encrypted_records.proxy.retention import NOTE_SECONDS, DailyRetention, Retainer, WatchedClock
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.differences import SchemaSigning, Standings
@@ -287,10 +284,10 @@ class Services:
         yield
         # Each task is atomic at the API, wherever it is cancelled.
         await self.background.stop(
-            *(background.JOB_SWEEP, background.UPLOAD_SWEEP, background.CLOCK),
-            *(background.LOCKING, background.FORGETTING),
-            *(background.ATTENDING, background.RETENTION, background.CHECKPOINTING),
-            background.WEBHOOKS,
+            *(process.JOB_SWEEP, process.UPLOAD_SWEEP, process.CLOCK),
+            *(process.LOCKING, process.FORGETTING),
+            *(process.ATTENDING, process.RETENTION, process.CHECKPOINTING),
+            process.WEBHOOKS,
         )
         await self.jobs.stop()
         await self.merger.close()
@@ -318,12 +315,12 @@ class Services:
     def _repeat(self) -> None:
         every = self.background.every
         if self.mirrored is None:
-            every(self.sweep_seconds, background.JOB_SWEEP, self.jobs.sweep)
-            every(SWEEP_SECONDS, background.UPLOAD_SWEEP, self.uploads.sweep)
-        every(NOTE_SECONDS, background.CLOCK, self._watch_clock)
+            every(self.sweep_seconds, process.JOB_SWEEP, self.jobs.sweep)
+            every(SWEEP_SECONDS, process.UPLOAD_SWEEP, self.uploads.sweep)
+        every(NOTE_SECONDS, process.CLOCK, self._watch_clock)
         lock_seconds = min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4)
-        every(lock_seconds, background.LOCKING, self._lock_unused, at_once=False)
-        every(FORGET_SECONDS, background.FORGETTING, self._forget_unused, at_once=False)
+        every(lock_seconds, process.LOCKING, self._lock_unused, at_once=False)
+        every(FORGET_SECONDS, process.FORGETTING, self._forget_unused, at_once=False)
 
     async def _watch_clock(self) -> None:
         await self.clock.look()

@@ -13,7 +13,7 @@ from encrypted_records import runtime
 from encrypted_records.client.transport import Transport
 from encrypted_records.client.webhook_sender import WebhookSender
 from encrypted_records.index.query.asking import Sizes
-from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.key_sets import MAX_OPENED
 from encrypted_records.index.segments.merge_policy import (
     MOST_DEAD,
     STANDARD_CROWDS,
@@ -21,10 +21,10 @@ from encrypted_records.index.segments.merge_policy import (
     CrowdSizes,
     Tier,
 )
-from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
+from encrypted_records.proxy.http.guard import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.retention import name_boot
 from encrypted_records.proxy.schemas.logs import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.store import STANDARD, KeepingPolicy

@@ -52,7 +52,7 @@ from encrypted_records.proxy.feed import Feed, FeedPage, WatchedSchema, parse_cu
 from encrypted_records.proxy.http.messages import to_json
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.background import WEBHOOKS, Background, Task
+from encrypted_records.proxy.process import WEBHOOKS, Background, Task
 from encrypted_records.proxy.saved_questions import open_kept, pad, seal_kept
 
 log = logging.getLogger(__name__)

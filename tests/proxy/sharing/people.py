@@ -16,7 +16,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.joining import Invited, JoinedOrganization
 from encrypted_records.proxy.sharing.reading import View

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records.model import ids
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.schemas.logs import CheckpointPolicy
 from encrypted_records.proxy.settings import Overrides
 from tests.proxy.sharing.people import Person, Team

@@ -14,7 +14,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ErsError
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.service import Sharing
 from tests.proxy.sharing.heads import ShownHeads

@@ -10,7 +10,7 @@ import pytest
 
 from encrypted_records.model import ids
 from encrypted_records.model.credentials import generate_api_token
-from encrypted_records.proxy.process.background import ATTENDING
+from encrypted_records.proxy.process import ATTENDING
 from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.settling import Attending

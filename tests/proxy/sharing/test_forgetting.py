@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from encrypted_records.model import roster as form
-from encrypted_records.proxy.process.background import ROW_CHECKS
+from encrypted_records.proxy.process import ROW_CHECKS
 from tests.e2e.database import database_of
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, numbers, refused

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.proxy.process.background import CLOCK, UPLOAD_SWEEP
+from encrypted_records.proxy.process import CLOCK, UPLOAD_SWEEP
 from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.uploads.service import LIFETIME_SECONDS
 from tests.support import jobs

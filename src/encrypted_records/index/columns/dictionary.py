@@ -268,7 +268,7 @@ RowCodes = NDArray[np.unsignedinteger]
 class Dictionary(Protocol):
     """A field of some rows: the sorted, distinct ``keys``, and the code of each row.
 
-    ``long`` tells whether a key may belong to a long string (``index.query.long_strings``).
+    ``long`` tells whether a key may belong to a long string (``index.query.key_sets``).
     """
 
     @property

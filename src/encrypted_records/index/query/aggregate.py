@@ -29,7 +29,7 @@ from encrypted_records.index.query.asking import (
 from encrypted_records.index.query.candidates import Candidates, learn_texts
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.query.measures import MeasureResults, OrderedKeys, count_shown
 from encrypted_records.index.query.ranked_measures import RankedMeasures

@@ -26,7 +26,7 @@ from pyroaring import BitMap
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary, ColumnSums
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.sorted_scan import STANDARD as SCAN
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment, OpenedSegment, load

@@ -18,7 +18,7 @@ from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, 
 from encrypted_records.index.log.snapshot import GroupPlaces, Positions, Snapshot
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, ordinals
 from encrypted_records.index.query.asking import Asking, Rows, Work, Workspace
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.model.predicates import Predicate, fields_of, matches, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 

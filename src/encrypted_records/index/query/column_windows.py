@@ -34,7 +34,7 @@ from encrypted_records.index.query.asking import (
     bring_kept,
 )
 from encrypted_records.index.query.candidates import learn_texts
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.row_lookups import read_rows
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import Window, read_column, sample_column

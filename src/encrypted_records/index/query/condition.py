@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.column import KeyRange
 from encrypted_records.index.query.candidates import Matches
-from encrypted_records.index.query.key_sets import KeyMembers, compute_ranges
+from encrypted_records.index.query.key_sets import KeyMembers, Texts, compute_ranges
 from encrypted_records.index.query.leaves import (
     AbsentLeaf,
     LeafOperator,
@@ -30,7 +30,6 @@ from encrypted_records.index.query.leaves import (
     TextLeaf,
     WordsLeaf,
 )
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.segments.cuts import Zone
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition

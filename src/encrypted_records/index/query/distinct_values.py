@@ -22,8 +22,7 @@ from encrypted_records.index.ordinals import Ordinals, mask_of
 from encrypted_records.index.query.asking import Asking, Work, Workspace, ask_for, bring_by_row
 from encrypted_records.index.query.candidates import Candidates, keep_matching, learn_texts
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.key_sets import are_long, join_keys
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts, are_long, join_keys
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.row_groups import dictionary_of
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope

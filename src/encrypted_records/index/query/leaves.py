@@ -32,6 +32,7 @@ from encrypted_records.index.query.candidates import Matches
 from encrypted_records.index.query.key_sets import (
     KeyRanges,
     ListedKeys,
+    Texts,
     WholeKeys,
     distinct_keys,
     find_positions,
@@ -41,7 +42,6 @@ from encrypted_records.index.query.key_sets import (
     needs_whole,
     span_of,
 )
-from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.row_lookups import ColumnFilter, entries_between, filter_column
 from encrypted_records.index.segments.cuts import Zone
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment

@@ -21,7 +21,7 @@ from encrypted_records.crypto import values
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import Codes, has_long
 from encrypted_records.index.log.snapshot import Positions
-from encrypted_records.index.query.long_strings import Texts, classes, find_mixed, inner_ranks
+from encrypted_records.index.query.key_sets import Texts, classes_of, find_mixed, inner_ranks
 from encrypted_records.index.query.row_groups import (
     choose_first,
     count_below,
@@ -63,7 +63,7 @@ class OrderedKeys:
     @cached_property
     def _classes(self) -> Codes:
         """A number for each code; equal numbers mean that only opened records give the order."""
-        by_class = classes(self.keys)
+        by_class = classes_of(self.keys)
         new = np.ones(len(by_class), np.bool_)
         new[1:] = by_class[1:] != by_class[:-1]
         return np.concatenate((np.zeros(1, np.int64), np.cumsum(new)))

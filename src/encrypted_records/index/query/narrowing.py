@@ -27,7 +27,7 @@ from encrypted_records.index.columns.directory import Outline
 from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
 from encrypted_records.index.query.asking import WORK, Asking, Work, bring_by_row
-from encrypted_records.index.query.long_strings import classes
+from encrypted_records.index.query.key_sets import classes_of
 from encrypted_records.index.query.row_lookups import only_rows, read_rows
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.segments.loaded import LoadedSegment
@@ -300,7 +300,7 @@ def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
     if not held.long:
         ranks = np.arange(len(held.keys) + 1)
         return ranks, np.zeros(len(ranks), np.bool_)
-    by_class = classes(held.keys)
+    by_class = classes_of(held.keys)
     new = np.ones(len(by_class) + 1, np.int64)
     new[0] = 0
     new[2:] = by_class[1:] != by_class[:-1]
@@ -367,8 +367,8 @@ def _split_by(held: Dictionary, rows: BitMap, key: int | bytes | None, order: So
     same, rank = 0, 0.0
     if key is not None and len(held.keys):
         wanted = np.array([key], held.keys.dtype)
-        by_class = classes(held.keys) if held.long else held.keys
-        name = classes(wanted) if held.long else wanted
+        by_class = classes_of(held.keys) if held.long else held.keys
+        name = classes_of(wanted) if held.long else wanted
         below = int(np.searchsorted(by_class, name[0]))
         is_there = below < len(by_class) and by_class[below] == name[0]
         rank = float(ranks[below + 1]) if is_there else float(ranks[below]) + 0.5

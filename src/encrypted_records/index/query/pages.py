@@ -24,7 +24,7 @@ from encrypted_records.index.query.asking import Asking, Work, Workspace, bring_
 from encrypted_records.index.query.candidates import check_records, open_rows
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches, count_rows
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.segment_filters import UnreadSegment, find_sorted
 from encrypted_records.index.query.sort import SortedRows, SortPosition, locate_record

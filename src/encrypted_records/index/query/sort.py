@@ -19,7 +19,7 @@ from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.long_strings import Texts, classes, inner_ranks
+from encrypted_records.index.query.key_sets import Texts, classes_of, inner_ranks
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.queries import SortKey
@@ -147,7 +147,7 @@ class _Level:
         # A key's rank is twice its code, found without a table of keys, which may be millions.
         self.ranks: Ranks = 2 * codes.astype(np.int64)
         if dictionary.long:
-            by_class = classes(keys)
+            by_class = classes_of(keys)
             new = np.ones(len(keys), np.bool_)
             new[1:] = by_class[1:] != by_class[:-1]
             of_key = 2 * np.cumsum(new)
@@ -159,7 +159,7 @@ class _Level:
         self.after = 0
         if after is not None and len(keys):
             wanted: NDArray[Any] = np.array([after], keys.dtype)
-            name = classes(wanted) if dictionary.long else wanted
+            name = classes_of(wanted) if dictionary.long else wanted
             below = int(np.searchsorted(by_class, name[0]))
             is_there = below < len(by_class) and by_class[below] == name[0]
             self.after = 2 * below + (2 if is_there else 1)
@@ -210,7 +210,7 @@ class _RowsSideBySide:
         """Ranks by class, and within classes by the known texts."""
         present, keys = self.columns[level]
         inner: Ranks = np.zeros(len(keys), np.int64)
-        _, outer = np.unique(classes(keys), return_inverse=True)
+        _, outer = np.unique(classes_of(keys), return_inverse=True)
         if keys.dtype.kind == "S":
             inner = inner_ranks(self.order[level].field, keys, texts)
         outer, inner = np.where(present, outer + 1, 0), np.where(present, inner, 0)

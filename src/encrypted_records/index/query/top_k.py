@@ -19,7 +19,7 @@ from encrypted_records.index.query.asking import (
 )
 from encrypted_records.index.query.candidates import Candidates, Matches, learn_texts
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.narrowing import Best, NarrowRequest, Threshold, narrow
 from encrypted_records.index.query.segment_filters import (

@@ -33,7 +33,7 @@ from encrypted_records.proxy.http.messages import answer, read_optional, read_st
 from encrypted_records.proxy.keyrings.devices import DeviceRecord, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder, Level
-from encrypted_records.proxy.process.offload import deriving
+from encrypted_records.proxy.process import deriving
 from encrypted_records.proxy.services import Services, services_of
 
 

@@ -18,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.checkpoints import ErasureProgress
+from encrypted_records.client.api import ErasureProgress
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import Retention
 from encrypted_records.model.ids import reference

@@ -69,7 +69,7 @@ from encrypted_records.proxy.api.relay import (
 )
 from encrypted_records.proxy.http.messages import answer
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.sharing.founding import WantedNames
 from encrypted_records.proxy.sharing.shown_names import Collection, ShownAs, ShownName

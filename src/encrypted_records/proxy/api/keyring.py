@@ -65,7 +65,7 @@ from encrypted_records.proxy.http.messages import answer, read_optional, read_st
 from encrypted_records.proxy.keyrings.devices import RESTORE_TRIED, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder, Level
-from encrypted_records.proxy.process.offload import aside, deriving
+from encrypted_records.proxy.process import aside, deriving
 from encrypted_records.proxy.services import Services, services_of
 
 

@@ -48,7 +48,7 @@ from encrypted_records.proxy.api.records import (
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
 from encrypted_records.proxy.http.messages import answer, read_object, read_records, record_answer
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.update import Edit, VersionsById
 

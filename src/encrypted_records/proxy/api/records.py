@@ -63,7 +63,7 @@ from encrypted_records.proxy.http.messages import (
     records_answer,
     to_json,
 )
-from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.search.lookup import look_up, look_up_recent, open_sealed, read_sealed
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.ingest import HEADER, IdempotencyKey

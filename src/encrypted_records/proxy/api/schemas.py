@@ -53,7 +53,7 @@ from encrypted_records.proxy.http.messages import (
     read_json,
     while_wanted,
 )
-from encrypted_records.proxy.process.offload import aside, by_size
+from encrypted_records.proxy.process import aside, by_size
 from encrypted_records.proxy.saved_questions import no_reading
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.workers import messages

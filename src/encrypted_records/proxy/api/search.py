@@ -61,7 +61,7 @@ from encrypted_records.proxy.http.messages import (
     to_json,
     write_each,
 )
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.search import search as explaining
 from encrypted_records.proxy.search.search import (
     MOST_SHOWN,

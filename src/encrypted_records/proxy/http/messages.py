@@ -36,7 +36,7 @@ from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.record_formats import Format, charset_of, require_utf8
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.auth import credentials_of
-from encrypted_records.proxy.process.offload import LONG_BYTES, Sent, aside, by_size
+from encrypted_records.proxy.process import LONG_BYTES, Sent, aside, by_size
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 T = TypeVar("T")

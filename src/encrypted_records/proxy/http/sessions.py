@@ -36,7 +36,7 @@ from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import plain
-from encrypted_records.proxy.process.secrecy import SecretNames
+from encrypted_records.proxy.process import SecretNames
 
 T = TypeVar("T")
 

@@ -39,7 +39,7 @@ from encrypted_records.proxy.jobs.dependencies import JobDependencies, run_toget
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.row_keys import JobKeys, Name, Numbers, SetCodes, look_up_names
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.fetcher import Fetcher

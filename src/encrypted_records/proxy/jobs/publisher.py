@@ -25,7 +25,7 @@ from encrypted_records.proxy.jobs.conflicts import Conflicts
 from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.store import CheckedSchema, JobStore, StagedContents
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving

@@ -31,7 +31,7 @@ from encrypted_records.proxy.jobs.publisher import as_checked, is_published
 from encrypted_records.proxy.jobs.store import StagedContents
 from encrypted_records.proxy.jobs.tables import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.fetcher import PageFetcher
 from encrypted_records.proxy.search.upstream import VersionHold

@@ -51,7 +51,7 @@ from encrypted_records.proxy.jobs.job import (
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
 from encrypted_records.proxy.jobs.tables import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import JOBS, Background
+from encrypted_records.proxy.process import JOBS, Background
 from encrypted_records.proxy.workers.messages import LOST
 from encrypted_records.proxy.write.definitions import DefinitionPlan
 

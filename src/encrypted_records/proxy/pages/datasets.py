@@ -27,7 +27,7 @@ from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.saved import forget_questions
+from encrypted_records.proxy.pages.questions import forget_questions
 
 
 async def save_texts(visit: Visit, path: str) -> None:

@@ -22,11 +22,10 @@ from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
-from encrypted_records.proxy.pages.audit import AuditLine, lines_of
 from encrypted_records.proxy.pages.formatting import age
 from encrypted_records.proxy.pages.frame import keep_count
 from encrypted_records.proxy.pages.jobs import JobView
-from encrypted_records.proxy.pages.organizations import own_organizations
+from encrypted_records.proxy.pages.organizations import AuditLine, lines_of, own_organizations
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import BAR_MINUTES, SearchCounts
 

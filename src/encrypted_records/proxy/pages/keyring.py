@@ -27,7 +27,7 @@ from encrypted_records.model import credentials
 from encrypted_records.proxy.pages.account import OWN_PATH, draw_code
 from encrypted_records.proxy.pages.formatting import format_minutes
 from encrypted_records.proxy.pages.page import LET_IN, Visit, page, proof_of
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.services import services_of
 
 #: A recovery phrase (docs/SPEC.md, section 8.1), one for each version of the keyring.

@@ -30,7 +30,7 @@ from starlette.responses import Response
 from encrypted_records.errors import ApiFailed, NotFound
 from encrypted_records.http import openapi as reference
 from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
-from encrypted_records.proxy.process.offload import aside
+from encrypted_records.proxy.process import aside
 
 #: Heading -> the names of documents, each with its title and a short description.
 CONTENTS: dict[str, dict[str, tuple[str, str]]] = {

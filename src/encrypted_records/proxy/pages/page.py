@@ -49,7 +49,7 @@ from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.frame import find_count
 from encrypted_records.proxy.pages.internal_client import Inside, Parameters, ProxyAnswer
 from encrypted_records.proxy.pages.templating import templates
-from encrypted_records.proxy.process.offload import LONG_BYTES, aside
+from encrypted_records.proxy.process import LONG_BYTES, aside
 from encrypted_records.proxy.services import services_of
 
 if TYPE_CHECKING:

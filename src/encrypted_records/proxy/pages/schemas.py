@@ -29,7 +29,7 @@ from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.pages.datasets import changed_since, save_texts
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.saved import forget_questions
+from encrypted_records.proxy.pages.questions import forget_questions
 from encrypted_records.proxy.pages.schema_form import (
     TYPES,
     FieldRow,

@@ -20,8 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api
-from encrypted_records.client.checkpoints import CheckpointApi
+from encrypted_records.client.api import Api, CheckpointApi
 from encrypted_records.errors import (
     CheckpointBroken,
     Closed,
@@ -39,7 +38,7 @@ from encrypted_records.model.records import ManifestDelta
 from encrypted_records.model.wire import MAX_CHECKPOINT_BYTES, Checkpoint
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.background import CHECKPOINTING, Background
+from encrypted_records.proxy.process import CHECKPOINTING, Background
 from encrypted_records.proxy.schemas.state import (
     EndedRows,
     KeySource,

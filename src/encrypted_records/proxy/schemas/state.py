@@ -38,7 +38,7 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import ManifestDelta, RowRef
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.schemas.store import AcceptedHead
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.service import Sharing

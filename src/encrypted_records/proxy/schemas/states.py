@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, Moved
-from encrypted_records.client.checkpoints import CheckpointApi
+from encrypted_records.client.api import Api, CheckpointApi, Moved
 from encrypted_records.errors import (
     ApiFailed,
     BadInput,
@@ -38,8 +37,7 @@ from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelt
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.process.coalescing import Fetches, Gathering, WaitingLine, wait_for
+from encrypted_records.proxy.process import Background, Fetches, Gathering, WaitingLine, wait_for
 from encrypted_records.proxy.schemas.logs import (
     CHECKPOINTS,
     CheckpointPolicy,

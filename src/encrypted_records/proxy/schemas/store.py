@@ -35,7 +35,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
 from encrypted_records.index.log.order import LogHead, LogMembership, Order
 from encrypted_records.proxy.disk import CacheDatabase, Database
-from encrypted_records.proxy.process.background import LEDGERS, Background
+from encrypted_records.proxy.process import LEDGERS, Background
 
 log = logging.getLogger(__name__)
 

@@ -4,20 +4,33 @@ All rows are of one version of the log. They come segment by segment, in the ord
 segment stores them. Records are opened only for texts that are longer than an index key holds, and
 where the index does not decide whether a record matches. If the query has an order, its first
 records are found and opened like those of a search.
+
+Keys become exact Arrow arrays, without a Python value for each row. Requires pyarrow, which is part
+of the extra ``sql``.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from encrypted_records.crypto import values
+from encrypted_records.crypto.format import INDEX_KEY_PREFIX, UUID_KEY_BYTES
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.ordinals import Ordinals, ordinals
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.column_windows import (
+    Codes,
     FieldValues,
     RowKeys,
     WindowPlan,
@@ -29,7 +42,9 @@ from encrypted_records.index.query.column_windows import (
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.query.pages import find_top
 from encrypted_records.index.segments.loaded import OpenedSegment
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.field_types.base import text_of
+from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
 from encrypted_records.model.predicates import Joins, Predicate
 from encrypted_records.model.queries import (
     MAX_LIMIT,
@@ -42,13 +57,186 @@ from encrypted_records.model.queries import (
     whole_number,
 )
 from encrypted_records.model.records import PlainRecord
+from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import aside
-from encrypted_records.proxy.search import arrow_values
+from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.export import named_if_gone, put_first
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.upstream import DeferredHold, VersionHold
+
+#: Days from January 1 of the year 1, where grids begin, to January 1, 1970.
+_EPOCH = date(1970, 1, 1).toordinal() - 1
+_WORD = 1 << 64
+_BYTE_OF_ESCAPES = b"\x01"
+
+
+def field_of(spec: FieldSpec) -> pyarrow.Field:
+    """The Arrow field for a schema's field: texts are dictionaries."""
+    kind = _type_of(spec)
+    if pyarrow.types.is_string(kind):
+        kind = pyarrow.dictionary(pyarrow.int32(), kind)
+    return pyarrow.field(spec.name, kind)
+
+
+def _type_of(spec: FieldSpec) -> pyarrow.DataType:
+    name = spec.field_type.column_type(spec)
+    known = {
+        "date32[day]": pyarrow.date32(),
+        "time64[us]": pyarrow.time64("us"),
+        "timestamp[us]": pyarrow.timestamp("us"),
+        "timestamp[us, tz=UTC]": pyarrow.timestamp("us", "UTC"),
+        "duration[us]": pyarrow.duration("us"),
+        "uuid": pyarrow.uuid(),
+    }
+    if name.startswith("decimal128"):
+        digits, decimals = name.removeprefix("decimal128(").removesuffix(")").split(", ")
+        return pyarrow.decimal128(int(digits), int(decimals))
+    return known[name] if name in known else pyarrow.type_for_alias(name)
+
+
+def array_of_values(spec: FieldSpec, given: Sequence[Value]) -> pyarrow.Array:
+    """The values of a field in some records; None is an absent value."""
+    if spec.field_type.is_text:
+        texts = [None if value is None else comparable(str(value)) for value in given]
+        return pyarrow.array(texts, pyarrow.string()).dictionary_encode()
+    present = values.present_values(given)
+    make = values.uuid_keys if spec.kind.of_bytes else partial(values.to_offsets, spec)
+    there = np.array([value is not None for value in given], np.bool_)
+    return array_of(spec, FieldValues(make(present), np.where(there, np.cumsum(there), 0)))
+
+
+def array_of(spec: FieldSpec, given: FieldValues | RowKeys) -> pyarrow.Array:
+    """The values of a field, which does not hold texts, in some rows. Row-major keys are
+    overwritten.
+
+    Raises:
+        DoesNotOpen: a key stands for no value of the field.
+    """
+    kind = _type_of(spec)
+    if pyarrow.types.is_string(kind):
+        assert isinstance(given, FieldValues)
+        return _dictionary(_written(spec, given.keys), given.codes)
+    if isinstance(given, RowKeys):
+        cells, present = _cells(spec, kind, given.keys), given.present
+    else:
+        first = np.zeros(1, given.keys.dtype)  # for absent rows
+        keys = np.concatenate((first, given.keys))
+        cells, present = _cells(spec, kind, keys).take(given.codes, axis=0), given.codes != 0
+    rows = len(cells)
+    if pyarrow.types.is_boolean(kind):
+        cells = np.packbits(cells, bitorder="little")
+    if spec.kind.of_bytes:
+        storage = _filled(pyarrow.binary(UUID_KEY_BYTES), rows, cells, present)
+        return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
+    return _filled(kind, rows, cells, present)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def texts_of(given: FieldValues, long: Mapping[int, str]) -> pyarrow.Array:
+    """The values of a text field in some rows.
+
+    Args:
+        long: the texts that are longer than keys hold, by the keys' indexes.
+
+    Raises:
+        DoesNotOpen: a key holds no text.
+    """
+    return _dictionary(_texts(given.keys, long), given.codes)
+
+
+def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
+    if keys.dtype.itemsize > INDEX_KEY_PREFIX:
+        keys = keys.astype(f"S{INDEX_KEY_PREFIX}")
+    padded = keys.tobytes()
+    if long or _BYTE_OF_ESCAPES in padded:
+        told = (long.get(at) for at in range(len(keys)))
+        return pyarrow.array(
+            [
+                values.text_of(bytes(key)) if text is None else text
+                for key, text in zip(keys.tolist(), told, strict=True)
+            ],
+            pyarrow.string(),
+        )
+    offsets = np.zeros(len(keys) + 1, np.int32)
+    np.cumsum(np.strings.str_len(keys), out=offsets[1:])
+    # Order bytes contain no zero, so all nonzero bytes are text.
+    data = padded.translate(None, b"\0")
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), len(keys), buffers)
+    try:
+        texts.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        raise DoesNotOpen("an index key contains no text") from None
+    return texts
+
+
+def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
+    """Numbers with more digits than Arrow decimals hold, as text."""
+    shown = [text_of(values.from_key(spec, key)) for key in keys.tolist()]
+    return pyarrow.array(shown, pyarrow.string())
+
+
+def _dictionary(texts: pyarrow.Array, codes: Codes) -> pyarrow.Array:
+    indices = codes.astype(np.int32)
+    indices -= np.int32(1)
+    places = _filled(pyarrow.int32(), len(indices), indices, codes != 0)
+    return pyarrow.DictionaryArray.from_arrays(places, texts)
+
+
+# --- points and uuids -----------------------------------------------------------------------------
+
+
+def _cells(spec: FieldSpec, kind: pyarrow.DataType, keys: Keys) -> NDArray[Any]:
+    """The values of keys in Arrow's representation; for booleans, whether each is true. The keys
+    are overwritten."""
+    if spec.kind.of_bytes:
+        return matrix(keys).view(np.uint64)
+    rules = spec.numbers
+    if len(keys) and int(keys.max()) > rules.highest - rules.lowest:
+        raise DoesNotOpen("an encrypted number is outside its field's bounds")
+    if pyarrow.types.is_decimal(kind):
+        return _wide(keys, rules.lowest)
+    # Modulo 2**64: a result that fits is right.
+    keys += np.uint64(_start(kind, rules.lowest) % _WORD)
+    points = keys.view(np.int64)
+    if pyarrow.types.is_boolean(kind):
+        return points.astype(np.bool_)
+    return points.astype(np.int32) if kind.bit_width == 32 else points
+
+
+def _start(kind: pyarrow.DataType, lowest: int) -> int:
+    """Arrow's number for the point at which a grid begins."""
+    if pyarrow.types.is_date32(kind):
+        return lowest - _EPOCH
+    if pyarrow.types.is_timestamp(kind):
+        return lowest - _EPOCH * MICROSECONDS_PER_DAY
+    return lowest
+
+
+def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
+    """Points as 128-bit numbers, lower half first."""
+    low, high = np.uint64(lowest % _WORD), np.uint64((lowest >> 64) % _WORD)
+    offsets += low
+    words = np.empty((len(offsets), 2), np.uint64)
+    words[:, 0] = offsets
+    words[:, 1] = high
+    words[:, 1] += offsets < low
+    return words
+
+
+def _filled(
+    kind: Any, rows: int, cells: NDArray[Any], present: NDArray[np.bool_] | None
+) -> pyarrow.Array:
+    """An array made of these bytes. ``pyarrow.array`` would import pandas, if installed, which
+    takes as long as several columns."""
+    mask = None
+    if present is not None and not present.all():
+        mask = pyarrow.py_buffer(np.packbits(present, bitorder="little"))
+    return pyarrow.Array.from_buffers(kind, rows, [mask, pyarrow.py_buffer(cells)])
+
 
 #: A window has as many rows as have this many bytes of values, but at least this many rows, as long
 #: as these do not exceed the maximum size below.
@@ -207,9 +395,7 @@ def _write_records(
     pieces: list[Piece] = []
     if records:
         arrays = {
-            spec.name: arrow_values.array_of_values(
-                spec, [record.data.get(spec.name) for record in records]
-            )
+            spec.name: array_of_values(spec, [record.data.get(spec.name) for record in records])
             for spec in specs
         }
         pieces += stream.write(arrays, len(records))
@@ -226,7 +412,7 @@ def _schema_of(context: QueryContext, specs: Sequence[FieldSpec]) -> pyarrow.Sch
         "log_version": str(context.snapshot.version),
         "definition": context.definition.columns_digest,
     }
-    return pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
+    return pyarrow.schema([field_of(spec) for spec in specs], told)
 
 
 async def _batches(
@@ -249,9 +435,9 @@ async def _batches(
         reading = read_field(context.space, segment, spec.name, rows, keep=spec.name in plan.kept)
         values = await context.run(reading)
         if isinstance(values, RowKeys) or not spec.field_type.is_text:
-            arrays[spec.name] = await aside(arrow_values.array_of, spec, values)
+            arrays[spec.name] = await aside(array_of, spec, values)
         elif values.keys.nbytes <= _FEW_BYTES and not len(values.long):
-            arrays[spec.name] = await aside(arrow_values.texts_of, values, {})
+            arrays[spec.name] = await aside(texts_of, values, {})
         else:
             texts[spec.name] = values
         del values
@@ -296,7 +482,7 @@ def _write_some(
     """The batch of rows ``first`` to before ``end`` of a window's arrays, with their texts."""
     some = {name: array[first:end] for name, array in arrays.items()}
     for name, field in texts.items():
-        some[name] = arrow_values.texts_of(field, long.get(name, {}))
+        some[name] = texts_of(field, long.get(name, {}))
     return stream.write(some, end - first)
 
 

@@ -53,7 +53,7 @@ from encrypted_records.index.query.asking import (
 )
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.key_sets import MAX_OPENED
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.index.segments.loaded import LoadedSegment
@@ -63,7 +63,7 @@ from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
 from encrypted_records.model.signatures import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import Run, aside, here
+from encrypted_records.proxy.process import Run, aside, here
 from encrypted_records.proxy.schemas.state import SchemaState, read_shown
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.cover import MOST_HIDDEN

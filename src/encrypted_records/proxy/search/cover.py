@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from encrypted_records.model.records import PageRef, Segment
-from encrypted_records.proxy.process.secrecy import shuffled
+from encrypted_records.proxy.process import shuffled
 from encrypted_records.proxy.search.caches import DiskCache
 
 #: A pseudorandom number from 0 to 2**64 - 1 for the named parts, the same in every proxy

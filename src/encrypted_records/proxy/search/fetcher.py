@@ -38,9 +38,7 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.proxy.process.coalescing import Fetch, Fetches, wait_for
-from encrypted_records.proxy.process.offload import current_user
-from encrypted_records.proxy.process.secrecy import shuffled
+from encrypted_records.proxy.process import Fetch, Fetches, current_user, shuffled, wait_for
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import DiskCache, MemoryCache
 from encrypted_records.proxy.search.cover import PageCover, Unanswered

@@ -28,7 +28,7 @@ from encrypted_records.model.predicates import (
     refuse_join,
 )
 from encrypted_records.model.queries import Conditions
-from encrypted_records.proxy.process.offload import aside, is_long
+from encrypted_records.proxy.process import aside, is_long
 from encrypted_records.proxy.search.context import DatasetSchema, JoinedSchema, QueryContext
 from encrypted_records.proxy.search.upstream import QueryStats
 

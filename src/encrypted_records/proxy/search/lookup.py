@@ -29,7 +29,7 @@ from encrypted_records.model.digests import check_row
 from encrypted_records.model.ids import from_reference, from_text, reference, to_text
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import Run, aside, by_size
+from encrypted_records.proxy.process import Run, aside, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner

@@ -27,9 +27,14 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
-from encrypted_records.proxy.process.background import ROW_CHECKS, Background
-from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
-from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.process import (
+    ROW_CHECKS,
+    Background,
+    Gathering,
+    Run,
+    WaitingLine,
+    aside,
+)
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import RowCache
 from encrypted_records.proxy.search.cover import Unanswered

@@ -20,9 +20,7 @@ from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef, SealedRow
-from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.process.coalescing import Fetch, Fetches, wait_for
-from encrypted_records.proxy.process.secrecy import shuffled
+from encrypted_records.proxy.process import Background, Fetch, Fetches, shuffled, wait_for
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import BLOCK, RowBlock, RowCache
 from encrypted_records.proxy.search.cover import (

@@ -46,7 +46,7 @@ from encrypted_records.model.queries import (
 )
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import aside, is_long
+from encrypted_records.proxy.process import aside, is_long
 from encrypted_records.proxy.search.context import DatasetSchema, QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
 

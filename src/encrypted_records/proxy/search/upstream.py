@@ -19,17 +19,15 @@ from functools import partial
 from typing import Self, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, Known, Moved
-from encrypted_records.client.checkpoints import ErasureApi
+from encrypted_records.client.api import Api, ErasureApi, Known, Moved
 from encrypted_records.errors import ErsError, LogBroken, TooLarge, Unavailable
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Counted, Sizes
-from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.key_sets import MAX_OPENED
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import ManifestDelta, Page, PageRef, RowRef, Segment, StoredRow
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import attempt
-from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
+from encrypted_records.proxy.process import Gathering, WaitingLine, attempt
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.cover import Draw
 

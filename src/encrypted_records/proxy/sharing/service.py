@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.background import Background
+from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges
 from encrypted_records.proxy.sharing.founding import Founding, Naming

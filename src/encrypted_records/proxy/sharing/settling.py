@@ -32,7 +32,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer, End, MemberStanding
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process.background import ATTENDING, Background
+from encrypted_records.proxy.process import ATTENDING, Background
 from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster
 from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.reading import RosterReader, View

@@ -31,9 +31,9 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Page, Part, PartUpload, Segment, SegmentHeader
-from encrypted_records.proxy.process.secrecy import harden
-from encrypted_records.proxy.workers import messages, pipe
-from encrypted_records.proxy.workers.pipe import limited
+from encrypted_records.proxy.process import harden
+from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.messages import limited
 from encrypted_records.proxy.workers.segments import merge, pack, rebuild, reseal
 from encrypted_records.proxy.workers.uploads import (
     UploadReader,
@@ -55,14 +55,14 @@ def main() -> None:
     """Do tasks until stdin ends."""
     harden()  # tasks contain keys
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the proxy, which ends its workers
-    handler = logging.StreamHandler(pipe.separate())
+    handler = logging.StreamHandler(messages.separate_output())
     handler.setFormatter(logs.formatter("text"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # Records are many objects without cycles; the search for cycles took a tenth of the time.
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
     try:
-        while (task := pipe.read()) is not None:
+        while (task := messages.read_message()) is not None:
             _run(task)
     except BrokenPipeError:
         pass  # the proxy has ended
@@ -76,9 +76,9 @@ def _run(task: messages.ToWorker) -> None:
     try:
         # Within the try: a result that cannot be encoded fails its task, and not the process.
         with limited() if _is_limited(task) else nullcontext():
-            pipe.write(_result(task))
+            messages.write_message(_result(task))
     except ErsError as error:
-        pipe.write(messages.Failed.of(error))
+        messages.write_message(messages.Failed.of(error))
     except BrokenPipeError:
         raise
     except MemoryError:
@@ -90,7 +90,7 @@ def _run(task: messages.ToWorker) -> None:
     except Exception as error:
         # The log gets the type and the traceback; the text of the error may quote a record.
         log.exception("unexpected %s in a worker", type(error).__name__)
-        pipe.write(
+        messages.write_message(
             messages.Failed(
                 ErsError.code, ErsError.code, "an internal error occurred in a worker", ""
             )
@@ -148,7 +148,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
     upload = UploadReader(source)
 
     def definition_of(schema: bytes) -> SchemaDefinition:
-        reply = pipe.ask(messages.DefinitionRequest(schema))
+        reply = messages.ask_proxy(messages.DefinitionRequest(schema))
         assert isinstance(reply, messages.DefinitionReply)
         if reply.text is None:
             raise NotFound("there is no such schema, or none that you can reach")
@@ -174,7 +174,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         checker.take(blocks)
         if runtime.monotonic() - last > COUNT_SECONDS:
             last = runtime.monotonic()
-            pipe.write(messages.RowCount(checker.findings.rows))
+            messages.write_message(messages.RowCount(checker.findings.rows))
     findings = checker.finish()
     return messages.CheckReport(
         rows=findings.rows,

@@ -1,12 +1,23 @@
-"""The messages between the proxy and its workers, over the pipes between them.
+"""The messages between the proxy and its workers, and a worker's end of the pipes between them.
 
 A message is its length as four big-endian bytes, followed by one of the structs below as
-MessagePack. Some messages contain keys, as bytes: only the two ends of a pipe can read it.
+MessagePack. Some messages contain keys, as bytes: only the two ends of a pipe can read it. Some
+messages are about stored rows, which a worker opens.
 
-Some messages are about stored rows, which a worker opens.
+A worker's pipes are its stdin and stdout. It limits its resources while it reads a file that may
+unfold.
 """
 
 from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -470,3 +481,87 @@ FromWorker = Interim | Result | Failed
 encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
+
+
+_results: IO[bytes] = sys.stdout.buffer
+
+
+def separate_output() -> IO[str]:
+    """A file for the log: the stderr that the process was started with. Any other output from now
+    on is discarded, because a library may quote a record as it fails."""
+    global _results  # noqa: PLW0603 - there is one such pipe in a process
+    _results = os.fdopen(os.dup(1), "wb")
+    for_log = os.fdopen(os.dup(2), "w", buffering=1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    return for_log
+
+
+def read_message() -> ToWorker | None:
+    """The proxy's next message; None when the proxy has ended, or has closed the pipe."""
+    head = sys.stdin.buffer.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    body = sys.stdin.buffer.read(int.from_bytes(head, "big"))
+    message: ToWorker = decode_to_worker(body)
+    return message
+
+
+def write_message(message: FromWorker) -> None:
+    """
+    Raises:
+        BrokenPipeError: the proxy has ended.
+    """
+    data = encode(message)
+    _results.write(len(data).to_bytes(LENGTH_BYTES, "big"))
+    _results.write(data)
+    _results.flush()
+
+
+def ask_proxy(
+    request: DefinitionRequest | PagesRequest | RowsRequest | GroupsRequest,
+) -> ToWorker:
+    """The proxy's reply.
+
+    Raises:
+        BrokenPipeError: as :func:`write_message`.
+    """
+    write_message(request)
+    reply = read_message()
+    if reply is None:
+        raise BrokenPipeError
+    return reply
+
+
+#: Bytes that reading a file may take, in addition to the process's current memory.
+MOST_BYTES = 2 << 30
+#: Seconds of computing after which the process ends.
+MOST_SECONDS = 600
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Limit the block: more memory than :data:`MOST_BYTES` is a MemoryError, or ends the process,
+    and so does a library that never returns. Systems without memory limits, as macOS, have none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = _present() + MOST_BYTES
+    if soft != resource.RLIM_INFINITY:
+        most = min(most, soft)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _present() -> int:
+    """The size of this process's address space in bytes."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+    return MOST_BYTES

@@ -21,9 +21,9 @@ from pathlib import Path
 from encrypted_records.errors import TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.process.background import WORKERS, Background
+from encrypted_records.proxy.process import WORKERS, Background
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.pipe import MOST_BYTES
+from encrypted_records.proxy.workers.messages import MOST_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.proxy.disk import NamelessFile
 from encrypted_records.proxy.spool import damaged
-from encrypted_records.proxy.workers import messages, pipe
+from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.uploads import gather_chunk
 
 _MERGE = "a merge"
@@ -146,7 +146,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
         merging.take(name, fetched.read)
     sealed = merging.seal()
     while some := list(islice(sealed.pages, task.most)):
-        pipe.write(messages.MergedPages(sealed.segment, sealed.header, some))
+        messages.write_message(messages.MergedPages(sealed.segment, sealed.header, some))
     return messages.MergedSegment(sealed.segment, sealed.header)
 
 
@@ -183,7 +183,7 @@ def _fetch(refs: Sequence[PageRef], most: int, digests: Mapping[bytes, bytes]) -
     """
     for begin in range(0, len(refs), most):
         some = list(refs[begin : begin + most])
-        reply = pipe.ask(messages.PagesRequest(some))
+        reply = messages.ask_proxy(messages.PagesRequest(some))
         assert isinstance(reply, messages.PagesReply)
         for ref, data in zip(some, reply.data, strict=True):
             check_page(ref.segment, ref.number, data, digests[ref.segment])
@@ -200,7 +200,7 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
     contents = SpooledContents(Path(task.folder), task.keep_free, "packing a job's index")
     packers = {schema.schema: _Packer(task, schema, contents) for schema in task.schemas}
     for chunk, fates in zip(task.chunks, task.fates, strict=True):
-        told = pipe.ask(messages.GroupsRequest(chunk.number))
+        told = messages.ask_proxy(messages.GroupsRequest(chunk.number))
         assert isinstance(told, messages.GroupsReply)
         groups = {group.schema: group.group for group in told.groups if not group.runs}
         for named in told.groups:
@@ -262,7 +262,7 @@ class _Packer:
                 Part(*named, [], [sealed.segment], 0), pages=some, headers=(sealed.header,)
             )
             body = b"".join(wire.encode_part(upload))
-            pipe.write(messages.PackedPages(self._schema, body))
+            messages.write_message(messages.PackedPages(self._schema, body))
         return sealed.segment
 
 
@@ -518,7 +518,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
         stated = _stating(group, definition)
         at = 0
         while at < group.count:
-            reply = pipe.ask(messages.RowsRequest(number, at))
+            reply = messages.ask_proxy(messages.RowsRequest(number, at))
             assert isinstance(reply, messages.RowsReply)
             for source in open_sources(keys, every, reply.sources, reply.rows, reply.digests):
                 values: dict[str, list[Value]] = {name: [] for name in definition.fields}
@@ -529,7 +529,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
             at = reply.end
     sealed = merger.seal()
     while some := list(islice(sealed.pages, task.most)):
-        pipe.write(messages.MergedPages(sealed.segment, sealed.header, some))
+        messages.write_message(messages.MergedPages(sealed.segment, sealed.header, some))
     return messages.MergedSegment(sealed.segment, sealed.header)
 
 

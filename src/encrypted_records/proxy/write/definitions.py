@@ -51,7 +51,7 @@ from encrypted_records.model.predicates import Everything
 from encrypted_records.model.queries import MAX_COMPARISONS
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import aside, by_size
+from encrypted_records.proxy.process import aside, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner

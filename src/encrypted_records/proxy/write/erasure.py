@@ -17,8 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api
-from encrypted_records.client.checkpoints import ErasureApi, ErasureProgress, ErasureState
+from encrypted_records.client.api import Api, ErasureApi, ErasureProgress, ErasureState
 from encrypted_records.errors import (
     BadInput,
     Conflict,

@@ -41,8 +41,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.predicates import UniqueKey, keys_of
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.coalescing import Gathering, Waiting, WaitingLine
-from encrypted_records.proxy.process.offload import by_size
+from encrypted_records.proxy.process import Gathering, Waiting, WaitingLine, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.sharing.shown_names import ShownNames

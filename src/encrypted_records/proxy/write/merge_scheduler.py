@@ -53,7 +53,7 @@ from encrypted_records.index.segments.merge_policy import (
 )
 from encrypted_records.model.records import MAX_SMALL_SEGMENTS, SMALL_SEGMENT_ROWS, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.background import MERGES, Background
+from encrypted_records.proxy.process import MERGES, Background
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer

@@ -51,7 +51,7 @@ from encrypted_records.model.predicates import (
 from encrypted_records.model.queries import Conditions, refuse_unknown
 from encrypted_records.model.records import PlainRecord, RowRef
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import Run, by_size
+from encrypted_records.proxy.process import Run, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
