@@ -224,7 +224,7 @@ class Examples:
 
     def _object(self, schema: Schema, name: str, depth: int) -> dict[str, Any]:
         members = schema.get("properties", {})
-        if name in _OBJECTS and not members:
+        if name in _OBJECTS and not members and schema.get("additionalProperties", True) is True:
             return dict(_OBJECTS[name])
         return {
             member: self.of(inner, member, depth)

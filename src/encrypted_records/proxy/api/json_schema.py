@@ -7,8 +7,10 @@ objects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import msgspec
@@ -79,7 +81,8 @@ def named(name: str, part: Part) -> Part:
 def shape(kind: type[msgspec.Struct]) -> Part:
     """A link to the JSON Schema of a body or an answer, made from its structure.
 
-    The first paragraph of a structure's docstring is its description.
+    The first paragraph of a structure's docstring is its description, and those under
+    ``Attributes:`` are of its members.
 
     Raises:
         ValueError: another part of the document has the name of a contained structure.
@@ -87,11 +90,40 @@ def shape(kind: type[msgspec.Struct]) -> Part:
     (link,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
     for name, part in parts.items():
         part.pop("title")
-        if "description" in part:
-            part["description"] = " ".join(part["description"].split("\n\n")[0].split())
+        told, _, members = cleandoc(part.pop("description", "")).partition("\n\nAttributes:\n")
+        if told:
+            part["description"] = _sentence(told.split("\n\n")[0])
+        for names, said in _MEMBERS.findall(members):
+            for member in names.split(", "):
+                if "$ref" not in part["properties"][member]:
+                    part["properties"][member]["description"] = _sentence(said)
+        for member in part["properties"].values():
+            _open_objects(member)
         if PARTS.setdefault(name, part) != part:
             raise ValueError(f"two parts of the OpenAPI document are called {name}")
     return link
+
+
+#: Members under ``Attributes:`` of a docstring, and what it says of them.
+_MEMBERS = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
+#: Python's words and marks in a docstring.
+_ROLE = re.compile(r":\w+:`[~.]*([\w.]+)`|``")
+
+
+def _sentence(text: str) -> str:
+    words = re.sub(r"\bNone\b", "null", _ROLE.sub(r"\1", " ".join(text.split())))
+    return words[:1].upper() + words[1:]
+
+
+def _open_objects(part: Part) -> None:
+    """State of objects that they may have any members: type generators take an object without this
+    statement for an empty object.
+    """
+    if part.get("type") == "object":
+        part.setdefault("additionalProperties", True)
+    for inner in (*part.get("anyOf", ()), part.get("items"), part.get("additionalProperties")):
+        if isinstance(inner, dict):
+            _open_objects(inner)
 
 
 #: A text that its reader refuses by name if it is empty.
