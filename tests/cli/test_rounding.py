@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from encrypted_records import Client
 from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.client.proxy.jobs import Job
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import BadInput, InvalidRecords, Unavailable, ValuesRounded
 from tests.cli.command import Ers
@@ -197,14 +198,14 @@ def test_a_job_says_how_many_values_it_rounded_and_none_where_it_failed(
     job = schema.upload(file)
     with pytest.warns(ValuesRounded):
         job.wait()
-    assert client.calls.job_about(job.id)["rounded"] == ROUNDED
+    assert client.calls.job_about(job.id).rounded == ROUNDED
     assert "rounded" not in client.calls.request("GET", f"/api/jobs/{job.id}/").json()
 
     file.write_text(csv().replace("a,", "e,").replace("4.25", "425"))
     failed = schema.upload(file)
     with pytest.raises(BadInput):
         failed.wait()
-    assert client.calls.job_about(failed.id)["rounded"] == {}
+    assert client.calls.job_about(failed.id).rounded == {}
     skipping = schema.upload(file, skip_invalid=True)
     with pytest.warns(ValuesRounded, match="1 of price, 1 of weight"):
         skipping.wait()
@@ -213,12 +214,12 @@ def test_a_job_says_how_many_values_it_rounded_and_none_where_it_failed(
 def test_a_job_that_is_complete_is_no_failure_where_nobody_can_say_what_it_rounded(
     make: Callable[..., Schema], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(*_asked: Any) -> dict[str, int]:
+    async def lost(*_asked: Any) -> Job:
         raise Unavailable("no connection")
 
     schema = make()
     with monkeypatch.context() as patch:
-        patch.setattr(ProxyClient, "rounded_values", lost)
+        patch.setattr(ProxyClient, "job_about", lost)
         with pytest.warns(ValuesRounded, match="is not known"):
             assert schema.ingest([*ROWS, *({"key": f"x{n}"} for n in range(200))]) == 204
     assert schema.count() == 204

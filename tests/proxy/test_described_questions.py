@@ -10,11 +10,11 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
+from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.model.aggregations import MEASURES
 from encrypted_records.model.field_types import FORMATS
 from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.queries import FOLDING, MOST_EDITS, OPERATORS
-from encrypted_records.proxy.jobs.job import OnConflict
 from tests.support.service import Service, call
 
 #: A comparison of each form, and what joins them.

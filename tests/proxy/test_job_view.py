@@ -4,24 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from encrypted_records.client.proxy.jobs import Job
 from encrypted_records.proxy.pages.jobs import JobView
+
+JOB = Job(
+    status="processing",
+    processed=0,
+    total=200,
+    current_batch=1,
+    total_batches=20,
+    job_id="",
+    work="store",
+    file=None,
+    schemas=[],
+    size=10,
+    bad_rows=0,
+    replaced=0,
+    rounded={},
+    packs=0,
+    packed=0,
+    waits=None,
+    created=0.0,
+    received=1.0,
+    checked=None,
+    finished=None,
+    undone=None,
+)
 
 
 def view(**about: Any) -> JobView:
-    whole = {
-        "status": "processing",
-        "processed": 0,
-        "total": 200,
-        "current_batch": 1,
-        "packs": 0,
-        "packed": 0,
-        "waits": None,
-        "received": 1.0,
-        "size": 10,
-    }
-    return JobView(whole | about, {})
+    return JobView(msgspec.structs.replace(JOB, **about), {})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from encrypted_records.errors import (
@@ -93,7 +94,7 @@ def now(store: JobStore, job: StoredJob) -> StoredJob:
 @pytest.mark.parametrize(("processed", "batch"), [(0, 1), (9, 1), (10, 2), (24, 3), (25, 3)])
 def test_the_batch_being_processed_follows_from_the_records(processed: int, batch: int) -> None:
     job = new_job(state="processing", phase="seal", processed=processed, total=25)
-    assert job.payload() == {
+    assert msgspec.to_builtins(job.progress()) == {
         "status": "processing",
         "processed": processed,
         "total": 25,
@@ -103,8 +104,8 @@ def test_the_batch_being_processed_follows_from_the_records(processed: int, batc
 
 
 def test_a_payload_has_an_error_only_when_there_is_one() -> None:
-    assert "error" not in new_job().payload()
-    assert new_job(state="failed", error="no").payload()["error"] == "no"
+    assert "error" not in msgspec.to_builtins(new_job().progress())
+    assert msgspec.to_builtins(new_job(state="failed", error="no").progress())["error"] == "no"
 
 
 def test_a_job_never_leaves_an_end(store: JobStore) -> None:

@@ -12,8 +12,9 @@ import re
 import sys
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -30,6 +31,9 @@ from encrypted_records.cli.terminal import (
     width_of,
     with_minutes,
 )
+
+if TYPE_CHECKING:
+    from msgspec import Struct
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Row = Mapping[str, Any]
@@ -75,12 +79,13 @@ class Output:
         """
         return Output("ndjson") if self.form == "json" and not self.chosen else self
 
-    def write_one(self, thing: Row, *, times: Collection[str] = ()) -> None:
+    def write_one(self, thing: Row | Struct, *, times: Collection[str] = ()) -> None:
         """Write a single object; a table has a line for each member.
 
         Args:
             times: as for :meth:`many`.
         """
+        thing = _row(thing)
         if self.form == "table":
             widest = max(map(width_of, thing), default=0)
             for name, value in _with_times(thing, times).items():
@@ -93,7 +98,7 @@ class Output:
 
     async def many(
         self,
-        things: AsyncIterable[Row],
+        things: AsyncIterable[Row | Struct],
         columns: Sequence[str],
         cells: Callable[[Row], Row] = lambda thing: thing,
         *,
@@ -114,7 +119,7 @@ class Output:
         write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
             self.form, self._lines
         )
-        count = await write(things, columns, told)
+        count = await write((_row(thing) async for thing in things), columns, told)
         if self.form == "table" and not count:
             warn(f"no {called}")
         return count
@@ -161,6 +166,16 @@ class Output:
             show(_json(thing, pretty=False))
             count += 1
         return count
+
+
+def _row(thing: Row | Struct) -> Row:
+    """The members of an object or of a structure."""
+    if isinstance(thing, Mapping):
+        return thing
+    import msgspec  # noqa: PLC0415 - slow to import
+
+    row: Row = msgspec.to_builtins(thing, builtin_types=(Decimal,))
+    return row
 
 
 def _json(thing: Any, *, pretty: bool) -> str:

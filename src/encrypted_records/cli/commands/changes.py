@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.cli.command_group import CommandGroup
@@ -19,7 +18,7 @@ from encrypted_records.cli.login.proofs import ask_secret
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, show, warn
-from encrypted_records.client.proxy.changes import Change
+from encrypted_records.client.proxy.changes import Change, Webhook
 from encrypted_records.errors import ErsError, Gone, InvalidSetting, Unavailable
 from encrypted_records.model import strict_json
 
@@ -255,9 +254,9 @@ async def list_(session: CommandSession, output: Output) -> None:
     """
     named = await session.slugs("schemas") if output.form == "table" else {}
 
-    async def things() -> AsyncIterator[Mapping[str, Any]]:
+    async def things() -> AsyncIterator[Webhook]:
         for webhook in await session.client.webhooks():
-            yield msgspec.to_builtins(webhook)
+            yield webhook
 
     def cells(webhook: Mapping[str, Any]) -> dict[str, Any]:
         return {**webhook, "schema": named.get(webhook["schema"], webhook["schema"].split("/")[-2])}

@@ -26,6 +26,7 @@ from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of, with_minutes
 from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.jobs import JobReading
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, LocalFile, read_head
 from encrypted_records.errors import BadInput, InvalidSetting, NotFound, UploadedBefore
 from encrypted_records.model import strict_json
@@ -421,12 +422,12 @@ async def _import_again(
 async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> bool:
     """Tell what became of a job's cells; whether it has stored its rows, all or all that fit, and
     as this reading has it. A job that was under way before may have another one."""
-    ended = await session.client.job(job)
-    if ended.status != "completed" or await session.client.rejected_rows(job) >= ended.total:
+    ended = await session.client.job_about(job)
+    if ended.status != "completed" or ended.bad_rows >= ended.total:
         return False
     report = await session.client.job_reading(job)
     _tell_reading(report)
-    if report["reading"] == json.loads(recipe):
+    if report.reading == json.loads(recipe):
         return True
     warn(
         f"job {job} was already storing this file, with another reading than this one, which"
@@ -619,17 +620,17 @@ def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: boo
         )
 
 
-def _tell_reading(report: Mapping[str, Any]) -> None:
+def _tell_reading(report: JobReading) -> None:
     """Say on stderr what became of cells that are not stored as they are written."""
-    absent = {name: sum(words.values()) for name, words in report["absent"].items()}
-    for what, counts in (("Rewritten", report["rewritten"]), ("Empty", absent)):
+    absent = {name: sum(words.values()) for name, words in report.absent.items()}
+    for what, counts in (("Rewritten", report.rewritten), ("Empty", absent)):
         counted = [f"{name} {count:,}" for name, count in counts.items()]
         if counted:
             warn(f"{what}: {', '.join(counted)}.")
-    for member, what in (("above", "above the table"), ("below", "below the table")):
-        if report[member]:
-            warn(f"Left out: {format_count(report[member], 'row')} {what}.")
-    if report["short_rows"]:
-        warn(f"Without their last cells: {format_count(report['short_rows'], 'row')}.")
-    if report["valueless_rows"]:
-        warn(f"Left out: {format_count(report['valueless_rows'], 'row')} without values.")
+    for count, what in ((report.above, "above the table"), (report.below, "below the table")):
+        if count:
+            warn(f"Left out: {format_count(count, 'row')} {what}.")
+    if report.short_rows:
+        warn(f"Without their last cells: {format_count(report.short_rows, 'row')}.")
+    if report.valueless_rows:
+        warn(f"Left out: {format_count(report.valueless_rows, 'row')} without values.")

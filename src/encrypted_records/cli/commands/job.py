@@ -305,7 +305,7 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
     except asyncio.CancelledError:
         warn(f"the job goes on; watch it with: ers job watch {job}")
         raise
-    rounded = await session.client.rounded_values(job)
+    rounded = (await session.client.job_about(job)).rounded
     told = {"rounded": rounded} if rounded else {}
     output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told}, times={"error"})
     warn_of_rounding(rounded)
@@ -328,8 +328,8 @@ async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int
     async for flaw in session.client.job_errors(job):
         rejected += 1
         if rejected <= _SHOWN:
-            location = f"row {flaw['row']}" + (f", {flaw['field']}" if flaw.get("field") else "")
-            warn(f"  {location}: {flaw['detail']}")
+            location = f"row {flaw.row}" + (f", {flaw.field}" if flaw.field else "")
+            warn(f"  {location}: {flaw.detail}")
     if rejected:
         stored = "the other rows were stored" if is_stored else "nothing was stored"
         warn(f"rows were rejected, {stored}; list all errors with: ers job errors {job}")
@@ -382,7 +382,7 @@ async def get(session: CommandSession, job: str, output: Output) -> None:
     Example:
       ers job get "$JOB"
     """
-    about = await session.client.job_about(job)
+    about = msgspec.to_builtins(await session.client.job_about(job))
     shown = {name: about[name] for name in _PROGRESS if name in about}
     beside = {name: about[name] for name in _BESIDE if about[name]}
     output.write_one(shown | beside, times={"error"})

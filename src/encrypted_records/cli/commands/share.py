@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-import msgspec
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
@@ -392,7 +391,7 @@ async def invite(
     if output is None:
         say(made.words)
     else:
-        output.write_one(msgspec.to_builtins(made))
+        output.write_one(made)
     if made.replaced is not None:
         warn(
             f"This replaces the invitation {made.replaced.id} of {email}, whose words no longer"

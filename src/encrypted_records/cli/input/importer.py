@@ -247,19 +247,20 @@ class Import:
             ErsError: it failed for another reason.
         """
         last = await self.session.client.wait(job)
-        bad = await self.session.client.rejected_rows(job)
+        about = await self.session.client.job_about(job)
+        bad = about.bad_rows
         if last.status == "completed":
-            self._rounded.update(await self.session.client.rounded_values(job))
+            self._rounded.update(about.rounded)
             return bad
         self._state.put(self._key, done)
         if not bad:
             raise ErsError(last.error or "the job failed", code="job_failed")
         flaws = [
             Flaw(
-                error["code"],
-                error["detail"],
-                row=done.read + error["row"],
-                field=error.get("field"),
+                error.code,
+                error.detail,
+                row=done.read + (error.row or 0),
+                field=error.field,
             )
             async for error in self.session.client.job_errors(job)
         ]
@@ -298,13 +299,14 @@ class Import:
                     await client.cancel_job(done.job)
                 return over
             last = await client.wait(done.job)
-            bad = await client.rejected_rows(done.job)
+            about = await client.job_about(done.job)
         except NotFound:
             return over  # forgotten; the count of the records tells if it was stored
         if last.status != "completed":
             return over
-        self._rounded.update(await client.rounded_values(done.job))
-        return ImportProgress(done.schema, done.read + last.total, done.stored + last.total - bad)
+        self._rounded.update(about.rounded)
+        stored = done.stored + last.total - about.bad_rows
+        return ImportProgress(done.schema, done.read + last.total, stored)
 
 
 class _Page:

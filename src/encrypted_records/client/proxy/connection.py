@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -28,7 +28,7 @@ from encrypted_records.client.messages import Closing
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, Malformed
-from encrypted_records.model import strict_json
+from encrypted_records.model import ids, strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
 #: Types that JSON represents directly.
@@ -177,6 +177,20 @@ def time_of(nanoseconds: int) -> datetime.time | str:
 
 T = TypeVar("T")
 
+#: Types of members, with what the OpenAPI document says of them.
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Uuid = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
+Id = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A page of a list; ``next`` and ``previous`` are the paths of its neighbours."""
+
+    count: Count
+    next: str | None
+    previous: str | None
+    results: list[T]
+
 
 def basic(email: str, password: str) -> str:
     """The Authorization value of Basic credentials (RFC 7617, UTF-8)."""
@@ -256,17 +270,14 @@ class Connection(Closing):
         except Malformed:
             raise ApiFailed("the answer was not the JSON that was expected") from None
 
-    async def _list(self, path: str | None, **filters: str) -> AsyncIterator[Mapping[str, Any]]:
+    async def _list(self, path: str, kind: type[T], **filters: str) -> AsyncIterator[T]:
         """Items of a list, fetched page by page."""
+        after: str | None = path
         params: Mapping[str, str] | None = {"limit": str(self.limits.listed), **filters}
-        while path is not None:
-            page = await self._ask("GET", path, params=params)
-            try:
-                results, path = page["results"], page["next"]
-            except (KeyError, TypeError):
-                raise ApiFailed("the list is not of the expected form") from None
-            params = None  # the link holds them
-            for result in results:
+        while after is not None:
+            page = convert(await self._ask("GET", after, params=params), Page[kind])  # type: ignore[valid-type] # of a variable
+            after, params = page.next, None  # the link holds them
+            for result in page.results:
                 yield result
 
 
@@ -324,7 +335,7 @@ class Resources(Connection):
             collection: such as ``datasets``.
             filters: the collection's filters in docs/http-api.md, such as ``slug="people"``.
         """
-        async for resource in self._list(f"/api/{collection}/", **filters):
+        async for resource in self._list(f"/api/{collection}/", dict[str, Any], **filters):
             yield resource
 
     async def resource(self, url: str) -> Resource:

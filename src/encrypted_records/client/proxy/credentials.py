@@ -160,8 +160,8 @@ class ApiTokens(Connection):
 
     async def api_tokens(self) -> AsyncIterator[ApiToken]:
         """The account's tokens, page by page."""
-        async for token in self._list("/api/tokens/"):
-            yield convert(token, ApiToken)
+        async for token in self._list("/api/tokens/", ApiToken):
+            yield token
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002
         """Revoke a token.

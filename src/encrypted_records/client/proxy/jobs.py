@@ -10,9 +10,12 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Body
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import Connection, Count, Id, Page, Uuid, convert
 from encrypted_records.errors import ApiFailed, Unavailable
 
+JobState = Literal["uploading", "processing", "completed", "failed"]
+#: A job stores the records of an upload, or reseals stored records.
+Work = Literal["store", "reseal"]
 #: Handling of rows whose values of unique fields another record has.
 OnConflict = Literal["fail", "skip", "replace"]
 
@@ -21,13 +24,20 @@ _PAUSE_SECONDS = 1.0
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The progress of a job; ``error`` is present if it failed."""
+    """The progress of a job.
 
-    status: str
-    processed: int
-    total: int
-    current_batch: int
-    total_batches: int
+    Attributes:
+        processed: number of records that are stored so far.
+        total: number of records.
+        current_batch: from 1 on; 0 before the first.
+        error: why the job failed; absent if it did not.
+    """
+
+    status: JobState
+    processed: Count
+    total: Count
+    current_batch: Count
+    total_batches: Count
     error: str | None = None
 
     @property
@@ -35,13 +45,128 @@ class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.status in ("completed", "failed")
 
 
-class _Rejected(msgspec.Struct, frozen=True):
-    rows: int
+class BegunJob(msgspec.Struct, frozen=True):
+    """A job that has begun."""
+
+    job_id: Uuid
 
 
-class _About(msgspec.Struct, frozen=True):
-    replaced: int
-    rounded: dict[str, int]
+class Job(JobProgress, frozen=True, omit_defaults=True, kw_only=True):
+    """A job: its progress, and what else is known of it. Times are in seconds since 1970.
+
+    Attributes:
+        file: name of the file, if its sender gave one.
+        schemas: ids of the schemas of its records.
+        size: bytes of the upload, once it is complete.
+        bad_rows: number of rows that are not valid, or are left out because of others' values.
+        replaced: number of rows that replaced a record.
+        rounded: by field, the number of values stored with fewer decimals than were sent.
+        packs: number of pieces of the index of a large job.
+        packed: number of those pieces that are built.
+        waits: reason why the job is waiting.
+        received: time at which all bytes had arrived.
+        checked: time at which all rows were checked.
+        undone: time at which the stored records were deleted.
+    """
+
+    job_id: Uuid
+    work: Work
+    file: str | None
+    schemas: list[Id]
+    size: Count
+    bad_rows: Count
+    replaced: Count
+    rounded: dict[str, Count]
+    packs: Count
+    packed: Count
+    waits: str | None
+    created: float
+    received: float | None
+    checked: float | None
+    finished: float | None
+    undone: float | None
+
+
+class JobPage(Page[Job], frozen=True):
+    """A page of jobs, the newest first."""
+
+
+class RowError(msgspec.Struct, frozen=True):
+    """An error in a row of a job, or of one of its fields; docs/errors.md explains ``code``."""
+
+    row: int | None
+    field: str | None
+    code: str
+    detail: str
+
+
+class RowErrorPage(Page[RowError], frozen=True):
+    """A page of the errors of a job's rows; ``rows`` is the number of rows that have any."""
+
+    rows: Count
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """A row that is not valid; ``data`` are its cells by column."""
+
+    row: Count
+    data: dict[str, str]
+
+
+class BadRows(msgspec.Struct, frozen=True):
+    """The first rows of a job that are not valid."""
+
+    results: list[BadRow]
+
+
+class UnreadCell(msgspec.Struct, frozen=True):
+    """A cell that the reading of its file cannot read."""
+
+    row: int | None
+    field: str | None
+    detail: str
+
+
+class JobReading(msgspec.Struct, frozen=True, kw_only=True):
+    """How the file of a job was read, and how its cells were changed.
+
+    Attributes:
+        reading: how the bytes became rows and values.
+        rows: number of rows of the file.
+        bad_rows: number of rows that are not valid.
+        rewritten: by field, the number of cells that are stored in another spelling.
+        absent: by field, the texts of cells without a value, and how many there are of each.
+        rounded: by field, the number of values stored with fewer decimals than were sent.
+        short_rows: number of rows without their last cells.
+        valueless_rows: number of rows that are left out because they have no values.
+        above: number of rows left out above the table.
+        below: number of rows left out below the table.
+        unread: the first cells that could not be read.
+    """
+
+    reading: dict[str, Any]
+    rows: Count
+    bad_rows: Count
+    rewritten: dict[str, Count]
+    absent: dict[str, dict[str, Count]]
+    rounded: dict[str, Count]
+    short_rows: Count
+    valueless_rows: Count
+    above: Count
+    below: Count
+    unread: list[UnreadCell]
+
+
+class UnchangedRecords(msgspec.Struct, frozen=True):
+    """The number of a job's records that are still as the job stored them."""
+
+    count: Count
+
+
+class DeletedRecords(msgspec.Struct, frozen=True):
+    """The number of records that were deleted."""
+
+    deleted: Count
 
 
 class Jobs(Connection):
@@ -91,55 +216,33 @@ class Jobs(Connection):
             },
             params=name_schema(schema) | name_set(by),
         )
-        try:
-            return str(answer.json()["job_id"])
-        except (KeyError, TypeError):
-            raise ApiFailed("the answer names no job") from None
+        return convert(answer.json(), BegunJob).job_id
 
-    async def jobs(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The account's jobs, the newest first: ``job_id`` and the members of JobProgress."""
-        async for job in self._list("/api/jobs/"):
+    async def jobs(self) -> AsyncIterator[Job]:
+        """The account's jobs, the newest first."""
+        async for job in self._list("/api/jobs/", Job):
             yield job
 
-    async def job_about(self, job_id: str) -> Mapping[str, Any]:
+    async def job_about(self, job_id: str) -> Job:
         """A job's progress, and further details of it."""
-        answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
-        return convert(answer, dict[str, Any])
+        return convert(await self._ask("GET", f"/api/jobs/{job_id}/about/"), Job)
 
     async def job(self, job_id: str) -> JobProgress:
         answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
         return answer.convert(JobProgress)  # type: ignore[no-any-return] # convert() checks it
 
-    async def rounded_values(self, job_id: str) -> dict[str, int]:
-        """The number of rounded values of a job by field, stored with fewer decimals than were
-        sent.
-        """
-        answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
-        return convert(answer, _About).rounded
-
-    async def replaced_records(self, job_id: str) -> int:
-        """The number of records that the job's rows replaced."""
-        answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
-        return convert(answer, _About).replaced
-
-    async def job_errors(self, job_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Errors of rows: ``row``, ``field``, ``code``, ``detail``."""
-        async for error in self._list(f"/api/jobs/{job_id}/errors/"):
+    async def job_errors(self, job_id: str) -> AsyncIterator[RowError]:
+        """Errors of rows, in the order of the rows."""
+        async for error in self._list(f"/api/jobs/{job_id}/errors/", RowError):
             yield error
 
-    async def job_reading(self, job_id: str) -> Mapping[str, Any]:
+    async def job_reading(self, job_id: str) -> JobReading:
         """The reading of a job's file, and the results for its cells.
 
         Raises:
             NotFound: the job has no reading.
         """
-        answer = await self._ask("GET", f"/api/jobs/{job_id}/reading/")
-        return convert(answer, dict[str, Any])
-
-    async def rejected_rows(self, job_id: str) -> int:
-        """The number of rejected rows of a job."""
-        answer = await self._ask("GET", f"/api/jobs/{job_id}/errors/", params={"limit": "1"})
-        return convert(answer, _Rejected).rows
+        return convert(await self._ask("GET", f"/api/jobs/{job_id}/reading/"), JobReading)
 
     async def cancel_job(self, job_id: str) -> None:
         """Cancel a job, which then stores nothing, or delete a job that has ended."""

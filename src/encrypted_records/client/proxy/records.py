@@ -109,7 +109,7 @@ class Records(Connection):
         if limit is not None:
             filters["limit"] = str(min(limit, MAX_LIMIT))
         count = 0
-        async for record in self._list("/api/records/", **filters):
+        async for record in self._list("/api/records/", dict[str, Any], **filters):
             yield record
             count += 1
             if count == limit:

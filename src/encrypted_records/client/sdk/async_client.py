@@ -423,7 +423,7 @@ class AsyncClient:
     async def jobs(self) -> AsyncIterator[AsyncJob]:
         """Your jobs of the last thirty days, the newest first."""
         async for job in self._link.proxy.jobs():
-            yield AsyncJob(self._link, job["job_id"])
+            yield AsyncJob(self._link, job.job_id)
 
     def job(self, id: str) -> AsyncJob:  # noqa: A002
         return AsyncJob(self._link, id)

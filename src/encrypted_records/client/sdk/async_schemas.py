@@ -81,7 +81,7 @@ class AsyncJob:
                 move(state.processed, state.total or None)
         if state.status == "completed":
             try:
-                rounded = await self._link.proxy.rounded_values(self.id)
+                rounded = (await self._link.proxy.job_about(self.id)).rounded
             except Unavailable:
                 # Its rows are stored: an error would have them sent again.
                 warn_of_rounding(None)
@@ -105,7 +105,7 @@ class AsyncJob:
         """Errors of rows, up to the first thousand."""
         flaws = []
         async for row in self._link.proxy.job_errors(self.id):
-            flaws.append(Flaw(row["code"], row["detail"], row=row["row"], field=row.get("field")))
+            flaws.append(Flaw(row.code, row.detail, row=row.row, field=row.field))
             if len(flaws) == _FLAWS:
                 break
         return tuple(flaws)
@@ -346,7 +346,7 @@ class AsyncSchema(AsyncCare):
         assert upload is not None  # the last piece is always there
         job = AsyncJob(self._link, upload[1])
         done = await job.wait(progress=progress)
-        rejected = await self._link.proxy.rejected_rows(job.id) if skip_invalid else 0
+        rejected = (await self._link.proxy.job_about(job.id)).bad_rows if skip_invalid else 0
         return done.total - rejected
 
     async def upsert(
@@ -371,7 +371,7 @@ class AsyncSchema(AsyncCare):
         if isinstance(rows, Path | str):
             job = await self.upload(rows, on_conflict="replace", by=fields)
             await job.wait(progress=progress)
-            return await self._link.proxy.replaced_records(job.id)
+            return (await self._link.proxy.job_about(job.id)).replaced
         upload, offset = None, 0
         async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
@@ -390,7 +390,7 @@ class AsyncSchema(AsyncCare):
         assert upload is not None  # the last piece is always there
         job = AsyncJob(self._link, upload[1])
         await job.wait(progress=progress)
-        return await self._link.proxy.replaced_records(job.id)
+        return (await self._link.proxy.job_about(job.id)).replaced
 
     async def upload(
         self,
@@ -497,7 +497,7 @@ class AsyncSchema(AsyncCare):
             ),
         )
         done = await job.wait(progress=progress)
-        rejected = await self._link.proxy.rejected_rows(job.id) if skip_invalid else 0
+        rejected = (await self._link.proxy.job_about(job.id)).bad_rows if skip_invalid else 0
         stored = done.total - rejected
         if keeps and stored:
             await self._link.proxy.keep_reading(self.id, found.reading)

@@ -428,7 +428,7 @@ class Client:
     def jobs(self) -> Iterator[Job]:
         """Your jobs of the last thirty days, the newest first."""
         for job in self._link.each(self._link.proxy.jobs()):
-            yield Job(self._link, job["job_id"])
+            yield Job(self._link, job.job_id)
 
     def job(self, id: str) -> Job:
         return Job(self._link, id)

@@ -85,7 +85,7 @@ class Job:
                 move(state.processed, state.total or None)
         if state.status == "completed":
             try:
-                rounded = self._link.run(self._link.proxy.rounded_values(self.id))
+                rounded = self._link.run(self._link.proxy.job_about(self.id)).rounded
             except Unavailable:
                 warn_of_rounding(None)
             else:
@@ -108,7 +108,7 @@ class Job:
         """Errors of rows, up to the first thousand."""
         flaws = []
         for row in self._link.each(self._link.proxy.job_errors(self.id)):
-            flaws.append(Flaw(row["code"], row["detail"], row=row["row"], field=row.get("field")))
+            flaws.append(Flaw(row.code, row.detail, row=row.row, field=row.field))
             if len(flaws) == _FLAWS:
                 break
         return tuple(flaws)
@@ -351,7 +351,9 @@ class Schema(Care):
         assert upload is not None
         job = Job(self._link, upload[1])
         done = job.wait(progress=progress)
-        rejected = self._link.run(self._link.proxy.rejected_rows(job.id)) if skip_invalid else 0
+        rejected = (
+            self._link.run(self._link.proxy.job_about(job.id)).bad_rows if skip_invalid else 0
+        )
         return done.total - rejected
 
     def upsert(
@@ -376,7 +378,7 @@ class Schema(Care):
         if isinstance(rows, Path | str):
             job = self.upload(rows, on_conflict="replace", by=fields)
             job.wait(progress=progress)
-            return self._link.run(self._link.proxy.replaced_records(job.id))
+            return self._link.run(self._link.proxy.job_about(job.id)).replaced
         upload, offset = (None, 0)
         for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
@@ -397,7 +399,7 @@ class Schema(Care):
         assert upload is not None
         job = Job(self._link, upload[1])
         job.wait(progress=progress)
-        return self._link.run(self._link.proxy.replaced_records(job.id))
+        return self._link.run(self._link.proxy.job_about(job.id)).replaced
 
     def upload(
         self,
@@ -510,7 +512,9 @@ class Schema(Care):
             ),
         )
         done = job.wait(progress=progress)
-        rejected = self._link.run(self._link.proxy.rejected_rows(job.id)) if skip_invalid else 0
+        rejected = (
+            self._link.run(self._link.proxy.job_about(job.id)).bad_rows if skip_invalid else 0
+        )
         stored = done.total - rejected
         if keeps and stored:
             self._link.run(self._link.proxy.keep_reading(self.id, found.reading))

@@ -23,6 +23,20 @@ from starlette.types import Receive, Send
 from starlette.websockets import WebSocket
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.jobs import (
+    BadRow,
+    BadRows,
+    BegunJob,
+    DeletedRecords,
+    Job,
+    JobPage,
+    JobProgress,
+    JobReading,
+    OnConflict,
+    RowError,
+    RowErrorPage,
+    UnchangedRecords,
+)
 from encrypted_records.errors import (
     BadInput,
     ErsError,
@@ -47,7 +61,6 @@ from encrypted_records.model.record_formats import (
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,
-    ID,
     JSON,
     NDJSON,
     NUMBER,
@@ -63,11 +76,10 @@ from encrypted_records.proxy.api.json_schema import (
     array_of,
     empty_answer,
     json_answer,
-    named,
     object_of,
     one_of,
-    page_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import (
     number_of,
@@ -83,7 +95,6 @@ from encrypted_records.proxy.jobs.job import (
     MAX_BATCH,
     FileNote,
     JobOptions,
-    OnConflict,
     StoredJob,
 )
 from encrypted_records.proxy.jobs.service import BatchJobs
@@ -91,14 +102,6 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.uploads import tus as header
 
-PROGRESS_FIELDS: dict[str, Part] = {
-    "status": one_of("uploading", "processing", "completed", "failed"),
-    "processed": NUMBER,
-    "total": NUMBER,
-    "current_batch": NUMBER,
-    "total_batches": NUMBER,
-}
-_PROGRESS = named("Job", object_of(PROGRESS_FIELDS, error=TEXT))
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _PAIR = f"[!-+.-~-]+( {_BASE64})?"
 #: Upload-Metadata.
@@ -116,7 +119,7 @@ ORDER_PARAMETERS = (
 )
 #: The answer of endpoints that begin a job.
 JOB_ANSWER = json_answer(
-    object_of({"job_id": UUID}),
+    BegunJob,
     description="The job continues when the client disconnects",
     X_Job_ID=UUID,
     X_Job_Status_URL=TEXT,
@@ -173,10 +176,10 @@ async def create_job(request: Request) -> Response:
     return job_answer(job, 201)
 
 
-def job_answer(job: StoredJob, status: int, **beside: Any) -> Response:
-    """The answer to a request that began a job, with further members next to its id."""
+def job_answer(job: StoredJob, status: int, content: Any = None) -> Response:
+    """The answer to a request that began a job: ``content``, or only the job's id."""
     name = name_of_job(job)
-    response = answer({"job_id": name, **beside}, status)
+    response = answer(content or BegunJob(name), status)
     # Capital letters as documented; headers set through `headers` lose them.
     response.raw_headers += [
         (b"X-Job-ID", name.encode()),
@@ -332,10 +335,10 @@ def invalid(name: str, detail: str) -> InvalidQuery:
     "GET",
     "/api/jobs/{id}/",
     summary="Show the progress of a job.",
-    answers={200: json_answer(_PROGRESS)},
+    answers={200: json_answer(JobProgress)},
 )
 async def get_job(request: Request) -> Response:
-    return answer((await find_job(request))[2].payload())
+    return answer((await find_job(request))[2].progress())
 
 
 @endpoint(
@@ -412,7 +415,7 @@ async def _tell(
 async def _send_progress(jobs: BatchJobs, job: bytes, send: Send) -> None:
     try:
         async for changed in jobs.watch(job):
-            text = msgspec.json.encode(changed.payload()).decode()
+            text = msgspec.json.encode(changed.progress()).decode()
             await send({"type": "websocket.send", "text": text})
     except OSError:  # the watcher has disconnected
         return
@@ -435,48 +438,13 @@ async def _close(send: Send, code: int, reason: str = "") -> None:
 _FEW_LISTED, _MAX_LISTED = 100, 1000
 _MANY = 2**40
 
-_MOMENT: Part = {"type": ["number", "null"], "description": "Seconds since 1970"}
-#: The members of a job besides its progress; those about its file come from its sender.
-_ABOUT_FIELDS: dict[str, Part] = {
-    "job_id": UUID,
-    **PROGRESS_FIELDS,
-    "work": one_of("store", "reseal"),
-    "file": {"type": ["string", "null"]},
-    "schemas": array_of(ID),
-    "size": NUMBER,
-    "bad_rows": NUMBER,
-    "replaced": NUMBER,
-    "rounded": {
-        "type": "object",
-        "additionalProperties": NUMBER,
-        "description": "By field, the number of values stored with fewer decimals than were sent",
-    },
-    "packs": NUMBER,
-    "packed": NUMBER,
-    "waits": {"type": ["string", "null"], "description": "Reason why the job is waiting"},
-    "created": _MOMENT,
-    "received": _MOMENT,
-    "checked": _MOMENT,
-    "finished": _MOMENT,
-    "undone": _MOMENT,
-}
-_ABOUT = object_of(_ABOUT_FIELDS, error=TEXT)
-_FLAW = object_of(
-    {
-        "row": {"type": ["integer", "null"]},
-        "field": {"type": ["string", "null"]},
-        "code": TEXT,
-        "detail": TEXT,
-    }
-)
-
 
 @endpoint(
     "GET",
     "/api/jobs/",
     summary="List your jobs, newest first.",
     parameters=(*PAGING, parameter("query", "schema", SCHEMA_NAME, "Jobs for this schema only")),
-    answers={200: json_answer(page_of(_ABOUT))},
+    answers={200: json_answer(JobPage)},
 )
 async def list_jobs(request: Request) -> Response:
     services = services_of(request)
@@ -486,86 +454,63 @@ async def list_jobs(request: Request) -> Response:
     wanted = request.query_params.get("schema")
     schema = None if wanted is None else await schema_of(services, caller, wanted)
     count, jobs = await services.jobs.of_user(caller, schema=schema, offset=offset, limit=limit)
-    results = [await _about(services, caller, job) for job in jobs]
+    results = [await _describe(services, caller, job) for job in jobs]
     query = "" if schema is None else f"schema={to_text(schema)}&"
     head = page_head("/api/jobs/", query, count, limit=limit, offset=offset)
-    return answer({**head, "results": results})
+    return answer(JobPage(**head, results=results))
 
 
-async def _about(services: Services, caller: Holder, job: StoredJob) -> dict[str, Any]:
+async def _describe(services: Services, caller: Holder, job: StoredJob) -> Job:
     note = await services.jobs.note_of(caller, job)
-    return {
-        "job_id": name_of_job(job),
-        **job.payload(),
-        "work": job.options.work,
-        "file": note.name if note and note.name else None,
-        "schemas": [to_text(schema) for schema in await services.jobs.list_schemas(job)],
-        "size": job.size,
-        "bad_rows": job.bad_rows,
-        "replaced": job.replaced,
-        # A failed job has stored nothing.
-        "rounded": {} if job.state == "failed" else dict(job.rounded),
-        "packs": job.packs,
-        "packed": job.packed,
-        "waits": services.jobs.why_waiting(job),
-        "created": job.created,
-        "received": job.received,
-        "checked": job.checked,
-        "finished": job.finished,
-        "undone": job.undone,
-    }
+    return Job(
+        **msgspec.structs.asdict(job.progress()),
+        job_id=name_of_job(job),
+        work=job.options.work,
+        file=note.name if note and note.name else None,
+        schemas=[to_text(schema) for schema in await services.jobs.list_schemas(job)],
+        size=job.size,
+        bad_rows=job.bad_rows,
+        replaced=job.replaced,
+        rounded=job.rounded_now,
+        packs=job.packs,
+        packed=job.packed,
+        waits=services.jobs.why_waiting(job),
+        created=job.created,
+        received=job.received,
+        checked=job.checked,
+        finished=job.finished,
+        undone=job.undone,
+    )
 
 
 @endpoint(
     "GET",
     "/api/jobs/{id}/about/",
     summary="Show the progress of a job, its file's name, its schemas and its times.",
-    answers={200: json_answer(_ABOUT)},
+    answers={200: json_answer(Job)},
 )
 async def describe_job(request: Request) -> Response:
-    return answer(await _about(*await find_job(request)))
+    return answer(await _describe(*await find_job(request)))
 
 
 @endpoint(
     "GET",
     "/api/jobs/{id}/bad-rows/",
     summary="List the first invalid rows of a job, with their cells.",
-    answers={
-        200: json_answer(
-            object_of({"results": array_of(object_of({"row": NUMBER, "data": OBJECT}))})
-        )
-    },
+    answers={200: json_answer(BadRows)},
 )
 async def list_bad_rows(request: Request) -> Response:
     services, caller, job = await find_job(request)
     only(request, set())
     rows = await services.jobs.list_examples(caller, job)
-    return answer({"results": [{"row": row, "data": data} for row, data in rows]})
+    return answer(BadRows([BadRow(row, data) for row, data in rows]))
 
 
 @endpoint(
     "GET",
     "/api/jobs/{id}/reading/",
     summary="Show how a job's file was read and how its cells were changed.",
-    answers={
-        200: json_answer(
-            object_of(
-                {
-                    "reading": OBJECT,
-                    "rows": NUMBER,
-                    "bad_rows": NUMBER,
-                    "rewritten": OBJECT,
-                    "absent": OBJECT,
-                    "rounded": OBJECT,
-                    "short_rows": NUMBER,
-                    "valueless_rows": NUMBER,
-                    "above": NUMBER,
-                    "below": NUMBER,
-                    "unread": array_of(OBJECT),
-                }
-            )
-        )
-    },
+    answers={200: json_answer(JobReading)},
 )
 async def report_reading(request: Request) -> Response:
     services, caller, job = await find_job(request)
@@ -577,12 +522,12 @@ async def report_reading(request: Request) -> Response:
     "GET",
     "/api/jobs/{id}/records/",
     summary="Count the records of a job that are still as the job stored them.",
-    answers={200: json_answer(object_of({"count": NUMBER}))},
+    answers={200: json_answer(UnchangedRecords)},
 )
 async def count_job_records(request: Request) -> Response:
     services, caller, job = await find_job(request)
     only(request, set())
-    return answer({"count": await services.undo.count(caller, job)})
+    return answer(UnchangedRecords(await services.undo.count(caller, job)))
 
 
 @endpoint(
@@ -590,13 +535,13 @@ async def count_job_records(request: Request) -> Response:
     "/api/jobs/{id}/records/",
     summary="Delete the records that a job stored, given their number.",
     parameters=(parameter("query", "confirm", NUMBER, "Number of records"),),
-    answers={200: json_answer(object_of({"deleted": NUMBER}))},
+    answers={200: json_answer(DeletedRecords)},
 )
 async def delete_job_records(request: Request) -> Response:
     services, caller, job = await find_job(request)
     only(request, {"confirm"})
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
-    return answer({"deleted": await services.undo.delete(caller, job, confirmed)})
+    return answer(DeletedRecords(await services.undo.delete(caller, job, confirmed)))
 
 
 @endpoint(
@@ -605,15 +550,16 @@ async def delete_job_records(request: Request) -> Response:
     summary="List the invalid rows of a job, as JSON or CSV.",
     parameters=(*PAGING, parameter("query", "format", one_of("json", "csv"))),
     answers={
-        200: answer_of_kinds(
-            {JSON: page_of(_FLAW, rows=NUMBER), CSV: {}}, description="The invalid rows"
-        )
+        200: answer_of_kinds({JSON: shape(RowErrorPage), CSV: {}}, description="The invalid rows")
     },
 )
 async def list_job_errors(request: Request) -> Response:
     services, caller, job = await find_job(request)
     only(request, {"limit", "offset", "format"})
-    flaws = [_flaw_json(error) for error in await services.jobs.errors(caller, job)]
+    flaws = [
+        RowError(flaw.row, flaw.field, flaw.code, flaw.detail)
+        for flaw in await services.jobs.errors(caller, job)
+    ]
     wanted = request.query_params.get("format")
     if wanted not in (None, "csv", "json"):
         raise invalid("format", "expected csv or json")
@@ -622,16 +568,13 @@ async def list_job_errors(request: Request) -> Response:
     limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
     path = f"/api/jobs/{name_of_job(job)}/errors/"
     head = page_head(path, "", len(flaws), limit=limit, offset=offset)
-    return answer({"rows": job.bad_rows, **head, "results": flaws[offset : offset + limit]})
+    results = flaws[offset : offset + limit]
+    return answer(RowErrorPage(**head, results=results, rows=job.bad_rows))
 
 
-def _flaw_json(error: Flaw) -> dict[str, Any]:
-    return {"row": error.row, "field": error.field, "code": error.code, "detail": error.detail}
-
-
-def _flaws_csv(listed: Sequence[dict[str, Any]]) -> Response:
+def _flaws_csv(listed: Sequence[RowError]) -> Response:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, ("row", "field", "code", "detail"))
-    writer.writeheader()
-    writer.writerows(listed)
+    writer = csv.writer(text)
+    writer.writerow(RowError.__struct_fields__)
+    writer.writerows(map(msgspec.structs.astuple, listed))
     return Response(text.getvalue(), media_type="text/csv", headers={"Cache-Control": "no-store"})

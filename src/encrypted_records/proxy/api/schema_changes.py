@@ -20,7 +20,7 @@ from encrypted_records.model.roster import Placement
 from encrypted_records.model.strict_json import encode
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import sign_change
-from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer
+from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer, name_of_job
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
     NAMES,
@@ -107,7 +107,8 @@ async def change_schema(request: Request) -> Response:
     if plan.needs_reseal:
         refuse_obstacles(plan)
         job = await services.reseals.begin(caller, schema, target_of(plan))
-        return job_answer(job, 202, **_json_of(plan, applied=False))
+        begun = {"job_id": name_of_job(job), **_json_of(plan, applied=False)}
+        return job_answer(job, 202, begun)
     plan = await services.definitions.change(caller, schema, text, body.renames, before)
     # The API shows the definition that it receives, with titles and descriptions; the log has the
     # rules.

@@ -22,22 +22,19 @@ import struct
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.jobs import JobProgress, JobState, OnConflict, Work
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.errors import DoesNotOpen, ErsError, Flaw, UploadedBefore, time_of
 from encrypted_records.model.record_formats import Charset, Format
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 
-JobState = Literal["uploading", "processing", "completed", "failed"]
 Phase = Literal["check", "seal", "publish"]
-OnConflict = Literal["fail", "skip", "replace"]
-#: A job stores the records of an upload, or reseals stored records.
-Work = Literal["store", "reseal"]
 
 NEXT: dict[JobState, frozenset[JobState]] = {
     "uploading": frozenset({"processing", "failed"}),
@@ -130,16 +127,16 @@ class StoredJob:
             return 0
         return min(self.processed // self.options.batch_size + 1, self.batches)
 
-    def payload(self) -> dict[str, Any]:
+    @property
+    def rounded_now(self) -> dict[str, int]:
+        """``rounded`` of what is stored: a failed job has stored nothing."""
+        return {} if self.state == "failed" else dict(self.rounded)
+
+    def progress(self) -> JobProgress:
         """The progress payload: exactly the fields of the interface."""
-        payload: dict[str, Any] = {
-            "status": self.state,
-            "processed": self.processed,
-            "total": self.total,
-            "current_batch": self.batch,
-            "total_batches": self.batches,
-        }
-        return payload | ({} if self.error is None else {"error": self.error})
+        return JobProgress(
+            self.state, self.processed, self.total, self.batch, self.batches, self.error
+        )
 
 
 def in_words(error: ErsError) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.jobs import JobReading, UnreadCell
 from encrypted_records.errors import (
     BadInput,
     Closed,
@@ -439,7 +440,7 @@ class BatchJobs:
             return []
         return await runtime.in_thread(self._uses.secrets.open_examples, caller, job, sealed)
 
-    async def report_reading(self, caller: Holder, job: StoredJob) -> dict[str, Any]:
+    async def report_reading(self, caller: Holder, job: StoredJob) -> JobReading:
         """The recipe for the file of the caller's job, and the outcome for its cells.
 
         Raises:
@@ -452,14 +453,14 @@ class BatchJobs:
         # Reports of earlier versions have no number of such rows.
         report: dict[str, Any] = {"valueless_rows": 0} | msgspec.json.decode(opened)
         unread = [flaw for flaw in await self.errors(caller, job) if flaw.code in _UNREAD]
-        return report | {
-            "bad_rows": job.bad_rows,
-            "rounded": {} if job.state == "failed" else dict(job.rounded),
-            "unread": [
-                {"row": flaw.row, "field": flaw.field, "detail": flaw.detail}
-                for flaw in unread[:_MOST_UNREAD]
+        return JobReading(
+            **report,
+            bad_rows=job.bad_rows,
+            rounded=job.rounded_now,
+            unread=[
+                UnreadCell(flaw.row, flaw.field, flaw.detail) for flaw in unread[:_MOST_UNREAD]
             ],
-        }
+        )
 
     async def watch(self, job: bytes) -> AsyncIterator[StoredJob]:
         """The job's state now and after changes, at most ten times a second, until it has ended."""

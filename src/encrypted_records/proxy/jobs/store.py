@@ -19,12 +19,13 @@ from pathlib import Path
 import msgspec
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.jobs import JobState
 from encrypted_records.errors import Conflict
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Group, Segment
 from encrypted_records.proxy.disk import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
-from encrypted_records.proxy.jobs.job import NEXT, JobState, Phase, StoredJob
+from encrypted_records.proxy.jobs.job import NEXT, Phase, StoredJob
 from encrypted_records.proxy.jobs.tables import PackStore, Targets
 from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
 

@@ -21,6 +21,8 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.jobs import JobPage
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
 from encrypted_records.proxy.pages.formatting import age
 from encrypted_records.proxy.pages.frame import keep_count
@@ -351,11 +353,11 @@ def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) ->
 
 async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:
     try:
-        listed = await visit.ask("GET", "/api/jobs/", params={"limit": "50"})
+        listed = convert(await visit.ask("GET", "/api/jobs/", params={"limit": "50"}), JobPage)
     except ErsError:
         return []
     names = {schema["id"]: schema["name"] for schema in schemas}
-    views = [JobView(result, names) for result in listed["results"]]
+    views = [JobView(job, names) for job in listed.results]
     return [view for view in views if view.live][:MOST_JOBS]
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.jobs import Job, JobPage
 from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.errors import Conflict, ErsError, NotFound
 from encrypted_records.proxy.pages.formatting import size
@@ -39,35 +41,33 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """``about`` is the answer of ``/api/jobs/<id>/about/``."""
-
-    about: Mapping[str, Any]
+    about: Job
     #: the schemas' names by id, as far as they are known
     names: Mapping[str, str]
 
     @property
     def id(self) -> str:
-        return str(self.about["job_id"])
+        return self.about.job_id
 
     @property
     def word(self) -> Word:
         about = self.about
-        status = about["status"]
+        status = about.status
         if status == "failed":
-            return "cancelled" if str(about.get("error")).endswith(_CANCELLED) else "failed"
+            return "cancelled" if str(about.error).endswith(_CANCELLED) else "failed"
         if status == "completed":
-            return "undone" if about["undone"] else "completed"
+            return "undone" if about.undone else "completed"
         if status == "uploading":
             return "uploading"
-        if not about["current_batch"]:
+        if not about.current_batch:
             return "checking"
-        left = about["packs"] - about["packed"]
-        return "packing" if left and about["processed"] >= about["total"] else "storing"
+        left = about.packs - about.packed
+        return "packing" if left and about.processed >= about.total else "storing"
 
     @property
     def seals_again(self) -> bool:
         """Whether the job only re-encrypts records."""
-        return bool(self.about["work"] == "reseal")
+        return self.about.work == "reseal"
 
     @property
     def live(self) -> bool:
@@ -78,17 +78,17 @@ class JobView:
         """The file's name, or a substitute if no name was given."""
         if self.seals_again:
             return "Re-encrypt all records"
-        return self.about["file"] or f"Job {self.id[:8]}"
+        return self.about.file or f"Job {self.id[:8]}"
 
     @property
     def schemas(self) -> list[tuple[str, str]]:
         """Identifier and name of each schema of its records."""
-        return [(schema, self.names.get(schema, schema)) for schema in self.about["schemas"]]
+        return [(schema, self.names.get(schema, schema)) for schema in self.about.schemas]
 
     @property
     def schema(self) -> str | None:
         """The schema's identifier, if there is exactly one schema."""
-        schemas = self.about["schemas"]
+        schemas = self.about.schemas
         return schemas[0] if len(schemas) == 1 else None
 
     @property
@@ -96,55 +96,55 @@ class JobView:
         """The text after the name of its state."""
         about, word = self.about, self.word
         if word == "checking":
-            return f", {about['total']:,} records so far" if about["total"] else ""
-        if not about["total"] or word in ("uploading", "cancelled"):
+            return f", {about.total:,} records so far" if about.total else ""
+        if not about.total or word in ("uploading", "cancelled"):
             return ""
-        total = f"{about['total']:,} record{'' if about['total'] == 1 else 's'}"
-        return f", {about['processed']:,} of {total}"
+        total = f"{about.total:,} record{'' if about.total == 1 else 's'}"
+        return f", {about.processed:,} of {total}"
 
     @property
     def waits(self) -> str:
         """The reason why the job is idle at the moment."""
-        return self.about["waits"] or ""
+        return self.about.waits or ""
 
     @property
     def error(self) -> str:
         """The reason of the failure, without the code and the hint for programs."""
-        said = str(self.about.get("error")) if self.word == "failed" else ""
+        said = str(self.about.error) if self.word == "failed" else ""
         return said.partition("; ")[0].removesuffix(f" ({self.code})")
 
     @property
     def code(self) -> str:
         """The code at the end of its error."""
-        return str(self.about.get("error")).rpartition(" (")[2].rstrip(")")
+        return str(self.about.error).rpartition(" (")[2].rstrip(")")
 
     @property
     def seconds(self) -> float | None:
         """The duration of the job in seconds."""
-        finished = self.about["finished"]
-        return None if finished is None else max(0.0, finished - self.about["created"])
+        finished = self.about.finished
+        return None if finished is None else max(0.0, finished - self.about.created)
 
     @property
     def rate(self) -> float | None:
         """Records that were encrypted and stored per second, once all are stored."""
         about = self.about
-        if about["status"] != "completed" or not about["checked"] or not about["processed"]:
+        if about.status != "completed" or not about.checked or not about.finished:
             return None
-        return float(about["processed"] / max(about["finished"] - about["checked"], 0.001))
+        return about.processed / max(about.finished - about.checked, 0.001) or None
 
     @property
     def phases(self) -> list[Phase]:
         """The bar: uploaded, checked, stored, and packed for a large job."""
         about, word = self.about, self.word
-        total, processed = about["total"], about["processed"]
-        sent = about["received"] is not None
+        total, processed = about.total, about.processed
+        sent = about.received is not None
         checked = sent and word != "checking"
         stored = processed / total if checked and total else 0.0
         so_far = f"{processed:,} of {total:,}" if checked and total else ""
-        packs, packed = about["packs"], about["packed"]
+        packs, packed = about.packs, about.packed
         last = [Phase("packed", packed / packs, f"{packed} of {packs}")] if packs else []
         return [
-            Phase("uploaded", 1.0 if sent else None, size(about["size"]) if sent else ""),
+            Phase("uploaded", 1.0 if sent else None, size(about.size) if sent else ""),
             Phase("checked", (1.0 if checked else None) if sent else 0.0, f"{total:,}"),
             Phase("stored", stored, so_far),
             *last,
@@ -171,15 +171,15 @@ async def of_schema(visit: Visit) -> Response:
 async def _listed(visit: Visit, schema: str | None) -> Response:
     names = await _names(visit)
     params = {"limit": str(SHOWN_JOBS)} | ({"schema": schema} if schema else {})
-    listed = await visit.ask("GET", "/api/jobs/", params=params)
-    views = [JobView(result, names) for result in listed["results"]]
+    listed = convert(await visit.ask("GET", "/api/jobs/", params=params), JobPage)
+    views = [JobView(job, names) for job in listed.results]
     used = {schema for view in views for schema, _ in view.schemas} | (
         {schema} if schema else set()
     )
     return visit.render(
         "jobs.html",
         jobs=views,
-        count=listed["count"],
+        count=listed.count,
         schema=schema,
         schemas=sorted((names.get(schema, schema), schema) for schema in used),
     )
@@ -189,14 +189,18 @@ async def _names(visit: Visit) -> dict[str, str]:
     return {schema["id"]: schema["name"] for schema in await visit.every("/api/schemas/")}
 
 
+async def _view(visit: Visit) -> JobView:
+    about = await visit.ask("GET", f"/api/jobs/{visit.part('job')}/about/")
+    return JobView(convert(about, Job), await _names(visit))
+
+
 async def job(visit: Visit) -> Response:
     """A job; its form cancels it, or deletes it after its end."""
     job_id = visit.part("job")
     if visit.sends:
         await visit.ask("DELETE", f"/api/jobs/{job_id}/")
         return visit.go("/jobs/")
-    about = await visit.ask("GET", f"/api/jobs/{job_id}/about/")
-    view = JobView(about, await _names(visit))
+    view = await _view(visit)
     flaws = await visit.ask("GET", _flaws(visit), params={"limit": str(SHOWN_FLAWS)})
     bad = await visit.ask("GET", f"/api/jobs/{job_id}/bad-rows/")
     try:
@@ -236,7 +240,7 @@ def _as_preview(
 async def undo(visit: Visit) -> Response:
     """Show how many records would be deleted, and delete them when their number is typed."""
     job_id = visit.part("job")
-    view = JobView(await visit.ask("GET", f"/api/jobs/{job_id}/about/"), await _names(visit))
+    view = await _view(visit)
     path = f"/api/jobs/{job_id}/records/"
     problem: ErsError | None = None
     typed = visit.text("count").replace(",", "").strip()
