@@ -150,7 +150,10 @@ PLANTED = (
     Planted(
         "a_commit_is_not_one_transaction",
         "server.commits.commits",
-        ("    with transaction.atomic():\n", "    if True:\n"),
+        (
+            "    with transaction.atomic():\n        locked: dict",
+            "    if True:\n        locked: dict",
+        ),
         "records",
     ),
     Planted(

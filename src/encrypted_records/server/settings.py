@@ -360,7 +360,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.http.bodies.JsonParser"],
     "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.http.bodies.JsonRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.http.bodies.OneFormat",
-    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.http.parameters.Paging",
+    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.http.bodies.Paging",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "encrypted_records.server.http.problems.handle",
 }

@@ -21,8 +21,8 @@ from encrypted_records.server.datasets.views import (
     SchemasView,
 )
 from encrypted_records.server.http.openapi import Docs, OpenApiDocument
-from encrypted_records.server.organizations import roster_views as rosters
 from encrypted_records.server.organizations import views as organizations
+from encrypted_records.server.organizations import views as rosters
 
 _ACCOUNTS = [
     path("status/", accounts.StatusView.as_view()),

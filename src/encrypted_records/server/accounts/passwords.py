@@ -28,9 +28,12 @@ from dataclasses import dataclass
 
 import pyotp
 from django.contrib.auth import authenticate
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import transaction
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
+from rest_framework import serializers
 
 from encrypted_records.errors import Conflict, NotAuthenticated
 from encrypted_records.model.texts import normalized
@@ -41,6 +44,14 @@ from encrypted_records.server.accounts.models import RecoveryCode, SecondFactor,
 #: The most characters of an account's address, enforced by endpoints. Passwords for a longer
 #: address, which a header may have, are not checked.
 MAX_ADDRESS = 254
+
+
+def check_new_password(password: str, user: User | None) -> None:
+    try:
+        validate_password(normalized("NFC", password), user=user)
+    except DjangoValidationError as error:
+        details = [serializers.ErrorDetail(e.messages[0], code=e.code) for e in error.error_list]
+        raise serializers.ValidationError({"password": details}) from None
 
 
 def check_password(request: HttpRequest, email: str, password: str, code: str = "") -> User:

@@ -38,7 +38,7 @@ from rest_registration.settings import registration_settings
 from encrypted_records.errors import Conflict
 from encrypted_records.server.accounts import limits, logins, mail, passwords
 from encrypted_records.server.accounts.models import User, of_address
-from encrypted_records.server.accounts.serializers import check_new_password
+from encrypted_records.server.accounts.passwords import check_new_password
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (

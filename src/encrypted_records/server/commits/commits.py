@@ -1,4 +1,4 @@
-"""Apply commits: all of a request in one transaction, or none.
+"""Apply commits, all of a request in one transaction or none; and the checkpoints of logs.
 
 A commit is judged under the lock of its schema's row, against the stored state:
 
@@ -10,19 +10,32 @@ A commit is judged under the lock of its schema's row, against the stored state:
 
 The loser of a race gets a conflict; its code names the condition that did not hold. Schemas are
 locked in the order of their ids, so that two requests never deadlock.
+
+A new reader skips the commits before a checkpoint (docs/SPEC.md, section 7.9). The API checks a
+checkpoint's signer and version; only proxies interpret the state in it. All commits stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
+import msgspec
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound, ObjectLost
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    Malformed,
+    MergeFirst,
+    NotFound,
+    ObjectLost,
+)
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
     MAX_SMALL_SEGMENTS,
@@ -32,12 +45,14 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
+from encrypted_records.model.wire import Checkpoint, CheckpointBody
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import checks, judging, staging, storing
 from encrypted_records.server.commits.checks import CheckedCommit
+from encrypted_records.server.commits.judging import Signed
 from encrypted_records.server.commits.storing import Facts, ReplacingGroups, place_at_the_end
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
 from encrypted_records.server.db.fields import as_stored
@@ -46,17 +61,19 @@ from encrypted_records.server.erasure import damage, erasing
 from encrypted_records.server.objects import objects
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.organizations.models import DatasetKey, Shared, Standing
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     CommitLog,
     CommitRequest,
     IndexSegment,
+    LogCheckpoint,
     PagePart,
     RecordGroup,
     WriterHead,
 )
 from encrypted_records.server.records.store import Key
-from encrypted_records.server.rows import contents
+from encrypted_records.server.rows import contents, queries
 from encrypted_records.server.rows.contents import Identity
 
 #: Selects a schema by id and locks its row.
@@ -546,3 +563,121 @@ def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> No
                 hint="read the record again and repeat the change on its current version",
             )
         followed.add(before)
+
+
+#: The most checkpoints kept per schema.
+KEPT_CHECKPOINTS = 3
+
+
+@dataclass(frozen=True)
+class ListedCheckpoint:
+    """A checkpoint in a list; ``digest`` identifies it, in hexadecimal."""
+
+    version: int
+    key_version: int
+    digest: str
+    bytes: int
+
+
+def add_checkpoint(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
+    """Store a checkpoint, and delete all but the newest. Returns whether it was new.
+
+    Raises:
+        BadInput: ``invalid_checkpoint``; it is not of this log, or not signed by the user.
+        Conflict: ``roster_moved``, ``key_mismatch``, or ``log_conflict``.
+        NotFound: the user cannot reach such a schema.
+        NotAllowed: ``not_writer``.
+    """
+    try:
+        body = wire.decode_checkpoint_body(checkpoint)
+    except Malformed as error:
+        raise BadInput(error.message, code="invalid_checkpoint") from None
+    reached = permissions.schemas(user).select_related("dataset__organization")
+    with transaction.atomic():
+        schema = permissions.find(reached.select_for_update(of=("self",), no_key=True), schema_id)
+        permissions.require_writer(user, schema)
+        signed = Signed(
+            "checkpoint", body, checkpoint.signature, wire.checkpoint_message(checkpoint)
+        )
+        signed.require(body.schema == schema.uid, "a checkpoint is of another schema")
+        judging.require_signer(user, schema, signed)
+        _require_of_log(schema, body)
+        return _store_checkpoint(schema, body, checkpoint)
+
+
+def _require_of_log(schema: Schema, body: CheckpointBody) -> None:
+    if (schema.key_version or 0) > body.key_version:
+        raise Conflict("the schema has newer keys now", code="key_mismatch")
+    entry = CommitLog.objects.filter(schema=schema, version=body.version)
+    digest = entry.values_list("log_digest", flat=True).first()
+    if digest is None or bytes(digest) != body.digest:
+        raise Conflict("a checkpoint is not of this log", code="log_conflict")
+
+
+def _store_checkpoint(schema: Schema, body: CheckpointBody, checkpoint: Checkpoint) -> bool:
+    digest = wire.checkpoint_digest(checkpoint)
+    if LogCheckpoint.objects.filter(schema=schema, digest=digest).exists():
+        return False
+    LogCheckpoint.objects.create(
+        schema=schema,
+        version=body.version,
+        key_version=body.key_version,
+        member=body.member,
+        digest=digest,
+        size=len(checkpoint.body),
+        body=checkpoint.body,
+        mac=checkpoint.mac,
+        signature=checkpoint.signature,
+    )
+    newest = list(_newest_checkpoints(schema).values_list("pk", flat=True)[:KEPT_CHECKPOINTS])
+    LogCheckpoint.objects.filter(schema=schema).exclude(pk__in=newest).delete()
+    return True
+
+
+def _newest_checkpoints(schema: Schema) -> QuerySet[LogCheckpoint]:
+    return LogCheckpoint.objects.filter(schema=schema).order_by("-version", "-pk")
+
+
+def usable_checkpoints(schema: Schema) -> list[ListedCheckpoint]:
+    """Checkpoints that proxies would accept, the newest first."""
+    shown = _query_usable(schema).values_list("version", "key_version", "digest", "size")
+    return [
+        ListedCheckpoint(version, key_version, bytes(digest).hex(), size)
+        for version, key_version, digest, size in shown
+    ]
+
+
+def _query_usable(schema: Schema) -> QuerySet[LogCheckpoint]:
+    """Checkpoints of the current epoch that match the log, by members who may write now."""
+    found = _newest_checkpoints(schema).filter(version__lte=schema.version)
+    organization = schema.dataset.organization_id
+    epoch = DatasetKey.objects.filter(dataset=schema.dataset_id, organization=organization).first()
+    standings = Standing.objects.filter(organization=organization, present=True)
+    if epoch is None and not standings.exists():
+        return found.filter(member=bytes(ids.ID_BYTES), key_version__gte=schema.key_version or 0)
+    writers = Shared.objects.filter(
+        Q(schema=None) | Q(schema=schema.pk), dataset=schema.dataset_id, writes=True
+    )
+    may = standings.filter(Q(is_owner=True) | Q(member__in=writers.values("member")))
+    members = [ids.from_text(value) for value in may.values_list("member", flat=True)]
+    return found.filter(key_version=0 if epoch is None else epoch.epoch, member__in=members)
+
+
+def log_behind(schema: Schema, known: int) -> Iterator[msgspec.Struct]:
+    """The newest usable checkpoint, and the log after it or after ``known``, whichever is older.
+    The whole log if there is no checkpoint.
+
+    Args:
+        known: the version that the caller knows; 0 for none.
+
+    Raises:
+        Conflict: ``log_conflict``; the log does not reach ``known``.
+    """
+    if known > schema.version:
+        return iter(queries.manifest(schema, known))
+    newest = _query_usable(schema).first()
+    if newest is None:
+        return iter(queries.manifest(schema, 0))
+    found = Checkpoint(bytes(newest.body), bytes(newest.mac), bytes(newest.signature))
+    since = min(known, newest.version) if known else newest.version
+    return chain([found], queries.manifest(schema, since, headers=True))

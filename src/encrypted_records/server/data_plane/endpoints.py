@@ -32,11 +32,10 @@ from encrypted_records.server.accounts import api_tokens
 from encrypted_records.server.accounts.api_tokens import Use
 from encrypted_records.server.accounts.authentication import WITH_JOBS, identify
 from encrypted_records.server.accounts.models import JobGrant, User
-from encrypted_records.server.commits import checkpoints, commits, staging
+from encrypted_records.server.commits import commits, staging
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.http import problems
-from encrypted_records.server.http.bodies import stream
-from encrypted_records.server.http.parameters import invalid_parameter
+from encrypted_records.server.http.bodies import invalid_parameter, stream
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.rows import queries
@@ -141,7 +140,7 @@ def answer_manifest(asked: ApiRequest) -> HttpResponseBase:
     known = asked.version("checkpoint")
     schema = asked.read_schema()
     if known is not None:
-        return stream(checkpoints.manifest(schema, known))
+        return stream(commits.log_behind(schema, known))
     return stream(queries.manifest(schema, asked.version("since") or 0))
 
 

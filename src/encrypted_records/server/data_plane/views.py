@@ -24,7 +24,7 @@ from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES, Use
 from encrypted_records.server.accounts.authentication import WITH_JOBS
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.commits import checkpoints, commits
+from encrypted_records.server.commits import commits
 from encrypted_records.server.data_plane.endpoints import (
     find_to_read,
     note_reading,
@@ -35,12 +35,16 @@ from encrypted_records.server.data_plane.endpoints import (
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.erasure import damage, erasing, removing, sweeping
-from encrypted_records.server.http.bodies import FRAMES, FRAMES_BODY, FramesParser, body_of, stream
-from encrypted_records.server.http.parameters import (
+from encrypted_records.server.http.bodies import (
+    FRAMES,
+    FRAMES_BODY,
+    FramesParser,
     KnownMembers,
     Paging,
+    body_of,
     flag_of,
     invalid_parameter,
+    stream,
 )
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
@@ -297,7 +301,7 @@ class Checkpoints(APIView):
                 "digest": checkpoint.digest,
                 "bytes": checkpoint.bytes,
             }
-            for checkpoint in checkpoints.list_usable(schema)
+            for checkpoint in commits.usable_checkpoints(schema)
         ]
         return Response(listed)
 
@@ -305,7 +309,7 @@ class Checkpoints(APIView):
     def post(self, request: Request, schema_id: str) -> HttpResponse:
         """Keep a checkpoint of a schema's log."""
         checkpoint = wire.decode_one(body_of(request), Checkpoint)
-        new = checkpoints.add(cast(User, request.user), schema_id, checkpoint)
+        new = commits.add_checkpoint(cast(User, request.user), schema_id, checkpoint)
         return HttpResponse(status=201 if new else 200)
 
 

@@ -43,9 +43,13 @@ from encrypted_records.server.db.fields import (
     random_slug,
 )
 from encrypted_records.server.erasure import removing
-from encrypted_records.server.http.bodies import RawDefinitionParser
+from encrypted_records.server.http.bodies import (
+    KnownMembers,
+    RawDefinitionParser,
+    SlugField,
+    TextField,
+)
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
-from encrypted_records.server.http.parameters import KnownMembers, SlugField, TextField
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import DatasetKey, Place
