@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -170,9 +171,8 @@ def services(in_memory: Path, postgresql: NewDatabase) -> Iterator[Callable[[str
             with children.lasting():
                 told = LOOPBACK if kind == "loopback" else None
                 data = in_memory / kind / "data"
-                return stack.enter_context(
-                    running_service(data, database_url=url, environment=told)
-                )
+                started = running_service(data, database_url=url, environment=told)
+                return replace(stack.enter_context(started), ready=[])
 
         yield of
 
