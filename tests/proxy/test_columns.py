@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -55,14 +54,15 @@ def person(number: int) -> dict[str, Any]:
     return found | ({"city": f"c{number % 7}"} if number % 11 else {})
 
 
-@pytest.fixture
-def store(service: Service, tmp_path: Path) -> Store:
+@pytest.fixture(scope="module")
+def store(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Two large segments and a small one; some records of each have died."""
     store = new_store(service, DEFINITION)
+    filling = tmp_path_factory.mktemp("filling") / "own"
     store.ingest([{"name": "first"}, {"name": "dies", "city": "only of the dead"}, {}])
 
     async def fill() -> None:
-        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
+        async with second_proxy(store, with_keyrings(service, filling)) as proxy:
             await proxy.ingest([person(number) for number in range(MANY)])
             await proxy.ingest([person(number) for number in range(MANY, 2 * MANY)])
 
@@ -110,19 +110,21 @@ def _typed(value: Any) -> Any:
     return UUID(value) if is_key else value
 
 
-@pytest.fixture
-def in_windows(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+@pytest.fixture(scope="module")
+def in_windows(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """The same store behind a proxy that reads columns a page or two at a time, keeps none, and
     sends some rows of a segment at a time."""
-    own = with_keyrings(store.service, tmp_path / "own")
+    own = with_keyrings(store.service, tmp_path_factory.mktemp("windows") / "own")
     reading = ReadingLimits(window=2, by_row=0, few=1)
     sizes = Sizes(few_rows=0, many_pages=0, few_values=0, reading=reading)
-    monkeypatch.setattr(columns, "BATCH_ROWS", 500)
-    monkeypatch.setattr(columns, "WINDOW_BYTES", 1500 * 300)
-    monkeypatch.setattr(columns, "WINDOW_ROWS", 1)
-    with running_proxy(
-        store.service.base_url, own, overrides=Overrides(question_sizes=sizes)
-    ) as proxy:
+    overrides = Overrides(question_sizes=sizes)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        running_proxy(store.service.base_url, own, overrides=overrides) as proxy,
+    ):
+        patch.setattr(columns, "BATCH_ROWS", 500)
+        patch.setattr(columns, "WINDOW_BYTES", 1500 * 300)
+        patch.setattr(columns, "WINDOW_ROWS", 1)
         yield replace(store, service=replace(store.service, proxy_url=proxy.url))
 
 
