@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.proxy.sharing.alone import Alone, one_alone
 from tests.proxy.sharing.people import Person, Team, new_person
-from tests.proxy.sharing.shared import Shared
+from tests.proxy.sharing.shared import Shared, new_shared
 from tests.support.service import Service
 
 
@@ -37,10 +36,13 @@ def alone(api: Service, tmp_path: Path) -> Iterator[Alone]:
 
 @pytest.fixture
 def shared(api: Service, tmp_path: Path) -> Iterator[Shared]:
-    ada = Person(api, api.new_account(), tmp_path / "ada" / "proxy")
-    team = Team(ada, tmp_path)
-    assert team.made
-    with ExitStack() as stack:
-        one = Shared(team, tmp_path, stack)
-        one.schema = one.new_schema()
+    with new_shared(api, tmp_path) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def lasting(api: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """The same for all tests of a file: to let somebody in and start their proxy takes longer than
+    most tests."""
+    with new_shared(api, tmp_path_factory.mktemp("lasting")) as one:
         yield one

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,16 @@ class Shared:
         made = self.team.ada.call("POST", "/api/schemas/", body)
         assert made.status == 201, made.body
         return str(made.json()["url"])
+
+
+@contextmanager
+def new_shared(api: Service, folder: Path) -> Iterator[Shared]:
+    team = Team(Person(api, api.new_account(), folder / "ada" / "proxy"), folder)
+    assert team.made
+    with ExitStack() as stack:
+        shared = Shared(team, folder, stack)
+        shared.schema = shared.new_schema()
+        yield shared
 
 
 def numbers(store: Store) -> list[int]:

@@ -3,8 +3,8 @@ and has nobody given anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from encrypted_records.model.roster import AccessRequest, AccessRequestBody
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, refused
 from tests.proxy.sharing.test_lies import changes
-from tests.support.front import Asked, Reply
+from tests.support.front import Asked, Reply, honest
 from tests.support.service import call
 from tests.support.store import Store
 
@@ -100,15 +100,26 @@ class Three:
         return {share.dataset for share in standing.shares}
 
 
+@pytest.fixture(scope="module")
+def people(lasting: Shared) -> Three:
+    team = lasting.team
+    grace, alan = (lasting.person(form.READER) for _ in range(2))
+    owner, asks, other = (lasting.proxy(person) for person in (team.ada, grace, alan))
+    return Three(lasting, grace, alan, owner, asks, other, bills="")
+
+
 @pytest.fixture
-def three(shared: Shared) -> Three:
-    team = shared.team
-    grace, alan = (shared.person(form.READER) for _ in range(2))
-    owner, asks, other = (shared.proxy(person) for person in (team.ada, grace, alan))
-    bills = team.ada.new_dataset("Bills")["url"]
-    three = Three(shared, grace, alan, owner, asks, other, bills)
+def three(people: Three) -> Iterator[Three]:
+    """The three, and a dataset Bills of the test's own."""
+    bills = people.shared.team.ada.new_dataset("Bills")["url"]
+    three, fronts = replace(people, bills=bills), dict(people.shared.fronts)
     three.set_listed()
-    return three
+    yield three
+    people.shared.fronts.update(fronts)
+    for front in fronts.values():
+        front.lie = honest
+    # With it its requests end.
+    three.set_listed(listed=False)
 
 
 def test_a_member_asks_and_the_owner_who_agrees_shares(three: Three) -> None:
@@ -201,7 +212,7 @@ def test_what_is_not_listed_is_not_asked_for(three: Three) -> None:
     assert changes(front) == []
     unknown = f"/api/datasets/{ids.to_text(ids.new_id())}/requests/"
     assert refused(three.asks.proxy("PUT", unknown, {"role": "reader"})) == (404, "not_found")
-    [bills] = [one for one in three.people(three.asks)["datasets"] if one["name"] == "Bills"]
+    [bills] = [one for one in three.people(three.asks)["datasets"] if one["dataset"] == three.bills]
     assert not bills["listed"]
 
 
