@@ -23,6 +23,7 @@ from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import MirrorPlace, Overrides, ProxySettings
 from tests.support.background import Queued
 from tests.support.eventually import eventually
+from tests.support.pools import copied
 from tests.support.service import DOORS, free_ports
 
 SETTLE_SECONDS = 240.0
@@ -120,7 +121,7 @@ def running_proxy(
             memory_cache=memory_cache,
             mirror=mirror,
         ),
-        replace(overrides, background=background),
+        replace(overrides, background=background, workers=copied(overrides.workers)),
     )
     services: Services = app.state.services
     server = Server(app, limits, stop_seconds=2, sockets=Socket, proxy_headers=True)

@@ -31,6 +31,7 @@ from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT, Compactor
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE, MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import Lanes, MergeScheduler
 from tests.support.background import Queued
+from tests.support.pools import CopiedWorkers
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store
@@ -137,7 +138,7 @@ def beside(
 async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
     """Over the keyrings in ``data_dir``."""
     settings = ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url, access="api")
-    app = create_app(settings, Overrides(background=Queued))
+    app = create_app(settings, Overrides(background=Queued, workers=CopiedWorkers))
     failed: Exception | None = None
     async with app.router.lifespan_context(app):
         services: Services = app.state.services
