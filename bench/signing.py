@@ -26,7 +26,7 @@ from bench.support import people, stack
 from bench.support.processes import Meter
 from bench.support.table import Row, show
 from encrypted_records.model import wire
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.people import Person
 from tests.server.api import PERSON, Api
 from tests.server.api import Account as ApiAccount

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from encrypted_records.client.journal import Note
+from encrypted_records.client.messages import Note
 from encrypted_records.proxy.pages.trust import describe_seen
 from tests.browser.census import stored_census
 from tests.browser.conftest import visiting

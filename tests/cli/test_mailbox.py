@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli.supervise.mailbox import SignedLink, newest_link, wait_for_link
+from encrypted_records.cli.data_folder import SignedLink, newest_link, wait_for_link
 from encrypted_records.errors import NotFound
 
 LINK = "http://127.0.0.1:8080/verify-registration/?user_id=7&timestamp={}&signature=a%3Ab-c"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.query import counting, segment_filters
+from encrypted_records.index.query import aggregate, segment_filters
 from encrypted_records.index.query.aggregate import measure
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
@@ -165,7 +165,7 @@ def test_they_are_the_oracles_with_dead_rows_and_without(
         opened.append(arguments)
         return (yield from own_open(*arguments))
 
-    for module in (segment_filters, counting):
+    for module in (segment_filters, aggregate):
         monkeypatch.setattr(module, "open_column", open_column)
     sizes = replace(LARGE, reading=limits)
     world, records = made()

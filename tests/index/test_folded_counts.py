@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from encrypted_records.index.query.aggregate import count_all, count_matches
 from encrypted_records.index.query.asking import Keep, Need, Sizes, Together, Work
-from encrypted_records.index.query.counting import count_all, count_matches
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.model.predicates import matches
 from encrypted_records.model.queries import parse_query

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.query import choices, counting, matching, segment_filters
+from encrypted_records.index.query import aggregate, choices, matching, segment_filters
 from encrypted_records.index.query.asking import Sizes
 from encrypted_records.index.query.choices import Table, Way
 from tests.index.executor import Executor
@@ -57,7 +57,7 @@ WAYS: dict[str, dict[Way, Possible]] = {
     },
     "SORT": {Way.FILTER: always, Way.SET: always},
 }
-USERS = (matching, counting, segment_filters)
+USERS = (matching, aggregate, segment_filters)
 
 #: As of very many rows, with keys of columns; and first rows in the order of storing from rows of
 #: small schemas on, by windows of 32.

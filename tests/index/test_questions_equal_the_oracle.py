@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import NotFound
-from encrypted_records.index.query.aggregate import measure
+from encrypted_records.index.query.aggregate import count_all, measure
 from encrypted_records.index.query.asking import (
     Asking,
     Keep,
@@ -29,7 +29,6 @@ from encrypted_records.index.query.asking import (
     Together,
     WorkSizes,
 )
-from encrypted_records.index.query.counting import count_all
 from encrypted_records.index.query.distinct_values import collect_values
 from encrypted_records.index.query.key_sets import KeyMembers
 from encrypted_records.index.query.pages import FIRST_ROWS

@@ -24,9 +24,9 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+from encrypted_records.cli.data_folder import SignedLink, newest_link, wait_for_link
 from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import door_path
-from encrypted_records.cli.supervise.mailbox import SignedLink, newest_link, wait_for_link
 from encrypted_records.errors import NotFound
 from encrypted_records.model.credentials import DOOR_HEADER
 from tests.support.eventually import comes_about, eventually

@@ -61,12 +61,11 @@ COMMANDS = {
 #: Modules of ``commands`` with several commands. Any other command has a module of its name.
 MODULES = {
     "account": ("register", "login", "logout", "user", "token"),
-    "backup": ("backup", "restore", "storage"),
+    "backup": ("backup", "restore", "storage", "mirror", "verify"),
     "changes": ("watch", "webhook"),
     "config": ("config", "completion", "help"),
     "doctor": ("doctor", "status"),
     "erasure": ("retention", "subject"),
-    "mirror": ("mirror", "verify"),
     "organization": ("organization", "service"),
     "schema_log": ("salvage",),
     "sql": ("sql", "mcp"),

@@ -1,16 +1,25 @@
-"""Requests and responses, as :mod:`.transport` sends and receives them, and their time limit."""
+"""Requests and responses, as :mod:`.transport` sends and receives them, and a journal of requests.
+
+A journal records the requests made in its context, including its tasks, on behalf of a user, for
+that user to see. A note has no header, no parameter and no body: neither credentials nor data that
+others must not see.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.errors import ApiFailed, ErsError
 from encrypted_records.http import problem
 
@@ -155,3 +164,82 @@ class Request:
         for start in range(0, len(data), CHUNK_BYTES):
             yield bytes(data[start : start + CHUNK_BYTES])
             self.patience.note(min(CHUNK_BYTES, len(data) - start))
+
+
+#: Maximum notes in a journal.
+MOST_NOTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A request as sent. ``sent`` and ``received`` are the bytes of its body and of the answer's;
+    None if they were not counted. ``at`` is in seconds since 1970.
+    """
+
+    method: str
+    path: str
+    sent: int | None
+    received: int | None
+    status: int
+    at: float
+
+
+@dataclass(slots=True)
+class PageCost:
+    """The cost of rendering a page: the number of ``requests`` sent for it, with the bytes ``sent``
+    and ``received``; and the index ``pages`` and ``rows`` that its queries needed, from the cache
+    or the API, as EXPLAIN counts them.
+    """
+
+    requests: int = 0
+    sent: int = 0
+    received: int = 0
+    pages: int = 0
+    rows: int = 0
+
+
+class Journal:
+    """The newest notes, the newest last."""
+
+    def __init__(self) -> None:
+        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+
+    def __iter__(self) -> Iterator[Note]:
+        return iter(list(self._notes))
+
+    def add(self, made: Note) -> None:
+        self._notes.append(made)
+
+
+_journal: ContextVar[tuple[Journal, PageCost] | None] = ContextVar("journal", default=None)
+
+
+@contextmanager
+def keep_journal(journal: Journal, tally: PageCost) -> Iterator[None]:
+    """Note in ``journal``, and add up in ``tally``, the requests sent until the block ends."""
+    token = _journal.set((journal, tally))
+    try:
+        yield
+    finally:
+        _journal.reset(token)
+
+
+def note_query(pages: int, rows: int) -> None:
+    """Count a query that needed these pages of the index and rows."""
+    if (kept := _journal.get()) is not None:
+        kept[1].pages += pages
+        kept[1].rows += rows
+
+
+def note_request(
+    method: str, target: str, sent: int | None, received: int | None, status: int
+) -> None:
+    """Note a request that was answered. Only the path of its address is kept."""
+    if (kept := _journal.get()) is None:
+        return
+    journal, tally = kept
+    path = target.partition("?")[0]
+    journal.add(Note(method, path, sent, received, status, runtime.wall()))
+    tally.requests += 1
+    tally.sent += sent or 0
+    tally.received += received or 0

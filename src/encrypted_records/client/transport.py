@@ -37,7 +37,6 @@ import msgspec
 from yarl import URL
 
 from encrypted_records import logs, runtime
-from encrypted_records.client import journal
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.messages import (
     CHUNK_BYTES,
@@ -47,6 +46,7 @@ from encrypted_records.client.messages import (
     Request,
     Response,
     Whole,
+    note_request,
 )
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, Malformed
 
@@ -444,7 +444,7 @@ class Transport(Closing):
                     parts.append(part)
                 body = b"".join(parts)
                 size = 0 if asked.data is None else len(asked.data)
-                journal.note(asked.method, asked.path, size, len(body), answer.status)
+                note_request(asked.method, asked.path, size, len(body), answer.status)
                 return Response(answer.status, answer.headers, body)
 
     async def _stream(

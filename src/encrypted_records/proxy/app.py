@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 GRACEFUL_SECONDS = 5
 #: 64 connections of clients, 160 to the API, and files and workers' pipes.
 LEAST_DESCRIPTORS = 320
-#: Known callers upload over slow connections, and :mod:`.uploads.receiver` ends silent uploads
+#: Known callers upload over slow connections, and :mod:`.uploads.store` ends silent uploads
 #: earlier. A reader of an export may pause.
 LIMITS = ServerLimits(known_grace_seconds=75.0, unread_seconds=600.0)
 

@@ -55,8 +55,7 @@ from encrypted_records.proxy.search.salvage import Salvager
 from encrypted_records.proxy.search.search import Aggregates, SearchService
 from encrypted_records.proxy.search.verification import LogVerifier
 from encrypted_records.proxy.settings import Overrides, ProxySettings
-from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import VerifiedHead
+from encrypted_records.proxy.sharing.settling import Sharing, VerifiedHead
 from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.stores import Stores

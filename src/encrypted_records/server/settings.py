@@ -355,7 +355,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "encrypted_records.server.accounts.api_tokens.WithinToken",
+        "encrypted_records.server.accounts.authentication.WithinToken",
     ],
     "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.http.bodies.JsonParser"],
     "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.http.bodies.JsonRenderer"],

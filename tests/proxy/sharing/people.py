@@ -20,8 +20,7 @@ from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.joining import Invited, JoinedOrganization
 from encrypted_records.proxy.sharing.reading import View
-from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import AppliedChanges
+from encrypted_records.proxy.sharing.settling import AppliedChanges, Sharing
 from tests.proxy.sharing.heads import ShownHeads
 from tests.support.keyrings import keyrings_in
 from tests.support.service import Account, Answer, Service, call

@@ -16,7 +16,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.rosters import Rosters
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.heads import ShownHeads
 from tests.support.keyrings import keyrings_in
 

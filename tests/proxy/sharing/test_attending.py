@@ -12,8 +12,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.credentials import generate_api_token
 from encrypted_records.proxy.process import ATTENDING
 from encrypted_records.proxy.settings import Overrides
-from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import Attending
+from encrypted_records.proxy.sharing.settling import Attending, Sharing
 from tests.proxy.lies import instead
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.test_coming_back import delete_account

@@ -22,7 +22,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.model.wire import Checkpoint
 from encrypted_records.proxy.process import CHECKPOINTING
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.support.front import Asked, Front, Reply

@@ -23,7 +23,7 @@ from encrypted_records.proxy.api.integrity import _shown_standing as shown_stand
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.founding import WantedNames
 from encrypted_records.proxy.sharing.reading import RosterComparison, View
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from encrypted_records.proxy.sharing.shown_names import ShownAs, ShownName
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.test_hostile_rosters import rotate

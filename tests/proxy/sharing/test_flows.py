@@ -14,7 +14,7 @@ from encrypted_records.index.roster.roster import due_datasets
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.sharing.founding import placement_of
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.people import Person, Team
 from tests.support.front import Asked, running_front
 from tests.support.keyrings import keyrings_in

@@ -11,7 +11,7 @@ from encrypted_records.errors import Closed, ErsError, NotAllowed, RosterOlder, 
 from encrypted_records.model import ids
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.roster import Placement
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.people import Person, new_person
 from tests.support.front import Asked, Reply, running_front
 from tests.support.service import Service

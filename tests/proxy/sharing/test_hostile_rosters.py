@@ -14,8 +14,7 @@ from encrypted_records.crypto.identity import Identity
 from encrypted_records.errors import ErsError
 from encrypted_records.model import wire
 from encrypted_records.model.roster import Answer, RosterEntry
-from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import AppliedChanges
+from encrypted_records.proxy.sharing.settling import AppliedChanges, Sharing
 from tests.proxy.sharing.people import Person, Team
 from tests.support.front import Asked, Front, Reply, running_front
 

@@ -15,7 +15,7 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Grant, RosterEntry
 from encrypted_records.proxy.sharing.founding import placement_of
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import DEFINITION, Shared, refused
 from tests.proxy.sharing.test_hostile_rosters import is_grants, owner, rotate

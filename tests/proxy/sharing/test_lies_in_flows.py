@@ -29,7 +29,7 @@ from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.process import JOBS
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.people import Person, Team, new_person
 from tests.proxy.sharing.shared import Shared, numbers
 from tests.proxy.sharing.tasks import Task, do

@@ -11,7 +11,7 @@ from encrypted_records import Client
 from encrypted_records.model import ids
 from encrypted_records.proxy.api.relay import WHOLE_BYTES
 from encrypted_records.proxy.sharing.founding import placement_of
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from tests.proxy.sharing.shared import Shared
 from tests.support.front import Asked, Reply
 from tests.support.store import Store

@@ -21,7 +21,7 @@ from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.roster import Grant
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.failures import state_of
 from tests.e2e.database import Database, database_of

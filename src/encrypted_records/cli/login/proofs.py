@@ -20,9 +20,9 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from encrypted_records.cli.data_folder import SignedLink, signed_link
 from encrypted_records.cli.login.keychain import DEVICE_VARIABLE
 from encrypted_records.cli.login.session import NOBODY, CommandSession, Credentials, usual_device
-from encrypted_records.cli.supervise.mailbox import SignedLink, signed_link
 from encrypted_records.cli.terminal import ask, day, say, warn
 from encrypted_records.client.proxy.keyring import Devices, Proof
 from encrypted_records.client.proxy.transport import new_device

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from encrypted_records.cli import terminal
+from encrypted_records.cli.data_folder import wait_for_link
 from encrypted_records.cli.settings import Settings
-from encrypted_records.cli.supervise.mailbox import wait_for_link
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.transport import Device, new_device
 from encrypted_records.client.sdk.async_client import AsyncClient

@@ -20,10 +20,10 @@ import msgspec
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.aggregate import count_matches, count_rows
 from encrypted_records.index.query.asking import Asking, Work, Workspace, bring_all_directories
 from encrypted_records.index.query.candidates import check_records, open_rows
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.counting import count_matches, count_rows
 from encrypted_records.index.query.key_sets import Texts
 from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.segment_filters import UnreadSegment, find_sorted

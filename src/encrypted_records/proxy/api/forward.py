@@ -37,7 +37,7 @@ from starlette.responses import Response
 from starlette.routing import Match, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from encrypted_records.client import journal
+from encrypted_records.client.messages import note_request
 from encrypted_records.client.rosters import DatasetResource, ListedSchema
 from encrypted_records.errors import (
     ApiTimeout,
@@ -472,7 +472,7 @@ async def _ask(
         raise ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
         raise ApiUnreachable("the API cannot be reached") from None
-    journal.note(request.method, target, len(body or b""), answered.content_length, answered.status)
+    note_request(request.method, target, len(body or b""), answered.content_length, answered.status)
     return answered
 
 

@@ -32,8 +32,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from encrypted_records.client import journal
-from encrypted_records.client.journal import Journal, PageCost
+from encrypted_records.client.messages import Journal, PageCost, keep_journal
 from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound, TooLarge
 from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
@@ -574,7 +573,7 @@ def page(
             try:
                 if not visit.known:
                     return await endpoint(visit)
-                with journal.keep(visit.journal, visit.tally):
+                with keep_journal(visit.journal, visit.tally):
                     response = await endpoint(visit)
                 response.headers["X-Server-Asked"] = visit.asked
                 return response

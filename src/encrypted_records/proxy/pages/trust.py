@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.client.journal import Note
+from encrypted_records.client.messages import Note
 from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page

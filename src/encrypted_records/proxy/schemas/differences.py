@@ -22,7 +22,7 @@ from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas, shown_otherwise
 from encrypted_records.proxy.schemas.store import AcceptedHead, LogDifference, difference
 from encrypted_records.proxy.sharing.founding import roster_missing
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 
 log = logging.getLogger(__name__)
 

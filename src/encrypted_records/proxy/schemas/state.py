@@ -41,7 +41,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.schemas.store import AcceptedHead
 from encrypted_records.proxy.sharing.reading import View
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 
 
 @dataclass(frozen=True, slots=True)

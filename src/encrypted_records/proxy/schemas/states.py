@@ -64,8 +64,7 @@ from encrypted_records.proxy.schemas.store import (
     LedgerStore,
 )
 from encrypted_records.proxy.sharing.founding import roster_not_shown
-from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import VerifiedHead
+from encrypted_records.proxy.sharing.settling import Sharing, VerifiedHead
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client import journal
 from encrypted_records.client.api import Api, Moved, SchemaResource
+from encrypted_records.client.messages import note_query
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import (
     Altered,
@@ -71,7 +71,7 @@ from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 from encrypted_records.proxy.search.upstream import Confirmations, QueryStats, RowsGone, Upstream
 from encrypted_records.proxy.sharing.reading import FRESH, View
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 
 T = TypeVar("T")
 
@@ -517,7 +517,7 @@ class QueryRunner:
             try:
                 answer = await question(context)
                 await context.confirm()
-                journal.count(context.stats.pages, context.stats.rows)
+                note_query(context.stats.pages, context.stats.rows)
             except Moved as moved:
                 await self._schemas.follow(caller, state, moved)
             except InvalidQuery:

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
-from encrypted_records.index.query.aggregate import Aggregated, measure
-from encrypted_records.index.query.counting import count_all
+from encrypted_records.index.query.aggregate import Aggregated, count_all, measure
 from encrypted_records.index.query.pages import (
     FIRST_ROWS,
     Cursor,

@@ -44,9 +44,11 @@ from encrypted_records.proxy.retention import WatchedClock
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.uploads import tus
 from encrypted_records.proxy.uploads import tus as header
-from encrypted_records.proxy.uploads.receiver import Receiver, UploadLock, UploadLocks
 from encrypted_records.proxy.uploads.store import (
+    Receiver,
     Upload,
+    UploadLock,
+    UploadLocks,
     UploadState,
     UploadStore,
     charset_of,

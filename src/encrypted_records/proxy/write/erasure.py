@@ -39,7 +39,7 @@ from encrypted_records.proxy.schemas.store import LedgerStore
 from encrypted_records.proxy.search.caches import DiskCache
 from encrypted_records.proxy.search.context import DatasetSchema, DatasetSchemas
 from encrypted_records.proxy.search.lookup import look_up
-from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Sharing
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.update import ANY_VERSION, Updater, VersionsById
 

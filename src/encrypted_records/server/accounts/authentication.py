@@ -1,12 +1,21 @@
-"""Authentication of requests.
+"""Authentication of requests, and API tokens with their limits.
 
 People send a Bearer token, Basic credentials or a session cookie. A Bearer token is of a login, or
-an API token (:mod:`.api_tokens`), which has limits. Checking a password is slow on purpose, so a
-successful Basic credential is remembered for a minute: as an HMAC under a key that lives as long as
-this process, with the HMAC of the address and password hash that it was right for. The user is read
-again for every request, so that a changed address or password or a deactivated account ends this at
-once. The login of a token is cached in the same way, with the digest of the token's secret, which
-spares parsing the token; the login itself is read for each request.
+an API token, which has limits. Checking a password is slow on purpose, so a successful Basic
+credential is remembered for a minute: as an HMAC under a key that lives as long as this process,
+with the HMAC of the address and password hash that it was right for. The user is read again for
+every request, so that a changed address or password or a deactivated account ends this at once. The
+login of a token is cached in the same way, with the digest of the token's secret, which spares
+parsing the token; the login itself is read for each request.
+
+An API token acts for its user, within its limits: it reads, or reads and writes, and reaches all of
+its user's datasets, or only the named ones. The request's user carries the limits
+(:attr:`User.acting`), so that :mod:`~encrypted_records.server.permissions` returns only resources
+that the token reaches. Views state what tokens may do, by method (:class:`Use`); a view that states
+nothing refuses tokens. So no token can change a password, create a token, invite a user or end a
+login. A token ends when it is revoked, when it expires, when its user's password changes, and when
+the account is deactivated. Jobs that it began end with it, except when it expires. Each request
+looks it up.
 
 Services are programs with a standing in a roster and without a password. A service's proxy derives
 its token from the secret key that the owner was shown; the key itself must never be sent to the
@@ -38,8 +47,11 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.cache import cache
@@ -47,15 +59,169 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from rest_framework import authentication, exceptions
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotAuthenticated
+from encrypted_records.model import credentials
 from encrypted_records.model.credentials import SERVICE_PREFIX, SERVICE_SCHEME, service_token_of
-from encrypted_records.server.accounts import api_tokens, logins, passwords
+from encrypted_records.server.accounts import logins, passwords
 from encrypted_records.server.accounts.logins import digest, new_secret
 from encrypted_records.server.accounts.models import ApiToken, JobGrant, Login, User
+from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView
+
+    from encrypted_records.server.datasets.models import Dataset
+
+
+#: The most tokens of a user, including expired tokens.
+MOST_API_TOKENS = 100
+
+
+class Use(Enum):
+    """The kind of an API operation, which decides whether a token may use it."""
+
+    #: changes nothing, and returns content of the token's datasets
+    READ = auto()
+    #: changes nothing, and returns resources of a whole organization
+    READ_ALL = auto()
+    #: changes content of the token's datasets
+    WRITE = auto()
+    #: changes resources of a whole organization
+    WRITE_ALL = auto()
+
+
+def _uses(**uses: Use) -> Mapping[str, Use]:
+    return MappingProxyType(uses)
+
+
+#: Uses that views allow to tokens, by method.
+READS = _uses(GET=Use.READ)
+#: For a view through which writing tokens add what a first record needs.
+READS_AND_ADDS = _uses(GET=Use.READ, POST=Use.WRITE)
+READS_ALL = _uses(GET=Use.READ_ALL)
+#: For views whose requests to read have a body.
+READS_BY_BODY = _uses(POST=Use.READ)
+WRITES = _uses(POST=Use.WRITE, DELETE=Use.WRITE)
+CHANGES = _uses(GET=Use.READ, POST=Use.WRITE, PUT=Use.WRITE, PATCH=Use.WRITE, DELETE=Use.WRITE)
+#: For collections in which a token with limits must not create resources.
+CHANGES_ALL = MappingProxyType({**CHANGES, "POST": Use.WRITE_ALL})
+
+
+def create_api_token(
+    user: User, name: str, *, writes: bool, datasets: Sequence[Dataset] | None, lifetime: timedelta
+) -> tuple[ApiToken, str]:
+    """Create a token; returns it with its text, which is not stored.
+
+    Args:
+        datasets: the datasets it is limited to; None for all that its user reaches.
+
+    Raises:
+        Conflict: ``too_many_tokens``.
+        NotAuthenticated: the password was changed, or the account deactivated, just now.
+    """
+    made = credentials.generate_api_token(writes=writes)
+    with transaction.atomic():
+        # Locked as for a login: either a change of password sees this token, or this sees that
+        # change.
+        same = User.objects.select_for_update().filter(
+            pk=user.pk, password=user.password, is_active=True
+        )
+        if not same.exists():
+            raise NotAuthenticated("the password was just changed", code="bad_credentials")
+        if user.api_tokens.count() >= MOST_API_TOKENS:
+            raise Conflict(
+                f"an account has at most {MOST_API_TOKENS} API tokens",
+                code="too_many_tokens",
+                hint="revoke tokens that are no longer used",
+            )
+        row = ApiToken.objects.create(
+            user=user,
+            name=name,
+            digest=made.digest,
+            writes=writes,
+            limited=datasets is not None,
+            expires=timezone.now() + lifetime,
+        )
+        row.datasets.set(datasets or ())
+    return row, made.text
+
+
+def find_api_token(text: str) -> ApiToken | None:
+    """The valid token with this text, with its user; its use is noted, to the day. None if the text
+    is not an API token.
+
+    Raises:
+        NotAuthenticated: it has the form of a token, and is not valid.
+    """
+    shown = credentials.parse_api_token(text)
+    if shown is None:
+        return None
+    token = ApiToken.objects.select_related("user").filter(digest=shown.digest).first()
+    now = timezone.now()
+    if token is None or token.expires <= now or not token.user.is_active:
+        raise NotAuthenticated(
+            "the API token has expired, was revoked, or never existed",
+            code="bad_token",
+            hint="create a new one: ers token create NAME",
+        )
+    if token.last_used != now.date():
+        ApiToken.objects.filter(pk=token.pk).update(last_used=now.date())
+    token.user.acting = token
+    return token
+
+
+class WithinToken(BasePermission):
+    """Refuses requests beyond the limits of their token, or of the token that began their job."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """
+        Raises:
+            NotAllowed: ``token_limited``.
+        """
+        uses: Mapping[str, Use] = getattr(view, "token_uses", {})
+        method = request.method or ""
+        use = uses.get("GET" if method == "HEAD" else method)
+        require_within(request.META, cast(User, request.user), use)
+        return True
+
+
+def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None:
+    """Check that a user's token, if any, allows this use. Also stores the sender of the request in
+    ``environ`` for the server.
+
+    Raises:
+        NotAllowed: ``token_limited``.
+    """
+    environ[SENDER] = user.pk
+    token = user.acting
+    if token is None:
+        return
+    if use is None:
+        raise token_limited("an API token cannot do this", "log in, and do this as yourself")
+    if use in (Use.WRITE, Use.WRITE_ALL) and not token.writes:
+        raise token_limited(
+            "this API token is read-only", "create one with --scope write, or log in"
+        )
+    if use in (Use.READ_ALL, Use.WRITE_ALL) and token.limited:
+        raise token_limited_to_datasets()
+
+
+def token_limited_to_datasets() -> NotAllowed:
+    """The error for a token that is limited to datasets, in a request that needs more."""
+    return token_limited(
+        "this API token is limited to some datasets, and this request concerns the organization",
+        "create one without --dataset, or log in",
+    )
+
+
+def token_limited(message: str, hint: str) -> NotAllowed:
+    return NotAllowed(message, code="token_limited", hint=hint)
+
 
 #: Minimal time between two updates of a service's last use.
 NOTED_EVERY = timedelta(minutes=1)
@@ -168,7 +334,7 @@ class Bearer(authentication.BaseAuthentication):
             return None
         text = shown.strip()
         refuse_key(text)
-        row = api_tokens.find(text)
+        row = find_api_token(text)
         if row is not None:
             return row.user, row
         login = logins.living_login(*_claims(text))
@@ -242,7 +408,7 @@ def issue_job_token(user: User, job: bytes, shown: bytes | None = None) -> str |
             if known.is_limited and known.api_token_id is None:
                 raise _job_revoked()
             if began is not None and known.api_token_id != began.pk:
-                raise api_tokens.limited(
+                raise token_limited(
                     "the job was not begun with this API token", "log in, and do this as yourself"
                 )
             began = known.api_token

@@ -184,7 +184,7 @@ class Tally(models.Model):
 
 
 class ApiToken(models.Model):
-    """A person's token for a program; see :mod:`.api_tokens`."""
+    """A person's token for a program; see :mod:`.authentication`."""
 
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")

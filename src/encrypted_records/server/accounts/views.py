@@ -27,15 +27,14 @@ from encrypted_records.model import ids
 from encrypted_records.model.texts import normalized
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts import (
-    api_tokens,
+    authentication,
     limits,
     logins,
     mail,
     passwords,
     registration,
 )
-from encrypted_records.server.accounts.api_tokens import READS
-from encrypted_records.server.accounts.authentication import Basic, JobToken, Session
+from encrypted_records.server.accounts.authentication import READS, Basic, JobToken, Session
 from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.passwords import MAX_ADDRESS, check_new_password
 from encrypted_records.server.db.fields import ReferenceField
@@ -533,7 +532,7 @@ class ApiTokensView(generics.ListAPIView[ApiToken]):
         if not isinstance(request.successful_authenticator, Basic):  # has the password
             _check_password(request, self.user, wanted.get("password"), wanted.get("code", ""))
         with transaction.atomic():
-            made, text = api_tokens.create(
+            made, text = authentication.create_api_token(
                 self.user,
                 wanted["name"],
                 writes=wanted["scope"] == "write",

@@ -28,9 +28,8 @@ from encrypted_records.errors import BadInput, ErsError, Flaw, Malformed, NotAll
 from encrypted_records.model import wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Commit, PageRef, RowRef
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts import api_tokens
-from encrypted_records.server.accounts.api_tokens import Use
-from encrypted_records.server.accounts.authentication import WITH_JOBS, identify
+from encrypted_records.server.accounts import authentication
+from encrypted_records.server.accounts.authentication import WITH_JOBS, Use, identify
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.commits import commits, staging
 from encrypted_records.server.datasets.models import Schema
@@ -275,7 +274,7 @@ class DataPlane:
         try:
             user, credentials = identify(request)
             is_known = request.method in methods
-            api_tokens.require_within(request.META, user, endpoint.use if is_known else None)
+            authentication.require_within(request.META, user, endpoint.use if is_known else None)
             if is_known:
                 answer = endpoint.answer(ApiRequest(request, user, credentials, match[1]))
             elif request.method == "OPTIONS":

@@ -21,8 +21,13 @@ from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit,
 from encrypted_records.model.wire import Checkpoint
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import authentication
-from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES, Use
-from encrypted_records.server.accounts.authentication import WITH_JOBS
+from encrypted_records.server.accounts.authentication import (
+    READS,
+    READS_BY_BODY,
+    WITH_JOBS,
+    WRITES,
+    Use,
+)
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import commits
 from encrypted_records.server.data_plane.endpoints import (

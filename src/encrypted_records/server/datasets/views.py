@@ -31,8 +31,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.definition_changes import refuse_reserved
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts.api_tokens import CHANGES, CHANGES_ALL, READS
-from encrypted_records.server.accounts.authentication import JobToken
+from encrypted_records.server.accounts.authentication import CHANGES, CHANGES_ALL, READS, JobToken
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.db.fields import (

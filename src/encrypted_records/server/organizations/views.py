@@ -28,14 +28,14 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import MAX_MEMBERS, RosterEntry
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
-from encrypted_records.server.accounts.api_tokens import (
+from encrypted_records.server.accounts.authentication import (
     READS,
     READS_ALL,
     READS_AND_ADDS,
-    limited,
-    of_organization,
+    WITH_JOBS,
+    token_limited,
+    token_limited_to_datasets,
 )
-from encrypted_records.server.accounts.authentication import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.http.bodies import (
@@ -444,7 +444,7 @@ class Grants(APIView):
         if member == user.pk:
             organization = permissions.find(permissions.organizations(user), organization_id)
         elif among is not None:
-            raise of_organization()
+            raise token_limited_to_datasets()
         else:
             organization = permissions.find_owned(user, organization_id)
             member = ids.to_text(ids.from_path(member))
@@ -581,7 +581,9 @@ def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
 
 
 def _beyond() -> Exception:
-    return limited("a job, or an API token, cannot do this", "log in, and do this as yourself")
+    return token_limited(
+        "a job, or an API token, cannot do this", "log in, and do this as yourself"
+    )
 
 
 # Create services: a user with a token, which reaches nothing until the roster has its standing.
