@@ -46,8 +46,7 @@ def stored(site: Service, account: Account, schema: str) -> list[dict[str, objec
 
 
 def test_a_preview_draws_numbers_and_counts_texts(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go("/import/")
+    visitor.log_in(census.account, "/import/")
     chosen(visitor, CENSUS)
     heads = visitor.page.locator(".preview thead th")
     age = heads.filter(has_text="age").locator("svg.spread")
@@ -70,8 +69,7 @@ def test_a_column_that_is_left_out_is_neither_field_nor_stored(
     visitor: Visitor, site: Service
 ) -> None:
     account = site.new_account()
-    visitor.log_in(account)
-    visitor.go("/import/")
+    visitor.log_in(account, "/import/")
     chosen(visitor, CENSUS)
     page = visitor.page
     expect(page.locator(".preview thead th")).to_have_count(16)
@@ -95,8 +93,7 @@ def test_a_column_without_a_name_is_given_one(visitor: Visitor, tmp_path: Path) 
     """As spreadsheets and data frames write their row numbers."""
     file = tmp_path / "frame.csv"
     file.write_text(",name,age\n0,Ada,36\n1,Grace,85\n")
-    visitor.log_in(visitor.site.new_account())
-    visitor.go("/import/")
+    visitor.log_in(visitor.site.new_account(), "/import/")
     chosen(visitor, file)
     expect(visitor.page.locator("#field-0")).to_have_value("column_1")
     expect(visitor.page.locator(".read-as").first).to_contain_text("In the file: no name.")
@@ -113,8 +110,7 @@ def test_headings_are_given_fields_before_a_file_is_sent(
     schema = new_people(site, account)
     file = tmp_path / "list.csv"
     file.write_text('Note,NAME,years,City\n"a, b",Ada,36,London\nx,Grace,old,Arlington\n')
-    visitor.log_in(account)
-    visitor.go(f"/schemas/{schema}/upload/")
+    visitor.log_in(account, f"/schemas/{schema}/upload/")
     page = visitor.page
     page.locator("[data-uploads] input[type=file]").set_input_files(file)
     # Letters decide where the name does not; a required field without a column is said.
@@ -156,8 +152,7 @@ def test_a_file_with_other_headings_is_not_sent_under_the_first_ones(
     second.write_text("city,age\nLondon,7\n")
     page = visitor.page
     page.add_init_script(AT_ONCE)
-    visitor.log_in(account)
-    visitor.go(f"/schemas/{schema}/upload/")
+    visitor.log_in(account, f"/schemas/{schema}/upload/")
     page.locator("[data-uploads] input[type=file]").set_input_files([first, second])
     expect(page.locator(".preview thead th").nth(1)).to_contain_text("name")
     page.get_by_role("button", name="Upload 2 files").click()
@@ -178,8 +173,7 @@ def test_a_file_waits_for_what_was_chosen_last_and_is_not_sent_without_it(
     file = tmp_path / "list.csv"
     file.write_text("who,age,place\nAda,36,London\n")
     page = visitor.page
-    visitor.log_in(account)
-    visitor.go(f"/schemas/{schema}/upload/")
+    visitor.log_in(account, f"/schemas/{schema}/upload/")
     sent: list[str] = []
     page.on("request", lambda one: sent.append(one.url) if "/api/files/" in one.url else None)
     held: list[Route] = []
@@ -216,8 +210,7 @@ def test_a_file_waits_for_what_was_chosen_last_and_is_not_sent_without_it(
 
 
 def test_two_choices_that_are_made_at_once_both_count(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go("/import/")
+    visitor.log_in(census.account, "/import/")
     chosen(visitor, CENSUS)
     page = visitor.page
     held: list[Route] = []
@@ -244,8 +237,7 @@ def test_without_scripts_columns_are_chosen_in_the_form(
     file.write_bytes("\ufeffNote,Name,years\r\nx,Ada,36\r\n".encode())
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
     without = Visitor(site, context.new_page(), [])
-    without.log_in(account)
-    without.go(f"/schemas/{schema}/upload/")
+    without.log_in(account, f"/schemas/{schema}/upload/")
     page = without.page
     page.get_by_label("Choose files, or drop them here").set_input_files(file)
     without.press("Upload the file")
@@ -264,8 +256,7 @@ def test_values_stay_out_of_the_definition_but_where_they_are_asked_for(
     visitor: Visitor, census: Census
 ) -> None:
     page = visitor.page
-    visitor.log_in(census.account)
-    visitor.go(f"/datasets/{census.dataset}/new-schema/")
+    visitor.log_in(census.account, f"/datasets/{census.dataset}/new-schema/")
     page.get_by_label("Choose a file").set_input_files(CENSUS)
     page.get_by_text("Proposed from").wait_for()
     expect(page.locator("#editor")).not_to_contain_text("Female")

@@ -127,8 +127,7 @@ def test_every_page_is_light_and_comes_from_this_proxy_alone(
     def heard(response: Response) -> None:
         loaded.append(response)
 
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     visitor.press("What the server sees")
     expect(visitor.page.locator("td > i").first).to_be_attached()
     sealed = visitor.page.url.removeprefix(visitor.site.proxy_url + visitor.at)
@@ -168,8 +167,7 @@ def longest_document(visitor: Visitor) -> str:
 def test_who_logs_out_in_one_tab_is_logged_out_in_the_other(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     other = visitor.page.context.new_page()
     other.goto(visitor.below("/keyring/"))
     other.get_by_role("button", name="Log out").click()
@@ -241,8 +239,7 @@ def test_without_scripts_the_same_forms_do_the_same(visitor: Visitor, census: Ce
     plain = context.new_context(base_url=visitor.site.proxy_url, java_script_enabled=False)
     page = plain.new_page()
     without = Visitor(visitor.site, page, [])
-    without.log_in(census.account)
-    without.go(census.page("search"))
+    without.log_in(census.account, census.page("search"))
     without.ask(f"age = {census.rare_age}")
     page.locator("#pill-0").click()
     expect(page.locator("#line")).to_have_value(f"age = {census.rare_age}")

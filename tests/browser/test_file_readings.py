@@ -24,8 +24,7 @@ FILES = Path(__file__).parents[1] / "ingest" / "files"
 @pytest.fixture
 def importer(chromium: Browser, site: Service) -> Iterator[Visitor]:
     with visiting(chromium, site) as one:
-        one.log_in(site.new_account())
-        one.go("/import/")
+        one.log_in(site.new_account(), "/import/")
         yield one
 
 
@@ -201,8 +200,7 @@ def test_without_scripts_the_next_page_reads_the_file_in_the_same_way(
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
     page = context.new_page()
     without = Visitor(site, page, [])
-    without.log_in(site.new_account())
-    without.go("/import/")
+    without.log_in(site.new_account(), "/import/")
     chooser = page.get_by_label("Choose a file, or drop it here")
     chooser.set_input_files(written(tmp_path, "who;sum\nBob;none\n", "other.csv"))
     without.press("Preview the rows")

@@ -47,8 +47,7 @@ def count(people: Store) -> int:
 
 
 def opened(visitor: Visitor, people: Store, page: str = "upload") -> None:
-    visitor.log_in(people.account)
-    visitor.go(f"/schemas/{people.schema_id}/{page}/")
+    visitor.log_in(people.account, f"/schemas/{people.schema_id}/{page}/")
 
 
 def test_the_same_file_is_stored_again_only_after_a_question(
@@ -172,8 +171,7 @@ def test_a_cancelled_job_is_cancelled_and_not_failed(
     headers = {"Tus-Resumable": "1.0.0", "Upload-Length": "1000"}
     made = call("POST", f"{site.proxy_url}/api/files/", auth=people.account.auth, headers=headers)
     job = made.headers["X-Job-Id"]
-    visitor.log_in(people.account)
-    visitor.go(f"/jobs/{job}/")
+    visitor.log_in(people.account, f"/jobs/{job}/")
     expect(visitor.page.locator(".state")).to_have_text("uploading")
     visitor.press("Cancel this job")
     visitor.page.wait_for_url("**/jobs/")
@@ -277,8 +275,7 @@ def test_a_live_job_says_its_phases_its_speed_and_what_is_left(
         sockets.append(socket)
 
     page.route_web_socket(re.compile(r"/api/ws/jobs/"), taken)
-    visitor.log_in(people.account)
-    visitor.go(f"/jobs/{job}/")
+    visitor.log_in(people.account, f"/jobs/{job}/")
     line, bars = page.locator("[data-job-line]"), page.locator(".phases progress")
 
     def say(processed: int, total: int, batch: int) -> None:
@@ -310,8 +307,7 @@ def test_all_records_are_sealed_again_from_the_page_of_their_schema(
     visitor: Visitor, people: Store
 ) -> None:
     named = people.ingest([{"name": "Ada", "age": 36}, {"name": "Grace", "age": 85}])
-    visitor.log_in(people.account)
-    visitor.go(f"/schemas/{people.schema_id}/settings/")
+    visitor.log_in(people.account, f"/schemas/{people.schema_id}/settings/")
     visitor.press("Re-encrypt…")
     visitor.press("Re-encrypt all records")
     expect(visitor.page.locator(".job-line")).to_contain_text("completed, 2 of 2 records")

@@ -38,7 +38,7 @@ TAB_STOPS = [
 def test_the_keyboard_passes_the_frame_in_the_order_in_which_it_is_read(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     page = visitor.page
     stops = []
     for _ in TAB_STOPS:
@@ -62,7 +62,7 @@ def test_the_keyboard_passes_the_frame_in_the_order_in_which_it_is_read(
 def test_find_opens_over_the_page_and_leads_by_the_keyboard(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     page = visitor.page
     page.keyboard.press("Control+k")
     box = page.get_by_role("dialog", name="Find")
@@ -97,7 +97,7 @@ def test_find_is_on_the_page_of_datasets_without_scripts(visitor: Visitor, censu
     assert browser is not None
     context = browser.new_context(base_url=visitor.site.proxy_url, java_script_enabled=False)
     plain = Visitor(visitor.site, context.new_page(), [])
-    plain.log_in(census.account)
+    plain.log_in(census.account, "/")
     plain.page.get_by_role("link", name="Find").click()
     plain.type("A dataset, a schema, or what to do", "cens")
     plain.press("Find")
@@ -108,7 +108,7 @@ def test_find_is_on_the_page_of_datasets_without_scripts(visitor: Visitor, censu
 
 
 def test_keys_lead_to_pages_and_can_be_switched_off(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     page = visitor.page
     page.keyboard.type("gj")
     page.wait_for_url("**/jobs/")

@@ -41,8 +41,7 @@ def choose(page: Page, down: str, across: str) -> None:
 
 def test_two_fields_are_counted_against_each_other(visitor: Visitor, census: Census) -> None:
     page = visitor.page
-    visitor.log_in(census.account)
-    visitor.go(census.page("overview"))
+    visitor.log_in(census.account, census.page("overview"))
 
     choose(page, "sex", "income")
     both = Counter((row["sex"], row["income"]) for row in census.rows)
@@ -77,8 +76,7 @@ def test_filters_count_and_a_field_against_itself_is_refused(
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=scripts)
     visitor = Visitor(site, context.new_page(), [])
     page = visitor.page
-    visitor.log_in(census.account)
-    visitor.go(census.page("overview"))
+    visitor.log_in(census.account, census.page("overview"))
     visitor.ask("age >= 50")
     old = [row for row in census.rows if row["age"] >= 50]
     expect(page.locator(".found")).to_have_text(f"{len(old)} records")
@@ -107,8 +105,7 @@ def test_a_picture_dragged_onto_another_counts_their_fields_against_each_other(
 ) -> None:
     page = visitor.page
     page.set_viewport_size({"width": 1440, "height": 900})
-    visitor.log_in(census.account)
-    visitor.go(census.page("overview"))
+    visitor.log_in(census.account, census.page("overview"))
 
     def head(name: str) -> Locator:
         return page.get_by_role("heading", name=name, exact=True)
@@ -142,8 +139,7 @@ def test_a_picture_dragged_onto_another_counts_their_fields_against_each_other(
 def test_two_fields_beside_records_are_chosen_by_keys(visitor: Visitor, census: Census) -> None:
     page = visitor.page
     page.set_viewport_size({"width": 1440, "height": 900})
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     button = page.get_by_role("button", name="Two fields…")
     button.focus()
     button.press("Enter")

@@ -18,8 +18,7 @@ from tests.support.service import Service, call
 
 @pytest.fixture
 def importer(visitor: Visitor, census: Census) -> Visitor:
-    visitor.log_in(census.account)
-    visitor.go("/import/")
+    visitor.log_in(census.account, "/import/")
     return visitor
 
 
@@ -27,8 +26,7 @@ def importer(visitor: Visitor, census: Census) -> Visitor:
 def newcomer(chromium: Browser, site: Service) -> Iterator[Visitor]:
     """Logged in to an account with nothing in it."""
     with visiting(chromium, site) as one:
-        one.log_in(site.new_account())
-        one.go("/import/")
+        one.log_in(site.new_account(), "/import/")
         yield one
 
 
@@ -154,8 +152,7 @@ def test_without_scripts_the_same_steps_are_plain_forms(
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
     page = context.new_page()
     without = Visitor(site, page, [])
-    without.log_in(census.account)
-    without.go("/import/")
+    without.log_in(census.account, "/import/")
     file = tmp_path / "some people.csv"
     file.write_text("name,age\nAda,36\nGrace,85\n")
     page.get_by_label("Choose a file, or drop it here").set_input_files(file)
@@ -183,8 +180,7 @@ def test_rows_that_do_not_fit_are_shown_before_a_file_is_uploaded(
     rows[4] = "old" + rows[4][2:]
     file = tmp_path / "people.csv"
     file.write_text("\n".join(rows))
-    visitor.log_in(census.account)
-    visitor.go(census.page("upload"))
+    visitor.log_in(census.account, census.page("upload"))
     visitor.page.locator("[data-uploads] input[type=file]").set_input_files(file)
 
     expect(visitor.page.locator("#preview")).to_contain_text("1 row does not fit")
@@ -197,8 +193,7 @@ def test_rows_that_do_not_fit_are_shown_before_a_file_is_uploaded(
 
 def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census) -> None:
     page = visitor.page
-    visitor.log_in(census.account)
-    visitor.go(f"/datasets/{census.dataset}/new-schema/")
+    visitor.log_in(census.account, f"/datasets/{census.dataset}/new-schema/")
     page.get_by_label("Choose a file").set_input_files(CENSUS)
     page.get_by_text("Proposed from").wait_for()
     # Below numbers, the values that were seen; beside texts, how their lengths are hidden.
@@ -230,8 +225,7 @@ def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census
 
 
 def test_no_part_of_an_editors_row_is_cut_off(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go(f"/datasets/{census.dataset}/new-schema/")
+    visitor.log_in(census.account, f"/datasets/{census.dataset}/new-schema/")
     visitor.press("Add a field")
     visitor.page.locator("#remove-1").wait_for()
     _require_whole_row(visitor)

@@ -74,9 +74,8 @@ def test_a_keyring_is_backed_up_into_a_file_and_brought_to_another_account_by_it
     choose(visitor, "The file that was downloaded", file, "paper, scissors, stone")
     expect(page.get_by_text("Backed up:")).to_be_visible()
 
-    page.get_by_role("button", name="Log out").click()
-    visitor.log_in(site.new_account())
-    visitor.go("/keyring/")
+    visitor.log_out()
+    visitor.log_in(site.new_account(), "/keyring/")
     open_up(visitor, "Restore a keyring from a backup file")
     choose(visitor, "A file downloaded from this page", file, "paper, scissors, stone")
     expect(page.locator("dd code")).to_have_text(fingerprint)
@@ -156,9 +155,8 @@ def test_four_of_the_words_are_asked_for_and_a_wrong_one_is_named_by_its_number(
     visitor.picture("keyring")
 
     # Bringing it elsewhere, numbered as on the paper: one mistyped word is named, the rest stays.
-    page.get_by_role("button", name="Log out").click()
-    visitor.log_in(site.new_account())
-    visitor.go("/keyring/")
+    visitor.log_out()
+    visitor.log_in(site.new_account(), "/keyring/")
     open_up(visitor, "Restore a keyring from its words")
     numbered = [f"{at}. {word}" for at, word in enumerate(words, 1)]
     typed = " ".join([*numbered[:6], "7. kettel", *numbered[7:]])
@@ -348,8 +346,7 @@ def test_a_colleague_without_the_key_is_led_to_the_keyring(visitor: Visitor, sit
     invited = call("POST", invitations, {"email": guest.email}, auth=store.account.auth)
     path = f"{site.proxy_url}/api/invitations/{invited.json()['id']}/accept/"
     assert call("POST", path, auth=guest.auth).status == 201
-    visitor.log_in(guest)
-    visitor.go(f"/schemas/{store.schema_id}/search/")
+    visitor.log_in(guest, f"/schemas/{store.schema_id}/search/")
     visitor.complaints.clear()  # it was answered with 422
     alert = visitor.page.get_by_role("alert")
     expect(alert).to_contain_text("encrypted with a key that is not in your keyring here")
@@ -366,7 +363,7 @@ def test_a_colleague_without_the_key_is_led_to_the_keyring(visitor: Visitor, sit
             expect(visitor.page.get_by_text("Identifier")).to_be_visible()
             expect(visitor.page.get_by_role("link", name="Delete…")).to_have_count(offered)
         if account is guest:
-            visitor.page.get_by_role("button", name="Log out").click()
+            visitor.log_out()
             visitor.log_in(store.account)
 
 
@@ -375,7 +372,7 @@ def test_an_organization_is_renamed_and_people_are_invited_and_removed(
 ) -> None:
     owner, guest = site.new_account(), site.new_account()
     page = visitor.page
-    visitor.log_in(owner)
+    visitor.log_in(owner, "/")
     page.get_by_role("link", name="People and services", exact=True).click()
     name = f"Engines {secrets.token_hex(3)}"
     visitor.type("Name", name)
@@ -391,8 +388,7 @@ def test_an_organization_is_renamed_and_people_are_invited_and_removed(
     expect(page.get_by_label("Withdraw the invitation of nobody@example.org")).to_have_count(0)
 
     with visiting(chromium, site) as other:
-        other.log_in(guest)
-        other.go("/organizations/")
+        other.log_in(guest, "/organizations/")
         expect(other.page.get_by_text(f"{owner.email} invites you to {name}")).to_be_visible()
         other.press("Accept")
         other.press(name)

@@ -26,8 +26,7 @@ def test_a_new_key_is_begun_all_is_sealed_under_it_and_the_older_one_is_forgotte
     named = store.ingest([{"n": n} for n in range(5)])
     dataset = store.proxy("GET", store.schema).json()["dataset"].removeprefix("/api")
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.go(f"{dataset}settings/")
+    visitor.log_in(store.account, f"{dataset}settings/")
     visitor.press("Keys")
     visitor.expect_heading("Keys of data")
     expect(page.locator("#keys")).to_contain_text("The dataset has had no other key.")
@@ -68,8 +67,7 @@ def test_a_dataset_that_nobody_stored_into_has_no_keys_to_show(
 ) -> None:
     store = new_store(site, DEFINITION)
     dataset = store.proxy("GET", store.schema).json()["dataset"].removeprefix("/api")
-    visitor.log_in(store.account)
-    visitor.go(f"{dataset}settings/")
+    visitor.log_in(store.account, f"{dataset}settings/")
     link = visitor.page.get_by_role("link", name="Keys", exact=True)
     expect(visitor.page.get_by_role("link", name="Delete…", exact=True)).to_be_visible()
     expect(link).to_have_count(0)

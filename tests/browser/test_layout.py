@@ -40,7 +40,7 @@ def right_of(place: Locator) -> float:
 
 
 def test_numbers_of_first_steps_stand_beside_their_titles(visitor: Visitor, site: Service) -> None:
-    visitor.log_in(site.new_account())
+    visitor.log_in(site.new_account(), "/")
     steps = visitor.page.locator(".steps > li")
     expect(steps).to_have_count(4)
     for step in steps.all():
@@ -197,7 +197,7 @@ def test_the_first_import_shows_its_dataset_beside_the_page(
     visitor: Visitor, site: Service
 ) -> None:
     page = visitor.page
-    visitor.log_in(site.new_account())
+    visitor.log_in(site.new_account(), "/")
     visitor.press("Load the example")
     side = page.get_by_role("navigation", name="Main")
     expect(side.locator(".tree a").first).to_be_visible()

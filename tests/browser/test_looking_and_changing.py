@@ -14,8 +14,7 @@ from tests.support.service import Service
 
 
 def test_a_column_sorts_by_a_click_both_ways(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     ages = sorted(row["age"] for row in census.rows)
 
     visitor.press("age")
@@ -29,8 +28,7 @@ def test_a_column_sorts_by_a_click_both_ways(visitor: Visitor, census: Census) -
 def test_a_bar_of_a_picture_filters_and_the_search_shows_the_same(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("overview"))
+    visitor.log_in(census.account, census.page("overview"))
     visitor.picture("look")
     assert visitor.serious_flaws() == []
     women = sum(row["sex"] == "Female" for row in census.rows)
@@ -49,8 +47,7 @@ def test_a_bar_of_a_picture_filters_and_the_search_shows_the_same(
 
 
 def test_what_is_found_can_be_exported(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     visitor.ask("age >= 50")
     old = [row for row in census.rows if row["age"] >= 50]
     expect(visitor.page.locator(".found")).to_contain_text(f"{len(old)} records")
@@ -75,8 +72,7 @@ def test_a_record_is_changed_by_one_and_refused_to_the_other(
     visitor: Visitor, site: Service
 ) -> None:
     census = stored_census(site, 3)
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     visitor.open_record(2)
     visitor.press("Edit")
     panel = visitor.page.locator("#panel")

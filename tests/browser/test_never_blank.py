@@ -70,8 +70,7 @@ def test_a_proxy_that_does_not_answer_is_said_on_top_until_it_does(
 ) -> None:
     with visiting(chromium, site, quiet=False) as visitor:
         page = visitor.page
-        visitor.log_in(census.account)
-        visitor.go(f"/datasets/{census.dataset}/new-schema/")
+        visitor.log_in(census.account, f"/datasets/{census.dataset}/new-schema/")
         visitor.type("Name", "Patients")
         gone: list[Route] = []
 
@@ -146,8 +145,7 @@ def test_without_scripts_an_ended_session_leads_back_to_the_page(
     assert browser is not None
     context = browser.new_context(base_url=visitor.site.proxy_url, java_script_enabled=False)
     plain = Visitor(visitor.site, context.new_page(), [])
-    plain.log_in(census.account)
-    plain.go(census.page("search"))
+    plain.log_in(census.account, census.page("search"))
     end_session(plain)
 
     plain.press("Dense")
@@ -191,7 +189,7 @@ def test_a_page_is_shown_whatever_the_api_says_of_what_surrounds_it(
 
 
 def test_a_page_that_is_not_there_keeps_what_surrounds_it(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     for path in ("/no/such/page/", "/schemas/not-an-id/search/"):
         visitor.go(path)
         visitor.expect_heading("Something went wrong")

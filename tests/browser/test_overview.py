@@ -20,7 +20,7 @@ from tests.support.service import Service, call
 
 def test_the_overview_says_how_everything_stands(visitor: Visitor, site: Service) -> None:
     census = stored_census(site, 3)
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     page = visitor.page
     visitor.expect_heading("Overview")
     expect(page.locator(".cards .card")).to_contain_text("3 records")
@@ -40,8 +40,8 @@ def test_the_overview_says_how_everything_stands(visitor: Visitor, site: Service
     visitor.go(f"/datasets/{census.dataset}/")
     expect(page.locator(".cards .card").get_by_role("img")).to_have_accessible_name(stored)
     # Also after logging in again: the first steps were for an empty account.
-    page.get_by_role("button", name="Log out").click()
-    visitor.log_in(census.account)
+    visitor.log_out()
+    visitor.log_in(census.account, "/")
     visitor.expect_heading("Overview")
 
 
@@ -49,7 +49,7 @@ def test_the_overview_says_how_much_is_stored_when_and_how_the_keys_stand(
     visitor: Visitor, site: Service
 ) -> None:
     census = stored_census(site, 5)
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     page = visitor.page
 
     def asked(path: str) -> Any:
@@ -97,7 +97,7 @@ def test_the_overview_says_how_much_is_stored_when_and_how_the_keys_stand(
 
 
 def test_an_empty_account_loads_the_example_by_one_button(visitor: Visitor, site: Service) -> None:
-    visitor.log_in(site.new_account())
+    visitor.log_in(site.new_account(), "/")
     visitor.expect_heading("First steps")
     visitor.press("Load the example")
     visitor.page.wait_for_url("**/jobs/**")
@@ -129,7 +129,7 @@ def test_an_invitation_is_found_on_the_first_page(
         auth=owner.auth,
     )
     assert answer.status == 201
-    visitor.log_in(guest)
+    visitor.log_in(guest, "/")
     page = visitor.page
     expect(page.get_by_text(f"{owner.email} invites you to {name}")).to_be_visible()
     expect(page.get_by_role("link", name="1 invitation")).to_be_visible()
@@ -142,8 +142,7 @@ def test_an_invitation_is_found_on_the_first_page(
 
 
 def test_the_audit_log_speaks_of_names_and_can_be_filtered(visitor: Visitor, site: Service) -> None:
-    visitor.log_in(stored_census(site, 1).account)
-    visitor.go("/audit-log/")
+    visitor.log_in(stored_census(site, 1).account, "/audit-log/")
     page = visitor.page
     table = page.get_by_role("region", name="Entries")
     expect(table).to_contain_text("created the schema People")
@@ -212,10 +211,10 @@ def test_every_action_of_the_audit_log_has_words() -> None:
 
 def test_nobody_sees_anothers_frame(visitor: Visitor, chromium: Browser, site: Service) -> None:
     census = stored_census(site, 1)
-    visitor.log_in(census.account)
+    visitor.log_in(census.account, "/")
     expect(visitor.page.get_by_role("navigation", name="Main")).to_contain_text("People")
     with visiting(chromium, site) as other:
-        other.log_in(site.new_account())
+        other.log_in(site.new_account(), "/")
         side = other.page.get_by_role("navigation", name="Main")
         expect(side).to_contain_text("Overview")
         expect(side.get_by_role("link", name="People", exact=True)).to_have_count(0)

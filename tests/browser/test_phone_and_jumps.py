@@ -12,8 +12,7 @@ from tests.support.service import Service
 
 @pytest.fixture
 def searching(visitor: Visitor, census: Census) -> Visitor:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     return visitor
 
 
@@ -89,8 +88,7 @@ def test_a_row_is_gone_to_by_its_number(searching: Visitor, census: Census) -> N
 def test_a_row_is_gone_to_without_scripts(chromium: Browser, site: Service, census: Census) -> None:
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
     plain = Visitor(site, context.new_page(), [])
-    plain.log_in(census.account)
-    plain.go(census.page("search"))
+    plain.log_in(census.account, census.page("search"))
     plain.page.locator("#row").fill("60")
     plain.press("Go")
     expect(plain.page.locator(".found")).to_contain_text("60 to 109 shown")

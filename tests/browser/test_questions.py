@@ -38,8 +38,7 @@ def test_two_windows_have_questions_of_their_own_and_export_says_its_own(
     visitor: Visitor, census: Census
 ) -> None:
     women, men = of_sex(census, "Female"), of_sex(census, "Male")
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     ask_for(visitor, "Female")
     expect(visitor.page.locator(".found")).to_contain_text(f"{len(women)} records")
     # Who has to unlock the keyring now comes back to this question.
@@ -75,8 +74,7 @@ def test_two_windows_have_questions_of_their_own_and_export_says_its_own(
 def test_what_is_typed_and_not_sent_counts_when_a_column_is_sorted_or_a_page_turned(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     page.locator("#line").fill("age >= 30")
     visitor.press("age")
@@ -96,8 +94,7 @@ def test_what_is_typed_and_not_sent_counts_when_a_column_is_sorted_or_a_page_tur
 def test_what_is_picked_narrows_filters_that_are_alternatives(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     visitor.ask("age >= 60 or education = 'Masters'")
     either = [row for row in census.rows if row["age"] >= 60 or row["education"] == "Masters"]
@@ -118,8 +115,7 @@ def test_nothing_found_says_why(
 ) -> None:
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=scripts)
     visitor = Visitor(site, context.new_page(), [])
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     visitor.ask("age between 30 and 20")
     reasons = page.locator(".reasons li")
@@ -222,8 +218,7 @@ def test_without_scripts_the_filters_stay_as_well(
     front, visitor, census = away
     context = chromium.new_context(base_url=visitor.site.proxy_url, java_script_enabled=False)
     plain = Visitor(visitor.site, context.new_page(), [])
-    plain.log_in(census.account)
-    plain.go(census.page("search"))
+    plain.log_in(census.account, census.page("search"))
     front.invent = is_down_for_queries
     plain.ask("age >= 30")
     expect(plain.page.get_by_role("alert")).to_contain_text("API")
@@ -236,8 +231,7 @@ def test_a_refusal_of_the_endpoint_itself_is_said_on_the_page(
     visitor: Visitor, census: Census
 ) -> None:
     """What only the endpoint knows: here that a field is gone since the page was loaded."""
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     visitor.ask("age >= 30")
     expect(page.locator("#pill-0")).to_have_text("age >= 30")

@@ -18,8 +18,7 @@ from tests.support.service import Account, Service, call
 @pytest.fixture
 def searching(visitor: Visitor, census: Census) -> Visitor:
     visitor.page.set_viewport_size({"width": 1440, "height": 900})
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     return visitor
 
 
@@ -359,8 +358,7 @@ def test_texts_show_what_hides_in_them_and_begin_on_their_own_side(
     name = "na\u202eme"
     texts = ["abc\u202edcba", "مرحبا, world", *["first line\nsecond line\nlast\x07"] * 2]
     schema = stored(site, account, [{name: text} for text in texts], [name])
-    visitor.log_in(account)
-    visitor.go(f"/schemas/{schema}/search/")
+    visitor.log_in(account, f"/schemas/{schema}/search/")
     cells = visitor.page.locator("table.records td:nth-child(2)")
     shown = ["abcU+202Edcba", texts[1], *["first line\u23cesecond line\u23celastU+0007"] * 2]
     assert cells.all_inner_texts() == shown

@@ -14,8 +14,7 @@ from tests.browser.visitor import Visitor
 def test_filters_find_what_the_rows_say_and_leave_no_trace(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     assert visitor.found().startswith("200 records, 1 to 50")
     page = visitor.page
 
@@ -53,8 +52,7 @@ def test_filters_find_what_the_rows_say_and_leave_no_trace(
 def test_texts_are_found_by_patterns_letters_off_and_in_any_spelling(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     learned = sum(row["education"] == "Bachelors" for row in census.rows)
     for test, count in (
@@ -73,8 +71,7 @@ def test_texts_are_found_by_patterns_letters_off_and_in_any_spelling(
 
 
 def test_pages_of_results_go_forth_and_back(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     first = visitor.numbers("fnlwgt")
 
     visitor.press("Next page")
@@ -88,8 +85,7 @@ def test_pages_of_results_go_forth_and_back(visitor: Visitor, census: Census) ->
 
 
 def test_a_record_is_shown_in_full(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
 
     visitor.open_record(2)
 
@@ -102,8 +98,7 @@ def test_a_record_is_shown_in_full(visitor: Visitor, census: Census) -> None:
 def test_long_numbers_show_their_groups_and_are_copied_without_them(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(f"{census.page('search')}")
+    visitor.log_in(census.account, f"{census.page('search')}")
     most = visitor.page.locator("table.records td", has=visitor.page.locator("span")).first
     assert most.inner_text() == str(census.rows[0]["fnlwgt"])
     gaps = most.locator("span").evaluate_all(
@@ -137,8 +132,7 @@ def test_what_others_have_typed_is_shown_as_text(visitor: Visitor, census: Censu
 def test_what_is_typed_while_an_answer_is_on_its_way_stays(
     visitor: Visitor, census: Census
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     held: list[Route] = []
 

@@ -16,8 +16,7 @@ CODE = "A code of your authenticator app, or a recovery code"
 def test_a_second_factor_is_set_up_asked_for_and_removed(visitor: Visitor, site: Service) -> None:
     account = site.new_account()
     page = visitor.page
-    visitor.log_in(account)
-    visitor.go("/account/")
+    visitor.log_in(account, "/account/")
     page.get_by_role("link", name="Set up a second factor").click()
     visitor.type("Your password", account.password)
     visitor.press("Set up a second factor")

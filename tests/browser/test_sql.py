@@ -17,6 +17,7 @@ def test_a_statement_is_run_by_its_key_and_its_rows_are_those_of_the_records(
 ) -> None:
     visitor.log_in(census.account)
     visitor.be_let_in(census.account)
+    visitor.go("/")
     visitor.page.get_by_role("navigation", name="Main").get_by_role("link", name="SQL").click()
     visitor.expect_heading("SQL")
     visitor.type(BOX, COUNTED)

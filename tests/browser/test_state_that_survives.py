@@ -28,12 +28,8 @@ def log_in_again_elsewhere(visitor: Visitor, census: Census) -> None:
     """In another tab of the same browser."""
     other = Visitor(visitor.site, visitor.page.context.new_page(), [])
     other.go(visitor.below("/"))
-    other.page.get_by_role("button", name="Log out").click()
-    other.page.wait_for_url(re.compile("/login/"))
-    other.type("E-mail address", census.account.email)
-    other.type("Password", census.account.password)
-    other.press("Log in")
-    other.expect_heading("Overview")
+    other.log_out()
+    other.log_in(census.account)
     other.page.close()
 
 
@@ -105,8 +101,7 @@ def test_a_form_of_one_user_is_not_sent_again_for_another(
     visitor: Visitor, site: Service, census: Census
 ) -> None:
     page = visitor.page
-    visitor.log_in(census.account)
-    visitor.go("/datasets/new/")
+    visitor.log_in(census.account, "/datasets/new/")
     visitor.type("Name", "Of the first user")
     first = str(page.locator("meta[name=user]").get_attribute("content"))
     end_session(visitor)
@@ -229,6 +224,7 @@ def test_an_address_of_another_browser_leads_below_ones_own(
     with visiting(chromium, reader.site, quiet=False) as colleague:
         colleague.log_in(census.account)
         colleague.be_let_in(census.account)
+        colleague.go("/")
         own = colleague.below("")
         for at in (reader.below(""), ""):
             colleague.page.goto(f"{at}{census.page('overview')}")
@@ -280,6 +276,7 @@ def test_a_link_opens_the_question_in_another_browser(
     with visiting(chromium, site, quiet=False) as colleague:
         colleague.log_in(census.account)
         colleague.be_let_in(census.account)
+        colleague.go("/")
         asked: list[Request] = []
         colleague.page.on("request", lambda one: asked.append(one))  # noqa: PLW0108 # takes no builtin
         colleague.page.goto(address)
@@ -287,8 +284,7 @@ def test_a_link_opens_the_question_in_another_browser(
         assert secret not in colleague.page.url
 
         # Logging in first leads there, too.
-        colleague.page.get_by_role("button", name="Log out").click()
-        colleague.page.wait_for_url(re.compile("/login/"))
+        colleague.log_out()
         colleague.page.goto(address)
         colleague.type("E-mail address", census.account.email)
         colleague.type("Password", census.account.password)
@@ -316,7 +312,7 @@ def test_a_link_that_is_not_whole_or_for_somebody_else_opens_nothing(
     reader.press("Open the question")
     reader.expect_heading("People")
 
-    visitor.log_in(site.new_account())
+    visitor.log_in(site.new_account(), "/")
     visitor.page.goto(address)
     expect(visitor.page.locator("main .problem")).to_contain_text("or you cannot reach it")
     visitor.complaints.clear()  # it was answered with 404

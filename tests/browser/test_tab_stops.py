@@ -49,8 +49,7 @@ def test_the_import_can_be_done_by_the_keyboard_alone(
 ) -> None:
     file = tmp_path / "people.csv"
     file.write_text("name,age\nAda,36\nGrace,85\n")
-    visitor.log_in(stored_census(site, 1).account)
-    visitor.go("/import/")
+    visitor.log_in(stored_census(site, 1).account, "/import/")
     page = visitor.page
     assert stops(page) == documented("/import/")[:1]
     chosen(visitor, file)
@@ -67,8 +66,7 @@ def test_the_import_can_be_done_by_the_keyboard_alone(
 
 def test_jobs_can_be_used_by_the_keyboard_alone(visitor: Visitor, site: Service) -> None:
     census = stored_census(site, 1)
-    visitor.log_in(census.account)
-    visitor.go(census.page("upload"))
+    visitor.log_in(census.account, census.page("upload"))
     visitor.upload(CENSUS)
     visitor.newest_job("completed")
     visitor.go("/jobs/")

@@ -97,8 +97,7 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
 
     with visiting(chromium, site) as owner, colleague(chromium, site, tmp_path) as other:
         page = owner.page
-        owner.log_in(ada)
-        owner.go(people)
+        owner.log_in(ada, people)
         # By the keyboard alone, and what was typed is there again after a mistake.
         reach(owner, "Invite a person")
         page.keyboard.press("Enter")
@@ -131,7 +130,7 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         assert not tells(page.content(), words)
 
         # The colleague: wrong words are told, and not shown again.
-        other.log_in(grace)
+        other.log_in(grace, "/")
         other.press("Accept")
         other.expect_heading("Enter the twelve words")
         photograph(other, "people-answer")

@@ -173,8 +173,7 @@ def test_without_scripts_ticked_records_are_edited_by_plain_forms(
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
     without = Visitor(site, context.new_page(), [])
     page = without.page
-    without.log_in(census.account)
-    without.go(census.page("search"))
+    without.log_in(census.account, census.page("search"))
     records = tick(page, 1, 2)
     before = ages(without, census, records)
     page.get_by_role("button", name="Edit a field…").click()

@@ -24,8 +24,7 @@ def test_the_bytes_beside_a_record_are_those_of_the_database(
     visitor: Visitor, site: Service
 ) -> None:
     census = stored_census(site, 3)
-    visitor.log_in(census.account)
-    visitor.go(census.page("trust"))
+    visitor.log_in(census.account, census.page("trust"))
     page = visitor.page
     rows = page.get_by_role("region", name="One record on both sides").locator("tbody tr")
     expect(rows).to_have_count(15)
@@ -70,8 +69,7 @@ def _blobs(folder: Path) -> list[bytes]:
 def test_an_account_without_records_is_told_who_will_have_what(
     visitor: Visitor, site: Service
 ) -> None:
-    visitor.log_in(site.new_account())
-    visitor.go("/trust/")
+    visitor.log_in(site.new_account(), "/trust/")
     visitor.expect_heading("Trust")
     expect(visitor.page.locator(".path-stop")).to_have_count(4)
     assert visitor.serious_flaws() == []
@@ -112,8 +110,7 @@ def test_the_lane_in_the_band_opens_the_last_requests_and_what_the_api_sees_in_t
     visitor: Visitor, site: Service
 ) -> None:
     census = stored_census(site, 2)
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     page = visitor.page
     visitor.ask("education = Bachelors")
     expect(page.locator(".found")).to_contain_text("record")
@@ -141,7 +138,7 @@ def test_the_lane_in_the_band_opens_the_last_requests_and_what_the_api_sees_in_t
 def test_without_scripts_the_last_requests_are_a_page(chromium: Browser, site: Service) -> None:
     context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
     without = Visitor(site, context.new_page(), [])
-    without.log_in(site.new_account())
+    without.log_in(site.new_account(), "/")
     without.page.get_by_role("link", name="The last requests to the server").click(force=True)
     without.expect_heading("The last requests to the server")
     expect(without.page.locator("tbody tr").first).to_contain_text("/api/")
@@ -190,8 +187,7 @@ def test_the_requests_that_are_shown_are_those_that_left(
         visiting(chromium, replace(site, proxy_url=proxy.url)) as visitor,
     ):
         own = stored_census(replace(site, proxy_url=proxy.url), 2)
-        visitor.log_in(own.account)
-        visitor.go(own.page("search"))
+        visitor.log_in(own.account, own.page("search"))
         visitor.go(own.page("trust"))
         left = [
             (f"{one.method} {one.path.partition('?')[0]}", len(one.body)) for one in front.asked
@@ -212,9 +208,7 @@ def test_the_requests_that_are_shown_are_those_that_left(
         assert own.account.password not in said
         assert "Basic " not in said
         other = stored_census(replace(site, proxy_url=proxy.url), 1)
-        visitor.page.get_by_role("button", name="Log out").click()
-        visitor.expect_heading("Log in")
-        visitor.log_in(other.account)
-        visitor.go(other.page("trust"))
+        visitor.log_out()
+        visitor.log_in(other.account, other.page("trust"))
         expect(visitor.page.locator("main")).to_contain_text("What has left this machine")
         assert own.schema not in visitor.page.locator("main").inner_text()

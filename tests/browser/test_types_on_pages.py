@@ -366,7 +366,7 @@ def test_with_many_datasets_the_sidebar_keeps_its_ends_and_each_is_a_line_to_inv
         body = {"name": f"Dataset {number}", "organization": account.organization}
         made = call("POST", f"{visitor.site.proxy_url}/api/datasets/", body, auth=account.auth)
         assert made.status == 201, made.body
-    visitor.log_in(account)
+    visitor.log_in(account, "/")
     side = visitor.page.get_by_role("navigation", name="Main")
     expect(side.locator(".side-head")).to_be_in_viewport()
     expect(side.get_by_role("button", name="Log out")).to_be_in_viewport()

@@ -22,8 +22,7 @@ ROW_BYTES = 64 << 10
 
 
 def test_a_file_becomes_records_while_its_progress_shows(visitor: Visitor, census: Census) -> None:
-    visitor.log_in(census.account)
-    visitor.go(census.page("upload"))
+    visitor.log_in(census.account, census.page("upload"))
 
     visitor.upload(CENSUS)
     visitor.newest_job("completed, 1,000 of 1,000 records")
@@ -39,8 +38,7 @@ def test_bad_rows_are_shown_and_can_be_downloaded_and_nothing_is_stored(
     rows[3] = "old" + rows[3][2:]
     file = tmp_path / "people.csv"
     file.write_text("\n".join([header, *rows]))
-    visitor.log_in(census.account)
-    visitor.go(census.page("search"))
+    visitor.log_in(census.account, census.page("search"))
     before = visitor.found()
     visitor.go(census.page("upload"))
 
@@ -109,8 +107,7 @@ def test_an_upload_goes_on_after_a_pause_and_after_the_proxy_was_killed(
             auth=account.auth,
         ).json()
         with visiting(chromium, service, quiet=False) as visitor:
-            visitor.log_in(account)
-            visitor.go(f"/schemas/{schema['id']}/upload/")
+            visitor.log_in(account, f"/schemas/{schema['id']}/upload/")
             held = HeldUpload(visitor.page, file, third)
             visitor.upload(file)
             held.wait_for([0])

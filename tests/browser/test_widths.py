@@ -180,8 +180,7 @@ def test_no_page_of_an_empty_account_is_wider_than_its_window(
 def test_the_rows_of_a_file_scroll_in_a_box_of_their_own(
     visitor: Visitor, census: Census, page: str
 ) -> None:
-    visitor.log_in(census.account)
-    visitor.go("/import/" if page == "import" else census.page("upload"))
+    visitor.log_in(census.account, "/import/" if page == "import" else census.page("upload"))
     visitor.page.locator("[data-uploads] input[type=file]").set_input_files(CENSUS)
     expect(visitor.page.locator(".preview tbody tr")).to_have_count(20)
     photograph(visitor, f"{page}-chosen")
