@@ -181,7 +181,6 @@ def test_ticked_records_are_copied_exported_deleted_and_stored_again(
     reader.press("Delete the ticked records")
     expect(page.locator(".notice.good")).to_contain_text("3 records were deleted.")
     expect(page.locator(".found")).to_contain_text(f"{total - 3} records")
-    assert reader.serious_flaws() == []
     reader.press("Store them again as new records")
     expect(page.locator(".notice.good")).to_have_text("3 records were stored again.")
     expect(page.locator(".found")).to_contain_text(f"{total} records")

@@ -76,7 +76,6 @@ def test_a_column_that_is_left_out_is_neither_field_nor_stored(
     page.get_by_label("Leave out fnlwgt").check()
     expect(page.locator(".preview thead th")).to_have_count(15)
     expect(page.get_by_label("Leave out fnlwgt")).to_be_checked()
-    assert visitor.serious_flaws() == []
     visitor.press("Encrypt and store")
     expect(page.locator(".file")).to_contain_text(
         "completed, 1,000 of 1,000 records", timeout=60_000
@@ -118,7 +117,6 @@ def test_headings_are_given_fields_before_a_file_is_sent(
     expect(page.locator("#column-1")).to_have_value("name")
     expect(page.locator("#column-3")).to_have_value("city")
     expect(page.locator("#columns")).to_contain_text("No column goes into age")
-    assert visitor.serious_flaws() == []
     page.get_by_label("Field of years").select_option("age")
     expect(page.locator("#preview")).to_contain_text("1 row does not fit")
     expect(page.locator(".preview td.unfit")).to_contain_text("old")
@@ -273,7 +271,6 @@ def test_values_stay_out_of_the_definition_but_where_they_are_asked_for(
     expect(sex).to_be_visible()
     page.get_by_role("button", name="Remove them from the definition: the values of sex").click()
     expect(sex).to_have_count(0)
-    assert visitor.serious_flaws() == []
 
 
 def test_what_is_proposed_for_headings() -> None:

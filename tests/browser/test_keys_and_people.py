@@ -179,7 +179,6 @@ def test_words_are_hidden_until_somebody_holds_the_button_and_are_on_paper(
     first = page.locator(".phrase li").first
     first.wait_for(state="attached")
     expect(first).to_be_hidden()
-    assert visitor.serious_flaws() == []
     button = page.get_by_role("button", name="Hold to see the words")
     button.hover()
     page.mouse.down()

@@ -151,7 +151,6 @@ def test_the_audit_log_speaks_of_names_and_can_be_filtered(visitor: Visitor, sit
     visitor.press("Filter")
     expect(table).to_contain_text("created the dataset Census")
     expect(table).not_to_contain_text("schema")
-    assert visitor.serious_flaws() == []
 
     visitor.press("Show everything")
     expect(table).to_contain_text("logged in")

