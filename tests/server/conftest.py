@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -32,9 +32,8 @@ def apis(in_memory: Path, postgresql: NewDatabase) -> Iterator[Callable[[str], A
             # Whatever is staged lies in objects, however small; what is not, does not.
             environment = {"ERS_BULK_URL": f"file://{folder}/objects?least=0"}
             with children.lasting():
-                return stack.enter_context(
-                    running_api(folder, database_url=url, environment=environment)
-                )
+                started = running_api(folder, database_url=url, environment=environment)
+                return replace(stack.enter_context(started), ready=[])
 
         yield of
 

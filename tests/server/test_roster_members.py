@@ -65,7 +65,7 @@ def test_an_invited_person_answers_and_is_admitted(api: Api, ring: Ring, dataset
     account = grace.account
     assert account.call("GET", ring.path).status == 404
     invited = ring.invite(grace, [share(dataset)])
-    message = api.messages_to(account.email, 2)[-1]
+    message = api.messages_to(account.email, 1)[-1]
     told = text_of(message)
     assert ring.owner.account.email in told
     # The invited learn what to install, what to start and what to type.

@@ -288,6 +288,7 @@ import json, secrets, sys
 from pathlib import Path
 from encrypted_records.server.serve import ApiSettings, prepare_operator
 data_dir, database, count = Path(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
+fixed = sys.argv[4]
 prepare_operator(ApiSettings(data_dir, "127.0.0.1", 0, database, None, "http://127.0.0.1"))
 from django.db import transaction
 from django.utils import timezone
@@ -296,7 +297,7 @@ from encrypted_records.server.organizations.models import create_organization
 made = []
 with transaction.atomic():
     for _ in range(count):
-        name, password = secrets.token_hex(6), secrets.token_urlsafe(15)
+        name, password = secrets.token_hex(6), fixed or secrets.token_urlsafe(15)
         confirmed = {"is_active": True, "verified": timezone.now()}
         user = User.objects.create_user(f"{name}@example.org", password, **confirmed)
         organization = create_organization(f"Organization {name}", user.pk)
@@ -306,10 +307,17 @@ print(json.dumps(made))
 _ACCOUNTS_AT_ONCE = 100
 
 
-def new_accounts(data_dir: Path, database_url: str | None) -> list[tuple[str, str, str]]:
+def new_accounts(
+    data_dir: Path, database_url: str | None, password: str = ""
+) -> list[tuple[str, str, str]]:
     """Addresses, passwords and organizations of verified accounts at an API that runs. To register
-    one takes six times as much of a processor."""
-    line = [sys.executable, "-c", _MAKE_ACCOUNTS, data_dir, database_url or "", _ACCOUNTS_AT_ONCE]
+    one takes seven times as much of a processor.
+
+    Args:
+        password: of all; each has another one, if none is given.
+    """
+    given = [data_dir, database_url or "", _ACCOUNTS_AT_ONCE, password]
+    line = [sys.executable, "-c", _MAKE_ACCOUNTS, *given]
     done = run([str(word) for word in line], clean_environment())
     assert done.returncode == 0, done.stderr
     return [tuple(one) for one in json.loads(done.stdout)]
