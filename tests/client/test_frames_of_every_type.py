@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 
 from encrypted_records import Client
+from encrypted_records.client.proxy.records import Reasons
 from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import InvalidSetting
@@ -204,4 +205,4 @@ def test_polars_names_the_field_that_it_has_no_type_for(dataset: Dataset) -> Non
 def test_why_without_a_condition_says_how_many_records_there_are(dataset: Dataset) -> None:
     schema = create(dataset, LOOSE, enforced=False)
     schema.ingest(rows_of(LOOSE))
-    assert schema.why(None) == {"records": 3, "count": 3, "comparisons": []}
+    assert schema.why(None) == Reasons(records=3, count=3, comparisons=[])

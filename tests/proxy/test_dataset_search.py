@@ -166,5 +166,5 @@ def test_what_cannot_be_proven_right_is_that_schemas_error(
         with Client(proxy.url, email=account.email, password=account.password) as client:
             found = client.dataset("all").search('email = "ada@example.org"', limit=1)
         assert [one.count for one in found] == [3, 1, None, 0, None]
-        assert found[0].results[0]["data"]["age"] == 0
+        assert found[0].results[0].data["age"] == 0
         assert "ada" not in repr(found)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.client.proxy.records import Reason
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import Predicate, TextIn
 from encrypted_records.model.queries import Conditions
 from encrypted_records.model.texts import TextTest
-from encrypted_records.proxy.search.search import Reason, reason_about
+from encrypted_records.proxy.search.search import reason_about
 
 DEFINITION = parse_definition("""{"type": "object", "properties": {
     "city": {"type": "string"},

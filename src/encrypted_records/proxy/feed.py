@@ -31,6 +31,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
+from encrypted_records.client.proxy.changes import Change
 from encrypted_records.crypto.sealing import RowOpener
 from encrypted_records.errors import (
     Flaw,
@@ -56,7 +57,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import LogEntry, PlainRecord, RowRef, StoredRow
-from encrypted_records.proxy.http.messages import FEW_CELLS, record_json, to_json
+from encrypted_records.proxy.http.messages import FEW_CELLS, shown_record, to_json
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import Run, aside, here
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -326,17 +327,20 @@ async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
     """The changes of a page as JSON; in a thread where that takes long."""
 
     def write(change: RecordChange) -> bytes:
-        described = {
-            "op": change.op,
-            "version": change.version,
-            "id": to_text(change.record_id),
-            "url": reference("records", change.record_id),
-            "schema": reference("schemas", schema),
-            "etag": f'"{change.record_version}"',
-        }
+        data = None
         if change.record is not None:
-            described |= record_json(change.record, schema, page.definition)
-        return to_json(described)
+            data = shown_record(change.record, schema, page.definition).data
+        return to_json(
+            Change(
+                op=change.op,
+                version=change.version,
+                id=to_text(change.record_id),
+                url=reference("records", change.record_id),
+                schema=reference("schemas", schema),
+                etag=f'"{change.record_version}"',
+                data=data,
+            )
+        )
 
     cells = len(page.changes) * len(page.definition.fields)
     run: Run = here if cells <= FEW_CELLS else aside

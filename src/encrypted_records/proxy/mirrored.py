@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
+from encrypted_records.client.proxy.records import MirrorAge
 from encrypted_records.errors import ApiFailed, ErsError, NotAllowed, RosterOlder
 from encrypted_records.index.log.order import LogOlder
 from encrypted_records.index.roster.belief import RosterForked
@@ -91,7 +92,7 @@ class Mirrored:
         self._asked = now
         return self._known
 
-    async def describe(self, newest: int) -> dict[str, str | int | None]:
+    async def describe(self, newest: int) -> MirrorAge:
         """The age of an answer.
 
         Args:
@@ -99,11 +100,11 @@ class Mirrored:
         """
         copied = await self.look()
         moment = datetime.fromtimestamp(newest // 1000, UTC)
-        return {
-            "taken": None if copied is None else _text(copied.taken),
-            "age": None if copied is None else copied.seconds,
-            "newest_commit": _text(moment) if newest else None,
-        }
+        return MirrorAge(
+            taken=None if copied is None else _text(copied.taken),
+            age=None if copied is None else copied.seconds,
+            newest_commit=_text(moment) if newest else None,
+        )
 
     @property
     def known(self) -> Copied | None:

@@ -21,6 +21,7 @@ from starlette.requests import HTTPConnection
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.limits import MIRROR_TIMING
+from encrypted_records.client.proxy.records import MirrorAge
 from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.listening import pace
@@ -299,9 +300,10 @@ class Services:
         self.stores.close()
         self.identity.close()
 
-    async def describe_copy(self, holder: Holder, schema: bytes) -> dict[str, str | int | None]:
-        """The age of an answer from a mirror, as in :meth:`Mirrored.describe`."""
-        assert self.mirrored is not None, "a mirror is read"
+    async def describe_copy(self, holder: Holder, schema: bytes) -> MirrorAge | None:
+        """The age of an answer from a mirror, as in :meth:`Mirrored.describe`; None without one."""
+        if self.mirrored is None:
+            return None
         state = self.schemas.get_cached(holder, schema)
         return await self.mirrored.describe(0 if state is None else state.ledger.past.last)
 

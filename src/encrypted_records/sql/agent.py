@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from decimal import Decimal
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -124,7 +125,9 @@ class Tools:
         of them together find nothing. The condition is the proxy's own, in JSON:
         {"field": "city", "op": "eq", "value": "Oslo"}, or {"and": [...]} of such."""
         found = await self._named(table)
-        return dict(await _told(self._client.explain_nothing(found.schema, where)))
+        reasons = await _told(self._client.explain_nothing(found.schema, where))
+        told: dict[str, Any] = msgspec.to_builtins(reasons)
+        return told
 
     async def _named(self, table: str) -> SqlTable:
         """

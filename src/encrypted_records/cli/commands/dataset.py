@@ -242,19 +242,12 @@ async def search(
 
 
 def _row(found: FoundIn) -> dict[str, Any]:
+    from msgspec.structs import asdict  # noqa: PLC0415 - slow to import
+
     why = f"has no {', '.join(found.missing)}" if found.missing else ""
     if found.error is not None:
         why = str(found.error.get("detail", "")).partition("\n")[0]
-    return {
-        "schema": found.schema,
-        "slug": found.slug,
-        "name": found.name,
-        "count": found.count,
-        "missing": found.missing,
-        "note": why,
-        "error": found.error,
-        "results": found.results,
-    }
+    return {**asdict(found), "note": why}
 
 
 @dataset.command(short_help="Create a dataset.")

@@ -421,13 +421,15 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
         raise InvalidSetting("--why is about one schema", hint="name it by --schema")
     schema, where, _ = await question(session, name, None, why, None)
     assert where is not None
+    from msgspec.structs import asdict  # noqa: PLC0415 - slow to import
+
     found = await session.client.explain_nothing(schema["url"], where)
 
     async def lines() -> AsyncIterator[dict[str, Any]]:
-        for comparison in found["comparisons"]:
-            yield {"comparison": f"{comparison['field']} {comparison['op']}", **comparison}
+        for reason in found.comparisons:
+            yield {"comparison": f"{reason.field} {reason.op}", **asdict(reason)}
         whole = dict.fromkeys(_COLUMNS)
-        yield whole | {"comparison": "all of it", "count": found["count"]}
+        yield whole | {"comparison": "all of it", "count": found.count}
 
     await output.many(lines(), _COLUMNS, called="comparisons")
     return DONE

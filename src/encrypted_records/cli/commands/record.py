@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -51,6 +50,12 @@ from encrypted_records.cli.login.session import SCHEMA, CommandSession, connecte
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, format_count, say, warn
 from encrypted_records.client import MAX_DIRECT
+from encrypted_records.client.proxy.records import (
+    Aggregate,
+    GroupedAggregate,
+    MeasuredGroup,
+    Record,
+)
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.files import bar
 from encrypted_records.client.sdk.rows import name_measures, own_column
@@ -148,11 +153,12 @@ async def list_(
     most = _most(limit, everything=all_)
     output = output.as_stream() if all_ else output
     resource = await session.names.schema(schema, dataset)
-    records = session.client.records(resource["url"], limit=most and most + 1, sealed=sealed)
+    url, limit = resource["url"], most and most + 1
     if sealed:
-        columns = ("id", "version", "fields")
-        await output.many(first(records, most), columns, called="records")
+        rows = session.client.sealed_records(url, limit=limit)
+        await output.many(first(rows, most), ("id", "version", "fields"), called="records")
     else:
+        records = session.client.records(url, limit=limit)
         await _show(first(records, most), list(resource["schema"]["properties"]), output)
 
 
@@ -164,9 +170,7 @@ def _most(limit: int | None, *, everything: bool) -> int | None:
     return None if everything else limit or SHOWN
 
 
-async def _show(
-    records: AsyncIterator[Mapping[str, Any]], fields: list[str], output: Output
-) -> None:
+async def _show(records: AsyncIterator[Record], fields: list[str], output: Output) -> None:
     """Write opened records; a table says how many there were. The record's id has a column of its
     own, which an upload of the CSV leaves out."""
     if output.form == "csv":
@@ -239,7 +243,7 @@ async def search(
         fields=wanted,
         limit=most and most + 1,
     )
-    await _show((asdict(record) async for record in first(records, most)), wanted or known, output)
+    await _show(first(records, most), wanted or known, output)
 
 
 @click.command(short_help="Show a record.")
@@ -254,8 +258,11 @@ async def get(session: CommandSession, id: str, sealed: bool, output: Output) ->
     Example:
       ers record get "$RECORD" --sealed
     """
-    record = await session.client.record(id, sealed=sealed)
-    output.write_one(record["data"] if output.form in ("table", "csv") and not sealed else record)
+    if sealed:
+        output.write_one(await session.client.sealed_record(id))
+        return
+    record = await session.client.record(id)
+    output.write_one(record.data if output.form in ("table", "csv") else record)
 
 
 @click.command(short_help="Decrypt records.")
@@ -271,7 +278,7 @@ async def decrypt(session: CommandSession, file: str, output: Output) -> None:
       ers record get "$RECORD" --sealed | ers record decrypt -
     """
 
-    async def open_records() -> AsyncIterator[Mapping[str, Any]]:
+    async def open_records() -> AsyncIterator[Record]:
         async for sealed in batches(objects_in(file), session.limits.at_once):
             for record in await session.client.decrypt(sealed):
                 yield record
@@ -330,9 +337,11 @@ async def aggregate(
     fields = [group if isinstance(group, str) else group["field"] for group in groups or []]
     named = name_measures(texts, fields)
     results = [named[text] for text in texts]
-    rows = [answer] if groups is None else answer["groups"]
+    rows: Sequence[Aggregate | MeasuredGroup] = (
+        answer.groups if isinstance(answer, GroupedAggregate) else [answer]
+    )
 
-    async def things() -> AsyncIterator[Mapping[str, Any]]:
+    async def things() -> AsyncIterator[Aggregate | MeasuredGroup]:
         for row in rows:
             yield row
 
@@ -342,8 +351,8 @@ async def aggregate(
         lambda group: make_cells(group, results),
         called="groups",
     )
-    if groups is not None and answer["total"] > len(rows):
-        warn(f"there are {answer['total']} groups: --limit shows more")
+    if isinstance(answer, GroupedAggregate) and answer.total > len(rows):
+        warn(f"there are {answer.total} groups: --limit shows more")
 
 
 @click.command(short_help="Export all records that match a condition.")
@@ -449,8 +458,8 @@ async def update(
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise InvalidSetting(f"expected one JSON object in {file}")
     record = await session.client.change_record(id, objects[0], replace=replace)
-    output.write_one(record["data"] if output.form in ("table", "csv") else record)
-    warn_of_rounding(record.get("rounded", ()))
+    output.write_one(record.data if output.form in ("table", "csv") else record)
+    warn_of_rounding(record.rounded)
 
 
 @click.command(short_help="Delete a record, or all that match a condition.")

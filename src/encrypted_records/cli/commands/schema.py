@@ -457,7 +457,7 @@ async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool)
 async def _has_records(session: CommandSession, url: str) -> bool:
     # Where it cannot be told, such as of a log that is broken, the service decides.
     with suppress(ErsError):
-        async for _one in session.client.records(url, limit=1, sealed=True):
+        async for _one in session.client.sealed_records(url, limit=1):
             return True
     return False
 

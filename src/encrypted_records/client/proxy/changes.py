@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import (
+    Connection,
+    Count,
+    Id,
+    RecordPath,
+    SchemaPath,
+    convert,
+)
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 
@@ -16,15 +23,20 @@ from encrypted_records.model.queries import MAX_LIMIT
 WAIT_SECONDS = 30
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A record that was stored or replaced (``op`` is ``upsert``), or deleted (``delete``; then
-    ``data`` is None). ``version`` is that of the log, ``etag`` that of the record."""
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record that was stored or replaced, or deleted.
+
+    Attributes:
+        version: of the log.
+        etag: of the record.
+        data: the values by field; absent if the record was deleted.
+    """
 
     op: Literal["upsert", "delete"]
-    version: int
-    id: str
-    url: str
-    schema: str
+    version: Count
+    id: Id
+    url: RecordPath
+    schema: SchemaPath
     etag: str
     data: Mapping[str, Any] | None = None
 
@@ -34,11 +46,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes in their order. Where they are ``current``, a program that has applied all of them
-    since the first holds what a search finds at ``version``; ``cursor`` leads to the next ones."""
+    """Changes in their order.
+
+    Attributes:
+        cursor: leads to the changes after these.
+        version: of the log.
+        current: whether a program that has applied all changes since the first has the same records
+            as a search at ``version``.
+    """
 
     cursor: str
-    version: int
+    version: Count
     current: bool
     changes: Sequence[Change] = msgspec.field(name="results")
 

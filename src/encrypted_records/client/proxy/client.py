@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,19 @@ from encrypted_records.client.proxy.connection import Resources, convert, encode
 from encrypted_records.client.proxy.credentials import ApiTokens, SecondFactorCalls, with_code
 from encrypted_records.client.proxy.jobs import Jobs
 from encrypted_records.client.proxy.keyring import KeyringCalls
-from encrypted_records.client.proxy.records import Erasures, Records, Retentions
+from encrypted_records.client.proxy.records import (
+    Erasures,
+    Record,
+    Records,
+    Retentions,
+    SearchPage,
+    StoredRecord,
+)
 from encrypted_records.client.proxy.schema_logs import RepairCalls, RollbackCalls, SchemaLogs
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
-from encrypted_records.errors import ApiFailed, BadInput, Conflict
+from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another merge.
@@ -42,13 +48,6 @@ class Created(msgspec.Struct, frozen=True):
 
     id: str
     url: str
-
-
-class StoredRecord(Created, frozen=True):
-    """A record that was stored; ``rounded`` are the fields whose values were sent with more
-    decimals than are kept."""
-
-    rounded: tuple[str, ...] = ()
 
 
 class User(msgspec.Struct, frozen=True):
@@ -107,27 +106,6 @@ class Tokens(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return "<tokens>"
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
-    """A record, opened; ``url`` and ``schema`` are paths."""
-
-    id: str
-    url: str
-    schema: str
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A page of search results. ``count`` covers all pages; it is None if no count was
-    requested.
-    """
-
-    count: int | None
-    next_cursor: str | None
-    results: tuple[FoundRecord, ...]
 
 
 class ProxyClient(
@@ -506,7 +484,7 @@ class ProxyClient(
         limit: int = 100,
         cursor: str | None = None,
         count: bool = True,
-    ) -> Found:
+    ) -> SearchPage:
         """A page of the decrypted records of ``schema`` that ``where`` selects.
 
         Args:
@@ -518,15 +496,7 @@ class ProxyClient(
         body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
         optional = {"where": where, "order_by": order_by, "fields": fields, "cursor": cursor}
         body |= {key: value for key, value in optional.items() if value is not None}
-        answer = await self._ask("POST", "/api/records/search/", body)
-        try:
-            return Found(
-                answer.get("count"),
-                answer.get("next_cursor"),
-                tuple(FoundRecord(**record) for record in answer["results"]),
-            )
-        except (AttributeError, KeyError, TypeError):
-            raise ApiFailed("the search answer is not of the expected form") from None
+        return convert(await self._ask("POST", "/api/records/search/", body), SearchPage)
 
     async def search_all(
         self,
@@ -536,7 +506,7 @@ class ProxyClient(
         order_by: Sequence[str] | None = None,
         fields: Sequence[str] | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[FoundRecord]:
+    ) -> AsyncIterator[Record]:
         """All records that :meth:`search` would find, or the first ``limit``, page by page."""
         cursor, left, most = None, limit, self.limits.page
         while True:
@@ -556,16 +526,3 @@ class ProxyClient(
                 left -= len(page.results)
             if cursor is None or left == 0:
                 return
-
-    async def record(self, record_id: str, *, sealed: bool = False) -> Mapping[str, Any]:
-        """The record with this id: decrypted, or as the API stores it if ``sealed``."""
-        params = {"sealed": "true"} if sealed else None
-        record: Mapping[str, Any] = await self._ask(
-            "GET", reference("records", record_id), params=params
-        )
-        return record
-
-    async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Decrypt up to 1000 sealed records."""
-        records: list[Mapping[str, Any]] = await self._ask("POST", "/api/records/decrypt/", sealed)
-        return records

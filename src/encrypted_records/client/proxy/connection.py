@@ -181,6 +181,12 @@ T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Uuid = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
 Id = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
+RecordPath = Annotated[
+    str, msgspec.Meta(extra_json_schema={"pattern": f"^/api/records/{ids.PATTERN}/$"})
+]
+SchemaPath = Annotated[
+    str, msgspec.Meta(extra_json_schema={"pattern": f"^/api/schemas/{ids.PATTERN}/$"})
+]
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

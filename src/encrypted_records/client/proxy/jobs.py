@@ -163,12 +163,6 @@ class UnchangedRecords(msgspec.Struct, frozen=True):
     count: Count
 
 
-class DeletedRecords(msgspec.Struct, frozen=True):
-    """The number of records that were deleted."""
-
-    deleted: Count
-
-
 class Jobs(Connection):
     async def upload(
         self,

@@ -9,78 +9,270 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.connection import Connection, convert, encode
+from encrypted_records.client.proxy.connection import (
+    Connection,
+    Count,
+    Id,
+    RecordPath,
+    SchemaPath,
+    convert,
+    encode,
+)
 from encrypted_records.client.transport import ANSWER_SECONDS
 from encrypted_records.errors import ErsError
 from encrypted_records.model import strict_json
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 
+T = TypeVar("T")
+
 #: Maximum silence of a sorted export: a proxy fetches some thousand records a second.
 SORTED_EXPORT_SECONDS = 4 * 3600.0
 
 
-class Segments(msgspec.Struct, frozen=True):
-    """The number of live index segments; ``mini`` segments come from direct ingests."""
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record, decrypted: its ``data`` is the values by field; absent fields are left out."""
 
-    live: int
-    mini: int
-    paged: int
+    id: Id
+    url: RecordPath
+    schema: SchemaPath
+    data: dict[str, Any]
 
-
-class IndexStatus(msgspec.Struct, frozen=True):
-    """The state of a schema's index; ``dead`` rows belong to changed or deleted records."""
-
-    version: int
-    records: int
-    dead: int
-    segments: Segments
-    merge_pending: bool
+    def __repr__(self) -> str:
+        # Without values, because a repr may end up in a log.
+        return f"<{type(self).__name__} {self.id}>"
 
 
-class Upserted(msgspec.Struct, frozen=True):
-    """A record as it is stored, and whether it replaced another; ``rounded`` are the fields whose
-    values were sent with more decimals than are kept."""
+class ChangedRecord(Record, frozen=True, omit_defaults=True):
+    """A record after a change.
 
-    id: str
-    url: str
-    schema: str
-    replaced: bool
+    Attributes:
+        rounded: fields whose values are stored with fewer decimals than were sent.
+    """
+
     rounded: tuple[str, ...] = ()
 
 
-class FoundIn(msgspec.Struct, frozen=True):
-    """The answer of one schema of a dataset to a condition: the number of records, and the first of
-    them; or which of its fields it is ``missing``; or the problem document of why it was not
-    asked."""
+class StoredRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record that was stored.
 
-    schema: str
+    Attributes:
+        rounded: fields whose values are stored with fewer decimals than were sent.
+    """
+
+    id: Id
+    url: RecordPath
+    schema: SchemaPath
+    rounded: tuple[str, ...] = ()
+
+
+class UpsertedRecord(StoredRecord, frozen=True, omit_defaults=True, kw_only=True):
+    """A record that was stored, or that replaced another.
+
+    Attributes:
+        rounded: fields whose values are stored with fewer decimals than were sent.
+    """
+
+    replaced: bool
+
+
+class DeletedRecords(msgspec.Struct, frozen=True):
+    """The number of records that were deleted."""
+
+    deleted: Count
+
+
+class MirrorAge(msgspec.Struct, frozen=True):
+    """The age of an answer from a mirror.
+
+    Attributes:
+        taken: time of the copy.
+        age: its age in seconds.
+        newest_commit: time of the newest change in the answer.
+    """
+
+    taken: str | None
+    age: int | None
+    newest_commit: str | None
+
+
+class SearchPage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A page of the records that match a condition.
+
+    Attributes:
+        count: number of records on all pages; None if no count was requested.
+        next_cursor: the ``cursor`` of the next page.
+        mirror: present if the proxy reads from a mirror.
+    """
+
+    count: Count | None
+    next_cursor: str | None
+    mirror: MirrorAge | None = None
+    results: list[Record]
+
+
+class FoundIn(msgspec.Struct, frozen=True):
+    """The answer of one schema of a dataset to a condition.
+
+    Attributes:
+        count: number of records; None if the schema was not asked.
+        missing: fields of the condition that the schema does not have.
+        error: the problem document of why the schema was not asked.
+        results: the first records.
+    """
+
+    schema: SchemaPath
     name: str
     slug: str
-    count: int | None
-    results: list[dict[str, Any]]
+    count: Count | None
     missing: list[str]
     error: dict[str, Any] | None
+    results: list[Record]
 
     def __repr__(self) -> str:
         # Without records, because a repr may end up in a log.
         return f"<{type(self).__name__} {self.slug}: {self.count}>"
 
 
-class _FoundPage(msgspec.Struct):
+class FoundInPage(msgspec.Struct, frozen=True):
+    """The answers of some schemas of a dataset, in the order of their ids."""
+
     next_cursor: str | None
     results: list[FoundIn]
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A single comparison of a condition.
+
+    Attributes:
+        count: number of records that match it alone.
+        folded: the same in any spelling; None if that was not or cannot be determined.
+        trimmed: the same without blanks around its texts.
+        never: why no record can match.
+    """
+
+    pointer: str
+    field: str
+    op: str
+    count: Count
+    folded: Count | None = None
+    trimmed: Count | None = None
+    never: str | None = None
+
+
+class Reasons(msgspec.Struct, frozen=True):
+    """Why a condition finds nothing, or little.
+
+    Attributes:
+        records: number of stored records.
+        count: number of matching records.
+    """
+
+    records: Count
+    count: Count
+    comparisons: list[Reason]
+
+
+class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a measure; which members there are depends on its operator.
+
+    Attributes:
+        value: of a measure with a single result.
+        values: of percentiles with ``p``, of distinct values with ``count``.
+        count: number of distinct values.
+        below: number of values below the first bin.
+        above: number of values above the last bin.
+        bins: of a histogram: ``from``, ``to`` and ``count``.
+    """
+
+    op: str
+    field: str | UnsetType = UNSET
+    value: Any = UNSET
+    values: list[dict[str, Any]] | UnsetType = UNSET
+    count: Count | UnsetType = UNSET
+    below: Count | UnsetType = UNSET
+    above: Count | UnsetType = UNSET
+    bins: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """Measures of the records that match a condition, in the order of the request."""
+
+    measures: list[MeasureResult]
+
+
+class MeasuredGroup(msgspec.Struct, frozen=True):
+    """Measures of a group; ``group`` has the value of each field that it is of."""
+
+    group: dict[str, Any]
+    measures: list[MeasureResult]
+
+
+class GroupedAggregate(msgspec.Struct, frozen=True):
+    """Measures by groups; ``total`` is the number of groups."""
+
+    total: Count
+    groups: list[MeasuredGroup]
+
+
+class Segments(msgspec.Struct, frozen=True):
+    """The number of live index segments; ``mini`` segments come from direct ingests."""
+
+    live: Count
+    mini: Count
+    paged: Count
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """Segments in memory."""
+
+    count: Count
+    bytes: Count
+
+
+class IndexActivity(msgspec.Struct, frozen=True):
+    """The records that were stored over time.
+
+    Attributes:
+        days: number of rows stored on each of the last days.
+        last: time of the newest change, in seconds since 1970.
+        bytes: minimum size of the stored data.
+    """
+
+    days: list[Count]
+    last: Count | None
+    bytes: Count
+
+
+class IndexStatus(msgspec.Struct, frozen=True):
+    """The state of a schema's index.
+
+    Attributes:
+        version: of the log.
+        dead: number of rows that belong to changed or deleted records.
+        merge_pending: whether a merge is worthwhile.
+        memory: what is in memory, by kind.
+    """
+
+    version: Count
+    records: Count
+    dead: Count
+    segments: Segments
+    merge_pending: bool
+    memory: dict[str, MemoryUse]
+    activity: IndexActivity
 
 
 class Records(Connection):
     async def upsert(
         self, schema: str, records: Sequence[Mapping[str, Any]], by: Sequence[str]
-    ) -> list[Upserted]:
+    ) -> list[UpsertedRecord]:
         """Store at most 100 records, each replacing the record with the same values of ``by``, if
         any: all of them, or on any error none.
 
@@ -90,56 +282,75 @@ class Records(Connection):
         body = [{"schema": schema, "data": data} for data in records]
         params = {"by": ",".join(by)}
         answer = await self._ask("PUT", "/api/records/", body, params=params, repeatable=True)
-        return convert(answer, list[Upserted])
+        return convert(answer, list[UpsertedRecord])
 
     async def index_status(self, schema: str) -> IndexStatus:
         answer = await self._ask("GET", "/api/records/status/", params={"schema": schema})
         return convert(answer, IndexStatus)
 
-    async def records(
-        self, schema: str, *, limit: int | None = None, sealed: bool = False
-    ) -> AsyncIterator[Mapping[str, Any]]:
-        """The records of a schema in the order in which they were stored: decrypted, or as the API
-        stores them if ``sealed``.
+    async def records(self, schema: str, *, limit: int | None = None) -> AsyncIterator[Record]:
+        """The records of a schema, decrypted, in the order in which they were stored.
 
         Args:
             limit: maximum number of records; None is all.
         """
-        filters = {"schema": schema, "sealed": "true"} if sealed else {"schema": schema}
+        async for record in self._stored(Record, limit, schema=schema):
+            yield record
+
+    async def sealed_records(
+        self, schema: str, *, limit: int | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The same as :meth:`records`, as the API stores them."""
+        async for record in self._stored(dict[str, Any], limit, schema=schema, sealed="true"):
+            yield record
+
+    async def _stored(self, kind: type[T], limit: int | None, **filters: str) -> AsyncIterator[T]:
         if limit is not None:
             filters["limit"] = str(min(limit, MAX_LIMIT))
         count = 0
-        async for record in self._list("/api/records/", dict[str, Any], **filters):
+        async for record in self._list("/api/records/", kind, **filters):
             yield record
             count += 1
             if count == limit:
                 return
 
+    async def record(self, record_id: str) -> Record:
+        """The record with this id, decrypted."""
+        return convert(await self._ask("GET", reference("records", record_id)), Record)
+
+    async def sealed_record(self, record_id: str) -> dict[str, Any]:
+        """The record with this id, as the API stores it."""
+        params = {"sealed": "true"}
+        answer = await self._ask("GET", reference("records", record_id), params=params)
+        return convert(answer, dict[str, Any])
+
+    async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Record]:
+        """Decrypt up to 1000 sealed records."""
+        return convert(await self._ask("POST", "/api/records/decrypt/", sealed), list[Record])
+
     async def aggregate(
         self, /, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
-    ) -> Mapping[str, Any]:
-        """Measures of the records that a condition selects, optionally by groups.
+    ) -> Aggregate | GroupedAggregate:
+        """Measures of the records that a condition selects, by groups if there is ``group_by``.
 
         Args:
             members: ``where``, ``group_by``, ``limit``, ``order``, see docs/http-api.md; None
                 values are left out.
         """
         body = {"schema": schema, "measures": list(measures), **_said(members)}
-        answer: Mapping[str, Any] = await self._ask("POST", "/api/records/aggregate/", body)
-        return answer
+        answer = await self._ask("POST", "/api/records/aggregate/", body)
+        if body.get("group_by"):
+            return convert(answer, GroupedAggregate)
+        return convert(answer, Aggregate)
 
-    async def explain_nothing(
-        self, schema: str, where: Mapping[str, Any] | None
-    ) -> Mapping[str, Any]:
-        """The effect of each comparison of a condition alone: ``records``, ``count`` and
-        ``comparisons``, see docs/http-api.md.
+    async def explain_nothing(self, schema: str, where: Mapping[str, Any] | None) -> Reasons:
+        """The effect of each comparison of a condition alone.
 
         Args:
             where: as for :meth:`search`; None selects all records without a comparison.
         """
         body = {"schema": schema, **_said({"where": where})}
-        answer: Mapping[str, Any] = await self._ask("POST", "/api/records/why/", body)
-        return answer
+        return convert(await self._ask("POST", "/api/records/why/", body), Reasons)
 
     async def search_dataset(
         self, dataset: str, where: Mapping[str, Any] | None = None, *, limit: int = 10
@@ -155,7 +366,7 @@ class Records(Connection):
         while True:
             body = _said({"where": where, "limit": limit, "cursor": cursor})
             answer = await self._ask("POST", f"{dataset}search/", body)
-            page = convert(answer, _FoundPage)
+            page = convert(answer, FoundInPage)
             found += page.results
             if page.next_cursor is None or page.next_cursor == cursor:
                 return found
@@ -210,14 +421,13 @@ class Records(Connection):
 
     async def change_record(
         self, record_id: str, data: Mapping[str, Any], *, replace: bool = False
-    ) -> Mapping[str, Any]:
+    ) -> ChangedRecord:
         """Change the fields in ``data``, where None removes a field; or replace all, with
         ``replace``.
         """
         method = "PUT" if replace else "PATCH"
         path = reference("records", record_id)
-        record: Mapping[str, Any] = await self._ask(method, path, {"data": data})
-        return record
+        return convert(await self._ask(method, path, {"data": data}), ChangedRecord)
 
     async def delete_record(self, record_id: str) -> None:
         await self._ask("DELETE", reference("records", record_id))
@@ -237,7 +447,7 @@ class Records(Connection):
             {"schema": schema, "where": where},
             params={"confirm": str(confirm)},
         )
-        return int(answer["deleted"])
+        return convert(answer, DeletedRecords).deleted
 
 
 def tell_rounding(counts: Mapping[str, int]) -> str:

@@ -388,7 +388,7 @@ class AsyncClient:
 
     async def record(self, id: str) -> AsyncRecord:  # noqa: A002
         record = await self._link.proxy.record(id)
-        return AsyncRecord(self._link, record["id"], record["schema"], record["data"])
+        return AsyncRecord(self._link, record.id, record.schema, record.data)
 
     async def sql(
         self,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.client import Found
 from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
+from encrypted_records.client.proxy.records import Reasons, SearchPage
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.condition_language import (
@@ -145,8 +148,8 @@ class AsyncRecord(Mapping[str, Any]):
     async def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
         """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
         record = await self._link.proxy.change_record(self.id, data, replace=replace)
-        self.data = record["data"]
-        warn_of_rounding(record.get("rounded", ()))
+        self.data = record.data
+        warn_of_rounding(record.rounded)
 
     async def delete(self, *, erase: bool = False) -> dict[str, Any] | None:
         """Delete it.
@@ -533,21 +536,18 @@ class AsyncSchema(AsyncCare):
             NotFound: this schema has no such record.
         """
         record = await self._link.proxy.record(id)
-        if record["schema"] != self.url:
+        if record.schema != self.url:
             raise NotFound("there is no such record in this schema")
-        return AsyncRecord(self._link, record["id"], record["schema"], record["data"])
+        return AsyncRecord(self._link, record.id, record.schema, record.data)
 
     async def count(self, where: Where = None) -> int:
         """The number of matching records. No record is opened."""
         answer = await self._link.proxy.search(self.url, where=condition(where), limit=0)
         return answer.count or 0
 
-    async def why(self, where: Where) -> Mapping[str, Any]:
+    async def why(self, where: Where) -> Reasons:
         """Explain why a condition finds nothing, or little: the result of each comparison alone,
         the results of other spellings, and comparisons that cannot match.
-
-        Returns:
-            ``records``, ``count`` and ``comparisons``, as docs/http-api.md has them.
         """
         return await self._link.proxy.explain_nothing(self.url, condition(where))
 
@@ -574,8 +574,9 @@ class AsyncSchema(AsyncCare):
                 parse_group(group) if isinstance(group, str) else group
                 for group in options["group_by"]
             ]
-        answer = await self._link.proxy.aggregate(
-            self.url, asked, where=condition(where), **options
+        answer = msgspec.to_builtins(
+            await self._link.proxy.aggregate(self.url, asked, where=condition(where), **options),
+            builtin_types=(Decimal,),
         )
         return answer if raw else read_answer(answer, texts, options.get("group_by"))
 
@@ -647,7 +648,7 @@ class AsyncSearch:
             if cursor is None:
                 return
 
-    async def _page(self, limit: int, cursor: str | None = None) -> Found:
+    async def _page(self, limit: int, cursor: str | None = None) -> SearchPage:
         return await self._link.proxy.search(
             self._schema.url,
             where=self._where,

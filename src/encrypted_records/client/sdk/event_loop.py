@@ -194,6 +194,8 @@ class Calls:
     read_changes = _Waited(ProxyClient.read_changes)
     record = _Waited(ProxyClient.record)
     records = _Iterated(ProxyClient.records)
+    sealed_record = _Waited(ProxyClient.sealed_record)
+    sealed_records = _Iterated(ProxyClient.sealed_records)
     recover_organization = _Waited(ProxyClient.recover_organization)
     refresh_tokens = _Waited(ProxyClient.refresh_tokens)
     register = _Waited(ProxyClient.register)

@@ -391,7 +391,7 @@ class Client:
 
     def record(self, id: str) -> Record:
         record = self._link.run(self._link.proxy.record(id))
-        return Record(self._link, record["id"], record["schema"], record["data"])
+        return Record(self._link, record.id, record.schema, record.data)
 
     def sql(
         self,

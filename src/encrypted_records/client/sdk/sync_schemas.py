@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.client import Found
 from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
+from encrypted_records.client.proxy.records import Reasons, SearchPage
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.condition_language import (
@@ -147,8 +150,8 @@ class Record(Mapping[str, Any]):
     def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
         """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
         record = self._link.run(self._link.proxy.change_record(self.id, data, replace=replace))
-        self.data = record["data"]
-        warn_of_rounding(record.get("rounded", ()))
+        self.data = record.data
+        warn_of_rounding(record.rounded)
 
     def delete(self, *, erase: bool = False) -> dict[str, Any] | None:
         """Delete it.
@@ -550,21 +553,18 @@ class Schema(Care):
             NotFound: this schema has no such record.
         """
         record = self._link.run(self._link.proxy.record(id))
-        if record["schema"] != self.url:
+        if record.schema != self.url:
             raise NotFound("there is no such record in this schema")
-        return Record(self._link, record["id"], record["schema"], record["data"])
+        return Record(self._link, record.id, record.schema, record.data)
 
     def count(self, where: Where = None) -> int:
         """The number of matching records. No record is opened."""
         answer = self._link.run(self._link.proxy.search(self.url, where=condition(where), limit=0))
         return answer.count or 0
 
-    def why(self, where: Where) -> Mapping[str, Any]:
+    def why(self, where: Where) -> Reasons:
         """Explain why a condition finds nothing, or little: the result of each comparison alone,
         the results of other spellings, and comparisons that cannot match.
-
-        Returns:
-            ``records``, ``count`` and ``comparisons``, as docs/http-api.md has them.
         """
         return self._link.run(self._link.proxy.explain_nothing(self.url, condition(where)))
 
@@ -591,8 +591,11 @@ class Schema(Care):
                 parse_group(group) if isinstance(group, str) else group
                 for group in options["group_by"]
             ]
-        answer = self._link.run(
-            self._link.proxy.aggregate(self.url, asked, where=condition(where), **options)
+        answer = msgspec.to_builtins(
+            self._link.run(
+                self._link.proxy.aggregate(self.url, asked, where=condition(where), **options)
+            ),
+            builtin_types=(Decimal,),
         )
         return answer if raw else read_answer(answer, texts, options.get("group_by"))
 
@@ -662,7 +665,7 @@ class Search:
             if cursor is None:
                 return
 
-    def _page(self, limit: int, cursor: str | None = None) -> Found:
+    def _page(self, limit: int, cursor: str | None = None) -> SearchPage:
         return self._link.run(
             self._link.proxy.search(
                 self._schema.url,

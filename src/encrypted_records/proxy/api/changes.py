@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.errors import ErsError
 from encrypted_records.http import problem
 from encrypted_records.model.ids import PATTERN, reference, to_text
@@ -29,8 +30,6 @@ from encrypted_records.proxy.api.json_schema import (
     JSON,
     LIMIT,
     NUMBER,
-    OBJECT,
-    RECORD_PATH,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
     SCHEMA_PATH,
@@ -47,6 +46,7 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     one_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import (
     id_in_path,
@@ -58,7 +58,7 @@ from encrypted_records.proxy.api.parameters import (
 from encrypted_records.proxy.feed import FeedCursor, FeedPage, parse_cursor, write_changes
 from encrypted_records.proxy.http.messages import (
     answer,
-    json_list,
+    page_answer,
     read_struct,
     to_json,
     while_wanted,
@@ -74,20 +74,6 @@ PING_SECONDS = 15.0
 #: Cursor for a start without earlier records.
 NOW = "now"
 
-_CHANGE: Part = named(
-    "Change",
-    object_of(
-        {
-            "op": one_of("upsert", "delete"),
-            "version": NUMBER,
-            "id": ID,
-            "url": RECORD_PATH,
-            "schema": SCHEMA_PATH,
-            "etag": TEXT,
-        },
-        data=OBJECT,
-    ),
-)
 _WAIT = NUMBER | {"maximum": MAX_WAIT_SECONDS}
 
 endpoint = Endpoints("records")
@@ -112,17 +98,7 @@ endpoint = Endpoints("records")
     answers={
         200: answer_of_kinds(
             {
-                JSON: named(
-                    "ChangesPage",
-                    object_of(
-                        {
-                            "cursor": TEXT,
-                            "version": NUMBER,
-                            "current": FLAG,
-                            "results": array_of(_CHANGE),
-                        }
-                    ),
-                ),
+                JSON: shape(Changes),
                 EVENTS: TEXT,
             },
             description="Changes in their order, and the cursor after them",
@@ -154,9 +130,8 @@ async def list_changes(request: Request) -> Response:
         until = runtime.monotonic() + seconds
         pages = services.admission.until_revoked(caller, following.pages(page, until))
         page = await while_wanted(request, _first_with_changes(page, pages))
-    head = {"cursor": str(page.cursor), "version": page.version, "current": page.current}
-    results = await write_changes(page, schema)
-    return json_list(to_json(head)[:-1] + b',"results":[', results, b"]}")
+    changes = await write_changes(page, schema)
+    return page_answer(Changes(str(page.cursor), page.version, page.current, []), changes)
 
 
 @dataclass

@@ -40,7 +40,7 @@ from encrypted_records.proxy.http.messages import (
     json_line,
     pieces,
     read_object,
-    record_json,
+    shown_record,
     while_wanted,
     write_each,
 )
@@ -147,7 +147,7 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[
     names = tuple(exported.definition.fields) if exported.fields is None else exported.fields
 
     def line(record: PlainRecord) -> bytes:
-        return json_line(record_json(record, schema, exported.definition, exported.fields))
+        return json_line(shown_record(record, schema, exported.definition, exported.fields))
 
     columns = record_formats.CsvColumns.of(names, exported.definition.required, safe=form.safe)
     if form.csv:

@@ -58,7 +58,7 @@ from encrypted_records.proxy.http.messages import (
     json_line,
     read_object,
     read_struct,
-    record_json,
+    shown_record,
 )
 from encrypted_records.proxy.schemas.differences import LogComparison
 from encrypted_records.proxy.schemas.state import SoundPart
@@ -240,7 +240,7 @@ async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncGenerator
             if not batch
             else b"".join(
                 json_line(
-                    record_json(saved.record, schema, salvaged.definition)
+                    msgspec.structs.asdict(shown_record(saved.record, schema, salvaged.definition))
                     | {"version": saved.record.version, "proven": saved.proven}
                 )
                 for saved in batch

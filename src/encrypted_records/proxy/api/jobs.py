@@ -27,7 +27,6 @@ from encrypted_records.client.proxy.jobs import (
     BadRow,
     BadRows,
     BegunJob,
-    DeletedRecords,
     Job,
     JobPage,
     JobProgress,
@@ -37,6 +36,7 @@ from encrypted_records.client.proxy.jobs import (
     RowErrorPage,
     UnchangedRecords,
 )
+from encrypted_records.client.proxy.records import DeletedRecords
 from encrypted_records.errors import (
     BadInput,
     ErsError,

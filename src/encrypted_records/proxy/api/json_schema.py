@@ -82,7 +82,7 @@ def shape(kind: type[msgspec.Struct]) -> Part:
     """A link to the JSON Schema of a body or an answer, made from its structure.
 
     The first paragraph of a structure's docstring is its description, and those under
-    ``Attributes:`` are of its members.
+    ``Attributes:`` are of its members. There are no other members.
 
     Raises:
         ValueError: another part of the document has the name of a contained structure.
@@ -90,6 +90,7 @@ def shape(kind: type[msgspec.Struct]) -> Part:
     (link,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
     for name, part in parts.items():
         part.pop("title")
+        part["additionalProperties"] = False
         told, _, members = cleandoc(part.pop("description", "")).partition("\n\nAttributes:\n")
         if told:
             part["description"] = _sentence(told.split("\n\n")[0])

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.records import ChangedRecord, DeletedRecords, UpsertedRecord
 from encrypted_records.errors import Flaw, InvalidRecords
 from encrypted_records.model import record_formats
 from encrypted_records.model.ids import reference, to_text
@@ -27,6 +28,7 @@ from encrypted_records.proxy.api.json_schema import (
     json_body,
     object_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import (
     flag_of,
@@ -38,13 +40,7 @@ from encrypted_records.proxy.api.parameters import (
     schema_of,
     versions_asked,
 )
-from encrypted_records.proxy.api.records import (
-    NAMED,
-    NEW_RECORD,
-    READ_ONLY,
-    ROUNDED,
-    told_of_rounding,
-)
+from encrypted_records.proxy.api.records import NEW_RECORD, READ_ONLY
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
 from encrypted_records.proxy.http.messages import answer, read_object, read_records, record_answer
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -71,9 +67,9 @@ _VERSION = parameter(
 )
 _BY = parameter("query", "by", TEXT, "Fields of a unique set, separated by commas", required=True)
 _CHANGED = {
-    200: json_answer(object_of(NAMED | {"data": OBJECT}, rounded=ROUNDED), ETag=TEXT),
+    200: json_answer(ChangedRecord, ETag=TEXT),
 }
-_DELETED = {200: json_answer(object_of({"deleted": NUMBER}))}
+_DELETED = {200: json_answer(DeletedRecords)}
 
 endpoint = Endpoints("records")
 
@@ -85,7 +81,7 @@ endpoint = Endpoints("records")
     parameters=(_BY,),
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_RECORDS)),
     answers={
-        200: json_answer(array_of(object_of(NAMED | {"replaced": FLAG}, rounded=ROUNDED))),
+        200: json_answer(array_of(shape(UpsertedRecord))),
     },
 )
 async def upsert_records(request: Request) -> Response:
@@ -97,13 +93,13 @@ async def upsert_records(request: Request) -> Response:
     stored = await services.upserter.store(caller, body, by)
     return answer(
         [
-            {
-                "id": to_text(record.id),
-                "url": reference("records", record.id),
-                "schema": reference("schemas", record.schema),
-                "replaced": record.replaced,
-                **told_of_rounding(record.rounded),
-            }
+            UpsertedRecord(
+                to_text(record.id),
+                reference("records", record.id),
+                reference("schemas", record.schema),
+                tuple(record.rounded),
+                replaced=record.replaced,
+            )
             for record in stored
         ]
     )
@@ -151,8 +147,7 @@ async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
         keeps=keeps,
         run=by_size(body.size),
     )
-    more = told_of_rounding(changed.rounded)
-    return record_answer(changed.record, changed.schema, changed.definition, **more)
+    return record_answer(changed.record, changed.schema, changed.definition, changed.rounded)
 
 
 def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
@@ -239,7 +234,7 @@ async def delete_records(request: Request) -> Response:
     if _erases(request):
         return await _erase(request, caller, named, versions)
     await services.changer.delete(caller, named, versions=versions)
-    return answer({"deleted": len(named)})
+    return answer(DeletedRecords(len(named)))
 
 
 @endpoint(
@@ -258,4 +253,4 @@ async def delete_matching_records(request: Request) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     deleted = await services.changer.delete_where(caller, schema, body, confirmed)
-    return answer({"deleted": deleted})
+    return answer(DeletedRecords(deleted))

@@ -7,7 +7,7 @@ forwarded request encrypted records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.client.api import SealedRecord
+from encrypted_records.client.proxy.connection import Page
+from encrypted_records.client.proxy.records import Record, StoredRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import strict_json
@@ -26,13 +28,13 @@ from encrypted_records.proxy.api.forward import forward
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
     ID,
+    NAMES,
     NUMBER,
     OBJECT,
     PAGING,
     RECORD_PATH,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
-    SCHEMA_PATH,
     TEXT,
     Part,
     array_of,
@@ -43,6 +45,7 @@ from encrypted_records.proxy.api.json_schema import (
     one_of,
     page_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import (
     id_in_path,
@@ -59,8 +62,8 @@ from encrypted_records.proxy.http.messages import (
     read_object,
     read_records,
     record_answer,
-    record_json,
     records_answer,
+    shown_record,
     to_json,
 )
 from encrypted_records.proxy.process import by_size
@@ -72,25 +75,19 @@ MAX_DECRYPT_RECORDS = 1000
 MAX_SEALED_RECORDS = 100
 _MAX_INGEST_RECORDS = 100
 
-NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
-#: A record in answers.
-RECORD = named("Record", object_of(NAMED | {"data": OBJECT}))
-#: The fields of a stored record whose values were rounded.
-ROUNDED: Part = array_of(TEXT, minItems=1) | {
-    "description": "Fields whose values are stored with fewer decimals than were sent"
-}
+_RECORD = shape(Record)
 #: Members of an answer that a sent record may repeat.
 READ_ONLY: dict[str, Part] = {
     "id": ID,
     "url": RECORD_PATH,
-    "rounded": ROUNDED,
+    "rounded": NAMES,
     "version": NUMBER,
     "proven": FLAG,
 }
 #: A record in requests.
 NEW_RECORD = named("NewRecord", object_of({"schema": SCHEMA_NAME, "data": OBJECT}, **READ_ONLY))
-_RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
-_LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
+_RECORD_OR_SEALED: Part = {"oneOf": [_RECORD, SEALED_RECORD]}
+_LISTED: Part = {"oneOf": [_RECORD, LISTED_RECORD]}
 _SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "As the API has it")
 #: A UUID of version 7. Not ``format``: client generators give headers strings, and cannot give
 #: UUIDs.
@@ -111,7 +108,7 @@ endpoint = Endpoints("records")
     summary="Store up to 100 records, all or none, once per Idempotency-Key.",
     parameters=(_IDEMPOTENCY_KEY,),
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
-    answers={201: json_answer(array_of(object_of(NAMED, rounded=ROUNDED)))},
+    answers={201: json_answer(array_of(shape(StoredRecord)))},
 )
 async def ingest_records(request: Request) -> Response:
     services = services_of(request)
@@ -121,12 +118,12 @@ async def ingest_records(request: Request) -> Response:
     created = await services.direct_ingest.ingest(caller, body, once)
     return answer(
         [
-            {
-                "id": to_text(record.id),
-                "url": reference("records", record.id),
-                "schema": reference("schemas", record.schema),
-                **told_of_rounding(record.rounded),
-            }
+            StoredRecord(
+                to_text(record.id),
+                reference("records", record.id),
+                reference("schemas", record.schema),
+                tuple(record.rounded),
+            )
             for record in created
         ],
         201,
@@ -151,7 +148,9 @@ async def list_records(request: Request) -> Response:
     count, page = await services.search.page(caller, schema, offset=offset, limit=limit)
     query = f"schema={to_text(schema)}&"
     head = page_head("/api/records/", query, count, limit=limit, offset=offset)
-    return await records_answer(page.records, schema, page.definition, head=head)
+    return await records_answer(
+        page.records, schema, page.definition, page=Page(**head, results=[])
+    )
 
 
 @endpoint(
@@ -210,7 +209,7 @@ async def read_sealed_records(request: Request) -> Response:
     "/api/records/decrypt/",
     summary="Decrypt one or more encrypted records as the API returns them.",
     body=json_body({"oneOf": [_RECORD_OR_SEALED, array_of(_RECORD_OR_SEALED)]}),
-    answers={200: json_answer({"oneOf": [RECORD, array_of(RECORD)]})},
+    answers={200: json_answer({"oneOf": [_RECORD, array_of(_RECORD)]})},
 )
 async def decrypt_records(request: Request) -> Response:
     services = services_of(request)
@@ -240,7 +239,7 @@ async def decrypt_records(request: Request) -> Response:
     def open_all() -> list[bytes]:
         together = ((uid, *seen[uid], record) for uid, record in zip(schemas, several, strict=True))
         return [
-            to_json(record_json(open_sealed(keys, snapshot, record), uid, snapshot.definition))
+            to_json(shown_record(open_sealed(keys, snapshot, record), uid, snapshot.definition))
             for uid, keys, snapshot, record in together
         ]
 
@@ -248,11 +247,6 @@ async def decrypt_records(request: Request) -> Response:
     return (
         json_list(b"[", results, b"]") if isinstance(sent, list) else json_list(b"", results, b"")
     )
-
-
-def told_of_rounding(fields: Sequence[str]) -> dict[str, list[str]]:
-    """The member for rounded values of a stored record; empty if no value was rounded."""
-    return {"rounded": list(fields)} if fields else {}
 
 
 def _sealed_records(body: bytes) -> SealedRecord | list[SealedRecord]:

@@ -9,10 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.records import (
+    Aggregate,
+    FoundIn,
+    FoundInPage,
+    GroupedAggregate,
+    IndexActivity,
+    IndexStatus,
+    MeasuredGroup,
+    MeasureResult,
+    MemoryUse,
+    Reasons,
+    SearchPage,
+    Segments,
+)
 from encrypted_records.http import problem
 from encrypted_records.index.log.history import least_bytes
 from encrypted_records.index.log.snapshot import Snapshot
@@ -33,31 +48,26 @@ from encrypted_records.proxy.api.json_schema import (
     FLAG,
     MEASURE,
     NAMES,
-    NUMBER,
     OBJECT,
-    OBJECT_OR_NULL,
     ORDER,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
-    SCHEMA_PATH,
-    TEXT,
     TEXT_OR_NULL,
     WHERE,
     array_of,
     json_answer,
     json_body,
-    named,
     object_of,
     one_of,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import id_in_path, only, schema_asked, schema_of
-from encrypted_records.proxy.api.records import RECORD
 from encrypted_records.proxy.http.messages import (
     answer,
-    json_list,
+    page_answer,
     read_object,
-    record_json,
     records_answer,
+    shown_record,
     to_json,
     write_each,
 )
@@ -98,16 +108,6 @@ _MEASURED = {
     "limit": _LIMIT,
     "order": one_of("value", "-value", "count", "-count"),
 }
-#: The age of an answer, where the proxy reads from a mirror.
-COPIED = object_of(
-    {
-        "taken": TEXT_OR_NULL,
-        "age": {"type": ["integer", "null"]},
-        "newest_commit": TEXT_OR_NULL,
-    }
-)
-_SEGMENTS = object_of({"live": NUMBER, "mini": NUMBER, "paged": NUMBER})
-
 endpoint = Endpoints("records")
 
 
@@ -116,21 +116,7 @@ endpoint = Endpoints("records")
     "/api/records/search/",
     summary="Search the records that match a condition, page by page.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
-    answers={
-        200: json_answer(
-            named(
-                "SearchPage",
-                object_of(
-                    {
-                        "count": {"type": ["integer", "null"]},
-                        "next_cursor": TEXT_OR_NULL,
-                        "results": array_of(RECORD),
-                    },
-                    mirror=COPIED,
-                ),
-            )
-        )
-    },
+    answers={200: json_answer(SearchPage)},
 )
 async def search_records(request: Request) -> Response:
     services = services_of(request)
@@ -138,11 +124,14 @@ async def search_records(request: Request) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     outcome = await services.search.ask(caller, schema, body)
-    head: dict[str, Any] = {"count": outcome.count, "next_cursor": outcome.next_cursor}
-    if services.mirrored is not None:
-        head["mirror"] = await services.describe_copy(caller, schema)
+    page = SearchPage(
+        count=outcome.count,
+        next_cursor=outcome.next_cursor,
+        mirror=await services.describe_copy(caller, schema),
+        results=[],
+    )
     return await records_answer(
-        outcome.records, schema, outcome.definition, outcome.fields, head=head
+        outcome.records, schema, outcome.definition, outcome.fields, page=page
     )
 
 
@@ -151,23 +140,7 @@ async def search_records(request: Request) -> Response:
     "/api/records/aggregate/",
     summary="Measure the records that match a condition, in total or by group.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
-    answers={
-        200: json_answer(
-            {
-                "oneOf": [
-                    object_of({"measures": array_of(OBJECT)}),
-                    object_of(
-                        {
-                            "total": NUMBER,
-                            "groups": array_of(
-                                object_of({"group": OBJECT, "measures": array_of(OBJECT)})
-                            ),
-                        }
-                    ),
-                ]
-            }
-        )
-    },
+    answers={200: json_answer({"oneOf": [shape(Aggregate), shape(GroupedAggregate)]})},
 )
 async def aggregate_records(request: Request) -> Response:
     services = services_of(request)
@@ -178,40 +151,35 @@ async def aggregate_records(request: Request) -> Response:
     asked, outcome = measured.aggregation, measured.groups
 
     if not asked.group_by:
-        return answer({"measures": _results(asked, outcome.groups[0])})
+        return answer(Aggregate(_results(asked, outcome.groups[0])))
 
     def groups() -> list[bytes]:
         named = (
             (dict(zip(asked.group_by, group.values, strict=True)), group)
             for group in outcome.groups
         )
-        return [
-            to_json({"group": name, "measures": _results(asked, values)}) for name, values in named
-        ]
+        return [to_json(MeasuredGroup(name, _results(asked, values))) for name, values in named]
 
     is_long = len(outcome.groups) * len(asked.measures) > MANY_MEASURES
     results = await aside(groups) if is_long else groups()
-    return json_list(b'{"total":%d,"groups":[' % outcome.total, results, b"]}")
+    return page_answer(GroupedAggregate(outcome.total, []), results)
 
 
-def _results(asked: Aggregation, group: GroupResults) -> list[dict[str, Any]]:
+def _results(asked: Aggregation, group: GroupResults) -> list[MeasureResult]:
     together = zip(asked.names, asked.measures, group.results, strict=True)
     return [_result(name, measure, result) for name, measure, result in together]
 
 
-def _result(name: str, measure: Measure, result: Any) -> dict[str, Any]:
-    head: dict[str, Any] = {"op": name}
-    if measure.field is not None:
-        head["field"] = measure.field
+def _result(name: str, measure: Measure, result: Any) -> MeasureResult:
+    field = UNSET if measure.field is None else measure.field
     match measure:
         case Percentile():
             together = zip(measure.asked, result, strict=True)
-            head["values"] = [{"p": p, "value": value} for p, value in together]
+            values = [{"p": p, "value": value} for p, value in together]
+            return MeasureResult(op=name, field=field, values=values)
         case Histogram() | Distinct():
-            head |= result
-        case _:
-            head["value"] = result
-    return head
+            return MeasureResult(op=name, field=field, **result)
+    return MeasureResult(op=name, field=field, value=result)
 
 
 @endpoint(
@@ -219,21 +187,7 @@ def _result(name: str, measure: Measure, result: Any) -> dict[str, Any]:
     "/api/records/status/",
     summary="Show the state of a schema's index, and of the cache.",
     parameters=(SCHEMA_PARAMETER,),
-    answers={
-        200: json_answer(
-            object_of(
-                {
-                    "version": NUMBER,
-                    "records": NUMBER,
-                    "dead": NUMBER,
-                    "segments": _SEGMENTS,
-                    "merge_pending": FLAG,
-                    "memory": OBJECT,
-                    "activity": OBJECT,
-                }
-            )
-        )
-    },
+    answers={200: json_answer(IndexStatus)},
 )
 async def get_index_status(request: Request) -> Response:
     services = services_of(request)
@@ -243,28 +197,28 @@ async def get_index_status(request: Request) -> Response:
     snapshot = state.ledger.snapshot()
     past = state.ledger.past
     return answer(
-        {
-            "version": snapshot.version,
-            "records": snapshot.count,
-            "dead": sum(len(rows) for rows in snapshot.dead.values()),
-            "segments": _segments(snapshot),
-            "merge_pending": services.merger.pending(state),
-            "memory": {
-                name: {"count": use.count, "bytes": use.bytes}
+        IndexStatus(
+            version=snapshot.version,
+            records=snapshot.count,
+            dead=sum(len(rows) for rows in snapshot.dead.values()),
+            segments=_segments(snapshot),
+            merge_pending=services.merger.pending(state),
+            memory={
+                name: MemoryUse(use.count, use.bytes)
                 for name, use in services.segments.uses.items()
             },
-            "activity": {
-                "days": past.days(runtime.wall_ns() // 1_000_000),
-                "last": past.last // 1000 or None,
-                "bytes": least_bytes(snapshot),
-            },
-        }
+            activity=IndexActivity(
+                days=past.days(runtime.wall_ns() // 1_000_000),
+                last=past.last // 1000 or None,
+                bytes=least_bytes(snapshot),
+            ),
+        )
     )
 
 
-def _segments(snapshot: Snapshot) -> dict[str, int]:
+def _segments(snapshot: Snapshot) -> Segments:
     forms = Counter(segment.form for segment in snapshot.segments)
-    return {"live": forms.total(), "mini": forms["mini"], "paged": forms["paged"]}
+    return Segments(forms.total(), forms["mini"], forms["paged"])
 
 
 @endpoint(
@@ -312,30 +266,12 @@ async def explain_query(request: Request) -> Response:
     )
 
 
-_NUMBER_OR_NULL = {"type": ["integer", "null"]}
-_REASON = object_of(
-    {
-        "pointer": TEXT,
-        "field": TEXT,
-        "op": TEXT,
-        "count": NUMBER,
-        "folded": _NUMBER_OR_NULL,
-        "trimmed": _NUMBER_OR_NULL,
-        "never": TEXT_OR_NULL,
-    }
-)
-
-
 @endpoint(
     "POST",
     "/api/records/why/",
     summary="Test each comparison of a condition alone, and propose values that would match.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
-    answers={
-        200: json_answer(
-            object_of({"records": NUMBER, "count": NUMBER, "comparisons": array_of(_REASON)})
-        )
-    },
+    answers={200: json_answer(Reasons)},
 )
 async def explain_why(request: Request) -> Response:
     services = services_of(request)
@@ -343,40 +279,10 @@ async def explain_why(request: Request) -> Response:
     body = await read_object(request)
     refuse_unknown(body, {"schema", "where", "filters"})
     schema = await schema_of(services, caller, body.get("schema"))
-    reasons = await explain_nothing(services.query_runner, caller, schema, body)
-    return answer(
-        {
-            "records": reasons.records,
-            "count": reasons.count,
-            "comparisons": [
-                {
-                    "pointer": comparison.pointer,
-                    "field": comparison.field,
-                    "op": comparison.op,
-                    "count": comparison.count,
-                    "folded": comparison.folded,
-                    "trimmed": comparison.trimmed,
-                    "never": comparison.never,
-                }
-                for comparison in reasons.comparisons
-            ],
-        }
-    )
+    return answer(await explain_nothing(services.query_runner, caller, schema, body))
 
 
 # --- all schemas of a dataset ---------------------------------------------------------------------
-
-_FOUND = object_of(
-    {
-        "schema": SCHEMA_PATH,
-        "name": TEXT,
-        "slug": TEXT,
-        "count": {"type": ["integer", "null"]},
-        "missing": NAMES,
-        "error": OBJECT_OR_NULL,
-        "results": array_of(RECORD),
-    }
-)
 
 
 @endpoint(
@@ -391,9 +297,7 @@ _FOUND = object_of(
             cursor=TEXT_OR_NULL,
         )
     ),
-    answers={
-        200: json_answer(object_of({"next_cursor": TEXT_OR_NULL, "results": array_of(_FOUND)}))
-    },
+    answers={200: json_answer(FoundInPage)},
 )
 async def search_whole_dataset(request: Request) -> Response:
     services = services_of(request)
@@ -402,27 +306,26 @@ async def search_whole_dataset(request: Request) -> Response:
     body = await read_object(request)
     found = await search_dataset(services.query_runner, caller, dataset, body)
     results = [await _write_schema_answer(schema) for schema in found.schemas]
-    return json_list(
-        to_json({"next_cursor": found.next_cursor})[:-1] + b',"results":[', results, b"]}"
-    )
+    return page_answer(FoundInPage(found.next_cursor, []), results)
 
 
 async def _write_schema_answer(found: SchemaAnswer) -> bytes:
     page = found.page
-    head: dict[str, Any] = {
-        "schema": reference("schemas", found.id),
-        "name": found.name,
-        "slug": found.slug,
-        "count": None if page is None else page.count,
-        "missing": list(found.missing),
-        "error": None if found.error is None else problem.of_error(found.error),
-    }
+    head = FoundIn(
+        schema=reference("schemas", found.id),
+        name=found.name,
+        slug=found.slug,
+        count=None if page is None else page.count,
+        missing=list(found.missing),
+        error=None if found.error is None else problem.of_error(found.error),
+        results=[],
+    )
     records: list[bytes] = []
     if page is not None:
         definition = page.definition
         records = await write_each(
             page.records,
             len(definition.fields),
-            lambda record: to_json(record_json(record, found.id, definition)),
+            lambda record: to_json(shown_record(record, found.id, definition)),
         )
-    return to_json(head)[:-1] + b',"results":[' + b",".join(records) + b"]}"
+    return to_json(head)[:-2] + b",".join(records) + b"]}"

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from encrypted_records.client.proxy.records import ChangedRecord, Record
 from encrypted_records.errors import (
     ErsError,
     Flaw,
@@ -196,23 +197,23 @@ def answer(content: Any, status: int = 200) -> Response:
     )
 
 
-def record_json(
+def shown_record(
     record: PlainRecord,
     schema: bytes,
     definition: SchemaDefinition,
     fields: tuple[str, ...] | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """A record as users see it: its fields in the definition's order, or the requested fields."""
-    return {
-        "id": to_text(record.record_id),
-        "url": reference("records", record.record_id),
-        "schema": reference("schemas", schema),
-        "data": {
+    return Record(
+        to_text(record.record_id),
+        reference("records", record.record_id),
+        reference("schemas", schema),
+        {
             name: record.data[name]
             for name in (definition.fields if fields is None else fields)
             if name in record.data
         },
-    }
+    )
 
 
 def to_json(content: Any) -> bytes:
@@ -226,15 +227,15 @@ async def records_answer(
     definition: SchemaDefinition,
     fields: tuple[str, ...] | None = None,
     *,
-    head: dict[str, Any],
+    page: msgspec.Struct,
 ) -> Response:
-    """``head``, with the member ``results``: records as :func:`record_json` returns them."""
+    """``page`` with records as :func:`shown_record` returns them; see :func:`page_answer`."""
     results = await write_each(
         records,
         len(definition.fields if fields is None else fields),
-        lambda record: to_json(record_json(record, schema, definition, fields)),
+        lambda record: to_json(shown_record(record, schema, definition, fields)),
     )
-    return json_list(to_json(head)[:-1] + b',"results":[', results, b"]}")
+    return page_answer(page, results)
 
 
 async def write_each(
@@ -251,6 +252,11 @@ async def write_each(
         return [write(record) for record in records]
 
     return each() if is_quick else await aside(each)
+
+
+def page_answer(page: msgspec.Struct, results: Sequence[bytes]) -> Response:
+    """``page``, whose last member is an empty list, with these items of JSON in the list."""
+    return json_list(to_json(page)[:-2], results, b"]}")
 
 
 def json_list(begin: bytes, items: Sequence[bytes], end: bytes) -> Response:
@@ -281,14 +287,18 @@ async def pieces(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def record_answer(
-    record: PlainRecord, schema: bytes, definition: SchemaDefinition, **more: Any
+    record: PlainRecord,
+    schema: bytes,
+    definition: SchemaDefinition,
+    rounded: Sequence[str] = (),
 ) -> Response:
     """A record, with the ETag that If-Match takes (RFC 9110, section 8.8.3).
 
     Args:
-        more: further members of the answer.
+        rounded: the fields whose values were rounded by a change.
     """
-    response = answer(record_json(record, schema, definition) | more)
+    shown = shown_record(record, schema, definition)
+    response = answer(ChangedRecord(shown.id, shown.url, shown.schema, shown.data, tuple(rounded)))
     response.headers["ETag"] = f'"{record.version}"'
     return response
 

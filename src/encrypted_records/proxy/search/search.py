@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.records import Reason, Reasons
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
 from encrypted_records.index.query.aggregate import Aggregated, count_all, measure
 from encrypted_records.index.query.pages import (
@@ -264,33 +265,6 @@ def _scanned(context: QueryContext, where: Predicate) -> tuple[str, ...]:
 MOST = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """A single comparison of the condition.
-
-    ``folded`` and ``trimmed`` are the numbers of records that the comparison would find in any
-    spelling, and without blanks around its texts; None if that was not or cannot be determined.
-    ``never`` explains why no record can match.
-    """
-
-    pointer: str
-    field: str
-    op: str
-    count: int
-    folded: int | None = None
-    trimmed: int | None = None
-    never: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reasons:
-    """``records`` is the number of stored records, ``count`` the number of matching records."""
-
-    records: int
-    count: int
-    comparisons: tuple[Reason, ...]
-
-
 async def explain_nothing(
     runner: QueryRunner, caller: Holder, schema: bytes, body: Mapping[str, Any]
 ) -> Reasons:
@@ -305,7 +279,7 @@ async def explain_nothing(
         asked = _comparisons(body)
         reasons = [await _look_at(context, comparison, pointer) for pointer, comparison in asked]
         count = await _count(context, where)
-        return Reasons(context.snapshot.count, count, tuple(reasons))
+        return Reasons(context.snapshot.count, count, reasons)
 
     return await runner.ask(caller, schema, question)
 
