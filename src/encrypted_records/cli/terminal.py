@@ -27,7 +27,6 @@ from typing import Any
 import click
 
 from encrypted_records import errors
-from encrypted_records.errors import TIME, ErsError
 
 _IN_UTC = f"{__name__}.utc"
 #: Length of a date without a time, which is a day in UTC.
@@ -70,7 +69,7 @@ def minute(value: Any) -> str:
 
 def with_minutes(text: str) -> str:
     """The text of an error, with its times in the format of :func:`minute`."""
-    return TIME.sub(lambda found: minute(found[0]), text)
+    return errors.TIME.sub(lambda found: minute(found[0]), text)
 
 
 def _moment(value: Any) -> datetime:
@@ -95,7 +94,7 @@ INTERRUPTED = 130
 #: Exit code if the reader of the output is gone, as for a program that SIGPIPE ended.
 UNREAD = 141
 #: The first matching class decides.
-EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
+EXIT_CODES: tuple[tuple[type[errors.ErsError], int], ...] = (
     (errors.InvalidRecords, REJECTED),
     (errors.BadInput, MISUSED),
     (errors.NotFound, MISSING),
@@ -221,7 +220,7 @@ def _ctrl_c_ends_it() -> Iterator[None]:
         os.close(writing)
 
 
-def report(error: ErsError) -> int:
+def report(error: errors.ErsError) -> int:
     """Print an error of this package; returns its exit code."""
     _trace()
     _error(error.message, error.hint)
@@ -235,7 +234,7 @@ def report(error: ErsError) -> int:
     return exit_code(error)
 
 
-def exit_code(error: ErsError) -> int:
+def exit_code(error: errors.ErsError) -> int:
     """The exit code of a command that failed with ``error``."""
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 

@@ -44,7 +44,6 @@ from encrypted_records.model.records import (
     RowRef,
     StoredRow,
 )
-from encrypted_records.model.wire import MAX_CHECKPOINT_BYTES, Checkpoint
 
 T = TypeVar("T")
 
@@ -525,7 +524,7 @@ class ListedCheckpoint(msgspec.Struct):
     version: U63
     key_version: U32
     digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    bytes: Annotated[int, Meta(ge=0, le=MAX_CHECKPOINT_BYTES)]
+    bytes: Annotated[int, Meta(ge=0, le=wire.MAX_CHECKPOINT_BYTES)]
 
 
 _Listed = Annotated[list[ListedCheckpoint], Meta(max_length=100)]
@@ -537,7 +536,7 @@ class CheckpointApi:
 
     async def read(
         self, schema: bytes, known: int, auth: str
-    ) -> tuple[Checkpoint | None, list[ManifestDelta]]:
+    ) -> tuple[wire.Checkpoint | None, list[ManifestDelta]]:
         """The newest checkpoint of a schema's log, and the log after it, or after ``known`` if that
         is older; the whole log if there is no checkpoint.
 
@@ -553,13 +552,13 @@ class CheckpointApi:
             params={"since": "0", "checkpoint": str(known)},
             auth=auth,
         )
-        checkpoint: Checkpoint | None = None
+        checkpoint: wire.Checkpoint | None = None
         deltas: list[ManifestDelta] = []
         try:
             for item in wire.decode(answer.body):
                 if isinstance(item, ManifestDelta):
                     deltas.append(item)
-                elif isinstance(item, Checkpoint) and checkpoint is None and not deltas:
+                elif isinstance(item, wire.Checkpoint) and checkpoint is None and not deltas:
                     checkpoint = item
                 else:
                     raise ApiFailed("the API's answer contains something that was not requested")
@@ -577,7 +576,7 @@ class CheckpointApi:
         found: list[ListedCheckpoint] = answer.convert(_Listed)
         return found
 
-    async def add(self, schema: bytes, checkpoint: Checkpoint, auth: str) -> None:
+    async def add(self, schema: bytes, checkpoint: wire.Checkpoint, auth: str) -> None:
         """Store a checkpoint at the API; repeating is safe.
 
         Raises:

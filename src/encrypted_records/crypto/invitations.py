@@ -19,7 +19,6 @@ from encrypted_records.crypto.keys import Mac, Secret
 from encrypted_records.crypto.recovery import secret_of, words_of
 from encrypted_records.errors import InvitationWords
 from encrypted_records.model import roster
-from encrypted_records.model.roster import Answer, Invite
 
 
 class CheckKey(Mac):
@@ -51,7 +50,7 @@ class InvitationKeys:
         """The 32-byte public key that verifies answers."""
         return self._answer.public
 
-    def compute_check(self, previous: bytes, invite: Invite[str]) -> bytes:
+    def compute_check(self, previous: bytes, invite: roster.Invite[str]) -> bytes:
         """``check`` of an invitation, regardless of its present value.
 
         Args:
@@ -59,7 +58,7 @@ class InvitationKeys:
         """
         return self._check.compute(roster.checked_by_words(previous, invite))
 
-    def verify(self, previous: bytes, invite: Invite[str]) -> None:
+    def verify(self, previous: bytes, invite: roster.Invite[str]) -> None:
         """Verify that a holder of these words wrote the invitation, after this roster.
 
         Raises:
@@ -79,7 +78,7 @@ class InvitationKeys:
         keys: bytes,
         anchor: bytes,
         proof: bytes,
-    ) -> Answer:
+    ) -> roster.Answer:
         """The answer of the invited person: their keys, signed by a key derived from the words.
 
         Args:
@@ -88,7 +87,7 @@ class InvitationKeys:
         """
         signed = (entry, member, keys, anchor, proof)
         signature = self._answer.sign("answer", *signed)
-        return Answer(
+        return roster.Answer(
             roster.FORMAT, organization, invitation, member, keys, anchor, proof, signature
         )
 

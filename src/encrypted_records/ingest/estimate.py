@@ -30,7 +30,6 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import Flaw, InvalidRecords, TooLarge
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import directory, packing, pages, words
-from encrypted_records.index.columns.packing import MAX_ENTRIES
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
 from encrypted_records.index.segments.merge_policy import TIERS
@@ -419,12 +418,12 @@ def _index_bytes(
     rows = min(records, TIERS[-1].capacity)
     if records <= MAX_PLAIN_RECORDS:
         plans = {
-            name: directory.count_pages(spec.kind, rows, MAX_ENTRIES)
+            name: directory.count_pages(spec.kind, rows, packing.MAX_ENTRIES)
             for name, spec in fields.items()
         }
         count = {name: float(plan.data + plan.directory) for name, plan in plans.items()}
         for name, entries in room.items():
-            plan = directory.count_pages(KeyKind.WORDS, rows * entries, MAX_ENTRIES)
+            plan = directory.count_pages(KeyKind.WORDS, rows * entries, packing.MAX_ENTRIES)
             count[name] += plan.data + plan.directory
     else:
         count = {name: _packed(spec, rows, lengths[name]) for name, spec in fields.items()}

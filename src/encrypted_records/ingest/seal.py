@@ -11,7 +11,6 @@ from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
-from encrypted_records.index.columns.column import Column
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.builder import STANDARD, Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.mini import Built
@@ -96,7 +95,7 @@ def seal_columns(
     )
     builder = Builder(key, definition, shell, limits)
     for name, column in build_columns(tails, definition, group, values):
-        builder.add(name, Column(living[column.ordinals], column.keys) if holes else column)
+        builder.add(name, columns.Column(living[column.ordinals], column.keys) if holes else column)
     return SealedGroup(group, batch, salt, builder.finish())
 
 
@@ -105,7 +104,7 @@ def build_columns(
     definition: SchemaDefinition,
     group: Group,
     values: Mapping[str, Sequence[Value]],
-) -> Iterator[tuple[str, Column]]:
+) -> Iterator[tuple[str, columns.Column]]:
     """Each column of the definition by name, over the rows of ``values`` from 0 on.
 
     Args:

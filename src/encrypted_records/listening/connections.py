@@ -37,7 +37,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from encrypted_records.errors import ErsError, Misdirected, Stopping, TooSlow
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
-from encrypted_records.listening.pace import ConnectionWatch, Pace
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -178,7 +177,7 @@ _MALFORMED = raw_answer(problem.document(400, "malformed", "the request is not H
 class ServerConnection(asyncio.BufferedProtocol):
     """The protocol that the event loop calls, until the connection becomes a WebSocket."""
 
-    def __init__(self, watch: ConnectionWatch, **given: Any) -> None:
+    def __init__(self, watch: pace.ConnectionWatch, **given: Any) -> None:
         self._http = _Http(watch, **given)
         self._buffer = watch.buffer
 
@@ -211,10 +210,10 @@ class ServerConnection(asyncio.BufferedProtocol):
 
 
 class _Http(HttpToolsProtocol):
-    def __init__(self, watch: ConnectionWatch, **given: Any) -> None:
+    def __init__(self, watch: pace.ConnectionWatch, **given: Any) -> None:
         super().__init__(**given)
         self._watch = watch
-        self._pace: Pace | None = None  # of the body in transit
+        self._pace: pace.Pace | None = None  # of the body in transit
         self._in_head = False
         self._head_bytes = 0
         self._heads = 0
@@ -267,7 +266,7 @@ class _Http(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._watch.has_head(self)
-        self._pace = Pace(self._watch.limits)
+        self._pace = pace.Pace(self._watch.limits)
         pace.put(cast("dict[str, Any]", self.scope), self._pace)
         before, app = self.cycle, self.app
         refusal = self._refuse_head()

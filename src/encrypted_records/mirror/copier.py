@@ -13,19 +13,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, CheckpointApi, read_list
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
-from encrypted_records.errors import (
-    Altered,
-    ApiFailed,
-    Conflict,
-    Malformed,
-    MirrorBroken,
-    NotAllowed,
-    NotFound,
-)
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
@@ -48,16 +39,6 @@ from encrypted_records.mirror.copy import (
     read_runs,
     require_runs,
 )
-from encrypted_records.mirror.layout import (
-    HEAD,
-    MirrorHead,
-    MirrorPages,
-    MirrorRows,
-    OrganizationHead,
-    SchemaHead,
-    SchemaObjects,
-    Store,
-)
 from encrypted_records.model import credentials, ids, wire
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import (
@@ -73,7 +54,6 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.model.roster import ENTRIES_AT_ONCE, RosterEntry
-from encrypted_records.model.wire import checkpoint_digest
 from encrypted_records.proxy import auth
 
 #: Maximum attempts of a run at an API whose data changes during the copy.
@@ -99,8 +79,8 @@ class _Named(msgspec.Struct):
         try:
             named = msgspec.json.decode(raw, type=cls)
             ids.from_text(named.id)
-        except (msgspec.DecodeError, UnicodeDecodeError, Malformed):
-            raise ApiFailed("the API lists something that is no resource") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, errors.Malformed):
+            raise errors.ApiFailed("the API lists something that is no resource") from None
         return named
 
 
@@ -145,7 +125,7 @@ class Copier:
     def __init__(
         self,
         transport: Transport,
-        store: Store,
+        store: layout.Store,
         tell: Callable[[str], None] = lambda _line: None,
         *,
         forget: bool = False,
@@ -166,7 +146,7 @@ class Copier:
         self._homes: dict[str, str] = {}
         self.copied = CopyTotals()
 
-    async def run(self) -> MirrorHead:
+    async def run(self) -> layout.MirrorHead:
         """Bring the mirror to the API's present state; returns its new head.
 
         Raises:
@@ -187,7 +167,7 @@ class Copier:
         with self._store.alone():
             return await self._run(user)
 
-    async def _run(self, user: str) -> MirrorHead:
+    async def _run(self, user: str) -> layout.MirrorHead:
         old = self._begin(user)
         for look in range(_LOOKS):
             await self._read(old)
@@ -196,7 +176,7 @@ class Copier:
                 for schema, state in self._schemas.items():
                     await self._copy(schema, state)
                     await self._copy_checkpoint(schema, state)
-            except NotFound as error:
+            except errors.NotFound as error:
                 # Merged or erased after the log was read.
                 if look == _LOOKS - 1:
                     raise
@@ -208,12 +188,12 @@ class Copier:
     def _begin(self, user: str) -> MirrorCopy:
         self._names = set(self._store.names())
         source = self._transport.base_url
-        if HEAD not in self._names:
+        if layout.HEAD not in self._names:
             _refuse_others(self._names)
-            self._write(HEAD, msgspec.json.encode(MirrorHead(1, source, user)))
+            self._write(layout.HEAD, msgspec.json.encode(layout.MirrorHead(1, source, user)))
         head = layout.read_head(self._store)
         if head.member != user:
-            raise NotAllowed(
+            raise errors.NotAllowed(
                 "the place holds a mirror that another account has made",
                 code="mirror_of_another",
                 hint="name another folder, or log in as that account",
@@ -258,11 +238,11 @@ class Copier:
         self._organization_ids = [organization.id for organization in named["organizations"]]
         self._homes = {schema.id: last_part(schema.organization) for schema in named["schemas"]}
         if not set(self._homes.values()) <= set(self._organization_ids):
-            raise ApiFailed("the API lists a schema, and not the organization that has it")
+            raise errors.ApiFailed("the API lists a schema, and not the organization that has it")
         for gone in self._schemas.keys() - self._homes.keys():
             del self._schemas[gone]
 
-    def _refuse_loss(self, old: MirrorHead) -> None:
+    def _refuse_loss(self, old: layout.MirrorHead) -> None:
         """Refuse to lose objects of the mirror: the API's lists are not signed."""
         for organization in old.organizations.keys() - self._organizations.keys():
             if not self._forget:
@@ -275,7 +255,7 @@ class Copier:
             elif state.organization != named.organization or not state.log.ledger.knows(
                 LogHead(named.version, bytes.fromhex(named.digest))
             ):
-                raise Conflict(
+                raise errors.Conflict(
                     f"the API shows another log of schema {schema} than the mirror has",
                     code="mirror_would_lose",
                     hint="the mirror stays as it is; copy the API into another place",
@@ -337,7 +317,7 @@ class Copier:
             try:
                 for member in state.roster.members():
                     grants += await self._rosters.grants_of(uid, member.member, "")
-            except (NotAllowed, NotFound):
+            except (errors.NotAllowed, errors.NotFound):
                 pass  # only owners may
             apart = {wire.encode([grant]): grant for grant in grants}
             state.grants = wire.encode(apart[key] for key in sorted(apart))
@@ -346,8 +326,8 @@ class Copier:
         since = self._schemas[schema].log.ledger.version
         try:
             return await self._api.manifest(ids.from_text(schema), since, "")
-        except Conflict as error:
-            raise Conflict(
+        except errors.Conflict as error:
+            raise errors.Conflict(
                 f"the API's log of schema {schema} ends before the version in the mirror",
                 code=error.reason,
                 hint="the API was restored to an earlier moment: the mirror stays as it is, and"
@@ -361,7 +341,7 @@ class Copier:
         state.log.extend(entries)
         state.fresh += entries
         if state.log.ledger.version != deltas[-1].version:
-            raise ApiFailed("the API's log does not reach the version that it claims")
+            raise errors.ApiFailed("the API's log does not reach the version that it claims")
         membership = state.log.ledger.membership
         state.log.ledger.check_ends(None if membership is None else membership.roster.number)
         for delta in deltas:
@@ -399,10 +379,10 @@ class Copier:
         listed = await self._checkpoints.listed(uid, "")
         if not listed:
             return
-        with suppress(MirrorBroken):
+        with suppress(errors.MirrorBroken):
             if (
                 before
-                and checkpoint_digest(read_checkpoint(self._store, before)).hex()
+                and wire.checkpoint_digest(read_checkpoint(self._store, before)).hex()
                 == listed[0].digest
             ):
                 state.checkpoint = before
@@ -414,7 +394,7 @@ class Copier:
             self._write(state.checkpoint, data)
 
     async def _copy_segment(
-        self, objects: SchemaObjects, segment: Segment, state: _SchemaState
+        self, objects: layout.SchemaObjects, segment: Segment, state: _SchemaState
     ) -> None:
         wanted = [place for place in objects.pages(segment) if place.name not in self._names]
         header_name, digests_name = objects.header(segment), objects.page_digests(segment)
@@ -424,7 +404,7 @@ class Copier:
         if header is None and header_name in self._names:
             header = read_header(self._store, objects, segment)
         if header is None:
-            raise NotFound("the API handed out no header of a segment", code="segment_gone")
+            raise errors.NotFound("the API handed out no header of a segment", code="segment_gone")
         (told,) = await self._api.page_digests(objects.schema, [segment.uid], "")
         check_pages(segment, header, told)
         self._write(header_name, wire.encode([header]))
@@ -433,7 +413,7 @@ class Copier:
             await self._copy_pages(objects.schema, place, header, told)
 
     async def _copy_pages(
-        self, schema: bytes, place: MirrorPages, header: SegmentHeader, told: PageDigests
+        self, schema: bytes, place: layout.MirrorPages, header: SegmentHeader, told: PageDigests
     ) -> None:
         segment = place.segment
         refs = [PageRef(segment.uid, number) for number in place.numbers]
@@ -441,11 +421,11 @@ class Copier:
         if [(page.segment, page.number) for page in pages] != [
             (ref.segment, ref.number) for ref in refs
         ]:
-            raise ApiFailed("the API answered with other pages than were asked for")
+            raise errors.ApiFailed("the API answered with other pages than were asked for")
         check_pages(segment, header, told, pages)
         self._write(place.name, wire.encode(pages))
 
-    def _earlier_rows(self, objects: SchemaObjects) -> dict[str, str]:
+    def _earlier_rows(self, objects: layout.SchemaObjects) -> dict[str, str]:
         """The row objects of an earlier version of the mirror, by their names without the number of
         live rows.
         """
@@ -457,7 +437,7 @@ class Copier:
         }
 
     async def _copy_group(
-        self, objects: SchemaObjects, group: Group, earlier: dict[str, str]
+        self, objects: layout.SchemaObjects, group: Group, earlier: dict[str, str]
     ) -> None:
         places = list(objects.rows(group))
         wanted = [place for place in places if place.name not in self._names]
@@ -481,25 +461,29 @@ class Copier:
             every = (read_rows(self._store, place, told).rows for place in places)
             self._write(objects.ids(group), index_ids(every))
 
-    def _rows_before(self, place: MirrorRows, before: str, told: RowDigests) -> RowContents | None:
+    def _rows_before(
+        self, place: layout.MirrorRows, before: str, told: RowDigests
+    ) -> RowContents | None:
         """The rows of an object that the mirror has from an earlier version; None if it is altered,
         or lacks live rows.
         """
         try:
             contents = decode_rows(place.group, before, self._store.read(before))
             contents.check(place.group, told)
-        except (Altered, MirrorBroken):
+        except (errors.Altered, errors.MirrorBroken):
             return None
         return contents if set(place.live) <= contents.rows.keys() else None
 
-    async def _fetch_rows(self, schema: bytes, place: MirrorRows, told: RowDigests) -> RowContents:
+    async def _fetch_rows(
+        self, schema: bytes, place: layout.MirrorRows, told: RowDigests
+    ) -> RowContents:
         """The rows from the API, with dead rows while it has them, because the digest of a run
         covers all its rows.
         """
         group = place.group
         try:
             rows = await self._rows(schema, group, list(place.ordinals))
-        except NotFound:
+        except errors.NotFound:
             if not place.dead:
                 raise
             rows = await self._rows(schema, group, place.live)
@@ -520,18 +504,18 @@ class Copier:
         if [(row.group, row.ordinal) for row in stored] != [
             (ref.group, ref.ordinal) for ref in refs
         ]:
-            raise ApiFailed("the API answered with other rows than were asked for")
+            raise errors.ApiFailed("the API answered with other rows than were asked for")
         return {row.ordinal: row.row for row in stored}
 
     # --- the head -------------------------------------------------------------------------------
 
-    def _publish(self, user: str, old: MirrorCopy) -> MirrorHead:
+    def _publish(self, user: str, old: MirrorCopy) -> layout.MirrorHead:
         """Write the objects that the new head names, then the head, then delete all
         other objects.
         """
         resources = layout.by_content("resources", self._resources, ".json")
         self._write_new(resources, self._resources)
-        head = MirrorHead(
+        head = layout.MirrorHead(
             format=1,
             source=self._transport.base_url,
             member=user,
@@ -546,9 +530,9 @@ class Copier:
                 for schema, state in self._schemas.items()
             },
         )
-        self._write(HEAD, msgspec.json.encode(head))
+        self._write(layout.HEAD, msgspec.json.encode(head))
         self.copied.schemas = len(self._schemas)
-        named = {HEAD, resources}
+        named = {layout.HEAD, resources}
         for published in head.organizations.values():
             named |= {*published.roster, published.grants}
         for schema, state in self._schemas.items():
@@ -565,7 +549,7 @@ class Copier:
 
     def _publish_organization(
         self, organization: str, state: _OrganizationState, old: MirrorCopy
-    ) -> OrganizationHead:
+    ) -> layout.OrganizationHead:
         before = old.head.organizations.get(organization)
         roster = [] if before is None else list(before.roster)
         folder, number = f"organizations/{organization}", state.roster.number
@@ -576,9 +560,11 @@ class Copier:
         grants = layout.by_content(f"{folder}/grants", state.grants)
         self._write_new(grants, state.grants)
         digest = state.roster.head.digest.hex() if number else ""
-        return OrganizationHead(roster, number, digest, grants)
+        return layout.OrganizationHead(roster, number, digest, grants)
 
-    def _publish_schema(self, schema: str, state: _SchemaState, old: MirrorCopy) -> SchemaHead:
+    def _publish_schema(
+        self, schema: str, state: _SchemaState, old: MirrorCopy
+    ) -> layout.SchemaHead:
         before = old.head.schemas.get(schema)
         head, count = state.log.ledger.head, len(state.fresh)
         log = [] if before is None or count == head.version else list(before.log)
@@ -589,7 +575,7 @@ class Copier:
             delta = ManifestDelta(ids.from_text(schema), last, None, bytes(32), some, [])
             self._write(log[-1], wire.encode([delta]))
         digest = head.digest.hex()
-        return SchemaHead(state.organization, log, head.version, digest, state.checkpoint)
+        return layout.SchemaHead(state.organization, log, head.version, digest, state.checkpoint)
 
 
 def authorization_of(text: str) -> str:
@@ -601,10 +587,10 @@ def authorization_of(text: str) -> str:
     return auth.authorization_of(credentials.parse_service_key(text))
 
 
-def _has_head(store: Store) -> bool:
+def _has_head(store: layout.Store) -> bool:
     try:
         layout.read_head(store)
-    except MirrorBroken as error:
+    except errors.MirrorBroken as error:
         if error.reason == "mirror_incomplete":
             return False
         raise
@@ -617,15 +603,15 @@ def _refuse_others(names: Iterable[str]) -> None:
         NotAllowed: ``mirror_of_another``; the place has files but no mirror.
     """
     if found := [name for name in names if not layout.is_beginning(name)]:
-        raise NotAllowed(
+        raise errors.NotAllowed(
             f"the place holds something, such as {min(found)}, and no mirror",
             code="mirror_of_another",
             hint="name an empty folder, or one that does not exist yet",
         )
 
 
-def _would_lose(what: str) -> Conflict:
-    return Conflict(
+def _would_lose(what: str) -> errors.Conflict:
+    return errors.Conflict(
         f"the API does not list {what}, which the mirror has",
         code="mirror_would_lose",
         hint="the mirror stays as it is. Look at what the API lists for this account, and whether"

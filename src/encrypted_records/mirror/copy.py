@@ -13,34 +13,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import (
-    Altered,
-    KeyMissing,
-    LogBroken,
-    Malformed,
-    MirrorBroken,
-    NotFound,
-    RosterBroken,
-    Unsupported,
-)
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import NO_MEMBER, LogMembership
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
-from encrypted_records.mirror.layout import (
-    MirrorHead,
-    MirrorPages,
-    MirrorRows,
-    SchemaHead,
-    SchemaObjects,
-    Store,
-)
 from encrypted_records.model import digests, ids, wire
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.ids import ID_BYTES
 from encrypted_records.model.records import (
     Group,
     LogEntry,
@@ -54,10 +35,9 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.model.roster import Grant, RosterEntry, read_grant
-from encrypted_records.model.wire import Checkpoint, decode_checkpoint_body
 
 #: An entry of an index of record ids: an id, and the ordinal of its row.
-ENTRY_BYTES = ID_BYTES + 4
+ENTRY_BYTES = ids.ID_BYTES + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +64,7 @@ class RowContents:
         whole = RowDigests(group.uid, told.salt, -1, b"", told.runs)
         digests.check_rows(group, self.rows, [whole, *shown])
 
-    def without_dead(self, place: MirrorRows, salt: bytes) -> RowContents:
+    def without_dead(self, place: layout.MirrorRows, salt: bytes) -> RowContents:
         """The same without dead rows."""
         live = set(place.live)
         kept = {ordinal: row for ordinal, row in self.rows.items() if ordinal in live}
@@ -122,12 +102,12 @@ def decode_rows(group: Group, name: str, data: bytes) -> RowContents:
                 proofs[item.first] = item.rows
             else:
                 raise altered(name)
-    except (Malformed, Unsupported):
+    except (errors.Malformed, errors.Unsupported):
         raise altered(name) from None
     return RowContents(rows, proofs)
 
 
-def read_rows(store: Store, place: MirrorRows, told: RowDigests) -> RowContents:
+def read_rows(store: layout.Store, place: layout.MirrorRows, told: RowDigests) -> RowContents:
     """The rows of an object, checked against the log.
 
     Args:
@@ -144,12 +124,16 @@ def read_rows(store: Store, place: MirrorRows, told: RowDigests) -> RowContents:
     return contents
 
 
-def read_header(store: Store, objects: SchemaObjects, segment: Segment) -> SegmentHeader:
+def read_header(
+    store: layout.Store, objects: layout.SchemaObjects, segment: Segment
+) -> SegmentHeader:
     """The header of a segment, unverified. Raises as :func:`frames`."""
     return read_one(store, objects.header(segment), SegmentHeader)
 
 
-def read_page_digests(store: Store, objects: SchemaObjects, segment: Segment) -> PageDigests:
+def read_page_digests(
+    store: layout.Store, objects: layout.SchemaObjects, segment: Segment
+) -> PageDigests:
     """The digests of a segment's pages, checked against the log.
 
     Raises:
@@ -163,7 +147,7 @@ def read_page_digests(store: Store, objects: SchemaObjects, segment: Segment) ->
     return told
 
 
-def read_pages(store: Store, place: MirrorPages, told: PageDigests) -> list[Page]:
+def read_pages(store: layout.Store, place: layout.MirrorPages, told: PageDigests) -> list[Page]:
     """The pages of an object, checked against the log.
 
     Args:
@@ -188,11 +172,11 @@ def named(name: str) -> Iterator[None]:
     """Name the mirror's object in errors about altered content."""
     try:
         yield
-    except Altered:
+    except errors.Altered:
         raise altered(name) from None
 
 
-def read_one(store: Store, name: str, kind: type[wire.T]) -> wire.T:
+def read_one(store: layout.Store, name: str, kind: type[wire.T]) -> wire.T:
     """The only frame of an object. Raises as :func:`frames`."""
     every = frames(store, name, kind)
     if len(every) != 1:
@@ -200,7 +184,7 @@ def read_one(store: Store, name: str, kind: type[wire.T]) -> wire.T:
     return every[0]
 
 
-def read_runs(store: Store, objects: SchemaObjects, group: Group) -> RowDigests:
+def read_runs(store: layout.Store, objects: layout.SchemaObjects, group: Group) -> RowDigests:
     """The digests of all runs of a group, checked against the log.
 
     Raises:
@@ -219,7 +203,7 @@ def require_runs(group: Group, told: RowDigests) -> None:
         Altered: the runs differ from those that the group's commit names.
     """
     if told.group != group.uid or digests.group_digest(told.runs) != group.rows:
-        raise Altered(f"the records are not as they were stored: group {group.uid.hex()}")
+        raise errors.Altered(f"the records are not as they were stored: group {group.uid.hex()}")
 
 
 def check_pages(
@@ -245,21 +229,23 @@ def index_ids(rows: Iterable[Mapping[int, SealedRow]]) -> bytes:
 def find_id(index: bytes, record_id: bytes) -> int | None:
     """The ordinal of a record's row in an index of ids; None if it is not there."""
     places = range(0, len(index), ENTRY_BYTES)
-    at = bisect_left(places, record_id, key=lambda place: index[place : place + ID_BYTES])
+    at = bisect_left(places, record_id, key=lambda place: index[place : place + ids.ID_BYTES])
     entry = index[at * ENTRY_BYTES : (at + 1) * ENTRY_BYTES]
-    return int.from_bytes(entry[ID_BYTES:], "big") if entry[:ID_BYTES] == record_id else None
+    return (
+        int.from_bytes(entry[ids.ID_BYTES :], "big") if entry[: ids.ID_BYTES] == record_id else None
+    )
 
 
-def gone(what: str, code: str) -> NotFound:
+def gone(what: str, code: str) -> errors.NotFound:
     """The error for an object that the log of this version does not have, or no longer has."""
-    return NotFound(
+    return errors.NotFound(
         f"a {what} is not here, or no longer",
         code=code,
         hint="read the manifest again: the mirror may have been copied again",
     )
 
 
-def missing_runs(place: MirrorRows, rows: Sequence[int]) -> list[int]:
+def missing_runs(place: layout.MirrorRows, rows: Sequence[int]) -> list[int]:
     """The first ordinals of the runs of which some but not all rows are among ``rows``."""
     held = set(rows)
     found = []
@@ -286,13 +272,13 @@ class NoKeys:
 
     @property
     def newest(self) -> SchemaKey:
-        raise KeyMissing("a mirror has no keys")
+        raise errors.KeyMissing("a mirror has no keys")
 
     def of(self, version: int) -> SchemaKey:
-        raise KeyMissing("a mirror has no keys")
+        raise errors.KeyMissing("a mirror has no keys")
 
     def find(self, version: int, key_id: bytes) -> SchemaKey:
-        raise KeyMissing("a mirror has no keys")
+        raise errors.KeyMissing("a mirror has no keys")
 
 
 class KeylessLedger(Ledger):
@@ -323,8 +309,8 @@ class SchemaLog:
             body = wire.decode_commit_body(entry.commit)
             self.key_ids[body.key_version] = body.key_id
 
-    def objects(self) -> SchemaObjects:
-        return SchemaObjects(self.ledger.keys.schema, self.ledger.snapshot())
+    def objects(self) -> layout.SchemaObjects:
+        return layout.SchemaObjects(self.ledger.keys.schema, self.ledger.snapshot())
 
 
 def begin_log(organization: bytes, schema: bytes, roster: Roster | None) -> SchemaLog:
@@ -372,7 +358,9 @@ def last_part(path: str) -> str:
 class MirrorCopy:
     """The mirror at one head. Rosters, logs and lists stay in memory after they are read."""
 
-    def __init__(self, store: Store, head: MirrorHead, before: MirrorCopy | None = None) -> None:
+    def __init__(
+        self, store: layout.Store, head: layout.MirrorHead, before: MirrorCopy | None = None
+    ) -> None:
         """
         Args:
             before: a copy at an earlier head, whose logs are continued.
@@ -428,7 +416,9 @@ class MirrorCopy:
                 named.number,
                 named.digest,
             ):
-                raise RosterBroken("the roster in the mirror is not the one that its head names")
+                raise errors.RosterBroken(
+                    "the roster in the mirror is not the one that its head names"
+                )
             self._rosters[organization] = roster if roster.number else None
         return self._rosters[organization]
 
@@ -440,7 +430,7 @@ class MirrorCopy:
             raise altered(name)
         try:
             return wire.decode_all(data, Grant)
-        except (Malformed, Unsupported):
+        except (errors.Malformed, errors.Unsupported):
             raise altered(name) from None
 
     def grants_of(self, organization: str, member: bytes) -> list[Grant]:
@@ -476,11 +466,11 @@ class MirrorCopy:
             known.extend(list(self.log_entries(schema, known.ledger.version)))
         if not _is_at(known, named):
             self._logs.pop(schema, None)
-            raise LogBroken("the log in the mirror is not the one that its head names")
+            raise errors.LogBroken("the log in the mirror is not the one that its head names")
         self._logs[schema] = known
         return known
 
-    def checkpoint(self, schema: str) -> Checkpoint | None:
+    def checkpoint(self, schema: str) -> wire.Checkpoint | None:
         """The newest copied checkpoint of a schema's log. Its state is a claim of its signer, which
         readers judge; this method only checks that it belongs to this log.
 
@@ -511,24 +501,24 @@ class MirrorCopy:
                 yield from frames(self.store, objects.header(segment), SegmentHeader)
 
 
-def read_checkpoint(store: Store, name: str) -> Checkpoint:
+def read_checkpoint(store: layout.Store, name: str) -> wire.Checkpoint:
     """The checkpoint in an object.
 
     Raises:
         MirrorBroken: it is missing or was altered.
         Unavailable: the store cannot be read.
     """
-    found = frames(store, name, Checkpoint)
+    found = frames(store, name, wire.Checkpoint)
     if len(found) != 1 or layout.by_content(name.rpartition("/")[0], wire.encode(found)) != name:
         raise altered(name)
     return found[0]
 
 
-def is_of_log(checkpoint: Checkpoint, ledger: Ledger) -> bool:
+def is_of_log(checkpoint: wire.Checkpoint, ledger: Ledger) -> bool:
     """Whether a checkpoint claims to be of a version of this log."""
     try:
-        body = decode_checkpoint_body(checkpoint)
-    except Malformed:
+        body = wire.decode_checkpoint_body(checkpoint)
+    except errors.Malformed:
         return False
     return body.schema == ledger.keys.schema and ledger.digest_at(body.version) == body.digest
 
@@ -549,7 +539,7 @@ def portions(entries: Iterable[LogEntry], most: int) -> Iterator[list[LogEntry]]
         yield some
 
 
-def _is_at(log: SchemaLog, named: SchemaHead) -> bool:
+def _is_at(log: SchemaLog, named: layout.SchemaHead) -> bool:
     head = log.ledger.head
     return (head.version, head.digest.hex()) == (named.version, named.digest)
 
@@ -562,7 +552,7 @@ def _span(name: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def frames(store: Store, name: str, kind: type[wire.T]) -> list[wire.T]:
+def frames(store: layout.Store, name: str, kind: type[wire.T]) -> list[wire.T]:
     """The frames of an object, all of the same kind.
 
     Raises:
@@ -572,7 +562,7 @@ def frames(store: Store, name: str, kind: type[wire.T]) -> list[wire.T]:
     data = store.read(name)
     try:
         return wire.decode_all(data, kind)
-    except (Malformed, Unsupported):
+    except (errors.Malformed, errors.Unsupported):
         raise altered(name) from None
 
 
@@ -591,5 +581,5 @@ def decode_resources(data: bytes, name: str) -> dict[str, list[MirrorResource]]:
         raise altered(name) from None
 
 
-def altered(name: str) -> MirrorBroken:
-    return MirrorBroken(f"an object of the mirror was altered: {name}")
+def altered(name: str) -> errors.MirrorBroken:
+    return errors.MirrorBroken(f"an object of the mirror was altered: {name}")

@@ -22,17 +22,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from encrypted_records import __version__, runtime
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    Flaw,
-    Malformed,
-    MirrorBroken,
-    NotAllowed,
-    NotFound,
-    TooLarge,
-)
+from encrypted_records import __version__, errors, runtime
 from encrypted_records.mirror.copy import (
     LINKS,
     MirrorCopy,
@@ -84,7 +74,6 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.model.roster import ENTRIES_AT_ONCE
-from encrypted_records.model.wire import Checkpoint, decode_checkpoint_body
 
 JSON = "application/json"
 #: Objects that stay in memory: up to a mebibyte each, and more for an index of ids.
@@ -124,8 +113,8 @@ class Asked:
         if text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least:
             return int(text)
         detail = f"expected an integer of at least {least}"
-        flaw = Flaw("invalid_parameter", detail, parameter=name)
-        raise BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
+        flaw = errors.Flaw("invalid_parameter", detail, parameter=name)
+        raise errors.BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +177,7 @@ class MirrorReader:
                     return self._answer(function, copy, asked)
         if method not in ("GET", "HEAD"):
             raise read_only(copy.head)
-        raise NotFound(
+        raise errors.NotFound(
             "a mirror has no such thing",
             code="not_mirrored",
             hint=f"ask the API itself, at {copy.head.source}",
@@ -198,7 +187,7 @@ class MirrorReader:
         while True:
             try:
                 return function(self, copy, asked)
-            except MirrorBroken as error:
+            except errors.MirrorBroken as error:
                 # A run that has ended meanwhile deletes objects that its head does not name.
                 self._looked = float("-inf")
                 present = self._present()
@@ -304,12 +293,14 @@ class MirrorReader:
         known = asked.number("checkpoint")
         since = 0 if known is not None else asked.number("since") or 0
         _require_version(copy.log(schema), known or since)
-        checkpoint: Checkpoint | None = None
-        with suppress(MirrorBroken):  # ers verify reports it, and the log has the same content
+        checkpoint: wire.Checkpoint | None = None
+        with suppress(
+            errors.MirrorBroken
+        ):  # ers verify reports it, and the log has the same content
             checkpoint = None if known is None else copy.checkpoint(schema)
         if checkpoint is None:
             return _frames(self._deltas(copy, schema, since))
-        version = decode_checkpoint_body(checkpoint).version
+        version = wire.decode_checkpoint_body(checkpoint).version
         since = min(known, version) if known else version
         return _frames([checkpoint, *self._deltas(copy, schema, since, every_header=True)])
 
@@ -412,7 +403,7 @@ class MirrorReader:
         objects = copy.log(self._schema(copy, asked)).objects()
         wanted = _refs(asked.body, BlockRef, MAX_BLOCK_REFS)
         if any(ref.first % RUN for ref in wanted):
-            raise BadInput("no block of rows begins there", code="malformed_frame")
+            raise errors.BadInput("no block of rows begins there", code="malformed_frame")
         return _frames([self._block(objects, ref) for ref in wanted])
 
     def _block(self, objects: SchemaObjects, ref: BlockRef) -> BlockNames:
@@ -446,7 +437,9 @@ class MirrorReader:
                 raise gone("page", "segment_gone")
             return self._page_digests(objects, segment)
         if not isinstance(ref, RowRef):
-            raise Malformed("expected only RowRef and PageRef frames", code="malformed_frame")
+            raise errors.Malformed(
+                "expected only RowRef and PageRef frames", code="malformed_frame"
+            )
         group, contents, place = self._row(objects, ref)
         told = self._runs(objects, group)
         first = ref.ordinal - ref.ordinal % RUN
@@ -509,12 +502,14 @@ class MirrorReader:
         named = asked.params.get("id", ())
         if named:
             if len(named) > MAX_NAMED_RECORDS:
-                raise TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
+                raise errors.TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
             return _json({"results": [self._record(copy, record_id) for record_id in named]})
         schema = asked.one("schema")
         if schema is None:
             detail = "name the schema whose records to list: ?schema=<id>"
-            raise BadInput(detail, flaws=(Flaw("required", detail, parameter="schema"),))
+            raise errors.BadInput(
+                detail, flaws=(errors.Flaw("required", detail, parameter="schema"),)
+            )
         schema = _held_schema(copy, last_part(schema))
         objects = copy.log(schema).objects()
         offset, limit = _paging(asked)
@@ -533,7 +528,7 @@ class MirrorReader:
     def _record(self, copy: MirrorCopy, text: str) -> dict[str, Any]:
         try:
             record_id = ids.from_text(text)
-        except Malformed:
+        except errors.Malformed:
             raise _nothing() from None
         for schema in copy.head.schemas:
             objects = copy.log(schema).objects()
@@ -577,16 +572,16 @@ class MirrorReader:
             self._proven[name] = digest
 
 
-def read_only(head: MirrorHead) -> NotAllowed:
-    return NotAllowed(
+def read_only(head: MirrorHead) -> errors.NotAllowed:
+    return errors.NotAllowed(
         "this is a mirror, which is only read",
         code="read_only_mirror",
         hint=f"make the change at the API that it was copied from, {head.source}",
     )
 
 
-def _nothing() -> NotFound:
-    return NotFound("there is nothing here, or nothing that was mirrored")
+def _nothing() -> errors.NotFound:
+    return errors.NotFound("there is nothing here, or nothing that was mirrored")
 
 
 def _require_version(log: SchemaLog, version: int) -> None:
@@ -595,7 +590,7 @@ def _require_version(log: SchemaLog, version: int) -> None:
         Conflict: ``log_conflict``; the log in the mirror does not reach this version.
     """
     if version > log.ledger.version:
-        raise Conflict(
+        raise errors.Conflict(
             "the log in this mirror ends before the version you have seen",
             code="log_conflict",
             hint="the copy is stale: run ers mirror again, or use a newer copy",

@@ -23,15 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from encrypted_records import logs, runtime
-from encrypted_records.errors import (
-    ErsError,
-    Malformed,
-    Misdirected,
-    NotAuthenticated,
-    Startup,
-    TooLarge,
-)
+from encrypted_records import errors, logs, runtime
 from encrypted_records.http import problem
 from encrypted_records.listening.binding import LOCAL_NAMES
 from encrypted_records.listening.pace import ServerLimits
@@ -73,7 +65,7 @@ def create_app(store: Store, secret: str | None) -> Starlette:
                 body,
                 member,
             )
-        except ErsError as error:
+        except errors.ErsError as error:
             return _refusal(error)
         return Response(
             answered.body, answered.status, headers=_HEADERS, media_type=answered.media_type
@@ -94,7 +86,7 @@ def run(store: Store, host: str, port: int, secret: str | None, log_format: str)
     handler.setFormatter(logs.formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     if not secret and host not in (*LOCAL_NAMES, "::1"):
-        raise Startup(
+        raise errors.Startup(
             "others can reach the mirror, and it has no secret",
             hint="set ERS_MIRROR_SECRET, here and for the proxies that read it; or leave"
             " --api-host out",
@@ -144,7 +136,7 @@ def _require_name(request: Request, secret: str | None) -> None:
     """
     named = _HOST.fullmatch(request.headers.get("host", "").lower())
     if secret is None and (named is None or named[1] not in LOCAL_NAMES):
-        raise Misdirected(
+        raise errors.Misdirected(
             "the mirror has no name of this kind",
             hint="ask it as localhost; or set ERS_MIRROR_SECRET",
         )
@@ -162,11 +154,11 @@ def _member(request: Request, secret: str | None) -> bytes:
             raise ValueError
         user, _, password = base64.b64decode(shown.strip(), validate=True).decode().partition(":")
         member = ids.from_text(user)
-    except (binascii.Error, ValueError, Malformed):
+    except (binascii.Error, ValueError, errors.Malformed):
         password, member = "", b""
     right = secret is None or hmac.compare_digest(password.encode(), secret.encode())
     if not member or not right:
-        raise NotAuthenticated(
+        raise errors.NotAuthenticated(
             "a mirror knows no passwords and no tokens",
             code="mirror_secret",
             hint="send Basic credentials: the id of a user, and the mirror's ERS_MIRROR_SECRET",
@@ -184,12 +176,12 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > MOST_BYTES:
-            raise TooLarge("the body is longer than any that a mirror reads")
+            raise errors.TooLarge("the body is longer than any that a mirror reads")
         parts.append(part)
     return b"".join(parts)
 
 
-def _refusal(error: ErsError) -> Response:
+def _refusal(error: errors.ErsError) -> Response:
     document = problem.of_error(error)
     headers = dict(_HEADERS)
     if document["status"] == 401:

@@ -29,20 +29,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.proxy.changes import Change
 from encrypted_records.crypto.sealing import RowOpener
-from encrypted_records.errors import (
-    Flaw,
-    Gone,
-    InvalidQuery,
-    KeyMissing,
-    LogBroken,
-    NotFound,
-    Overloaded,
-    Unavailable,
-)
 from encrypted_records.index.log.history import (
     Effects,
     GroupUnknown,
@@ -119,18 +109,18 @@ def parse_cursor(text: str) -> FeedCursor:
     return FeedCursor(sent.version, sent.number, sent.digest, range(sent.first, sent.end))
 
 
-def _unknown_cursor() -> InvalidQuery:
+def _unknown_cursor() -> errors.InvalidQuery:
     detail = "expected the cursor of an earlier answer"
-    return InvalidQuery(
+    return errors.InvalidQuery(
         detail,
         hint="begin without a cursor: every record is listed then",
-        flaws=(Flaw("cursor", detail, parameter="cursor"),),
+        flaws=(errors.Flaw("cursor", detail, parameter="cursor"),),
     )
 
 
-def _start_again(why: str) -> Gone:
+def _start_again(why: str) -> errors.Gone:
     """The error of a consumer that cannot continue from its cursor."""
-    return Gone(
+    return errors.Gone(
         f"the feed cannot continue from this cursor: {why}",
         code="start_again",
         hint="drop your copy and begin without a cursor: every record is listed, then changes",
@@ -186,10 +176,10 @@ async def _fetch_commits(
     entries = [entry for delta in deltas for entry in delta.entries]
     entries = [entry for entry in entries if entry.version <= snapshot.version]
     if [entry.version for entry in entries] != list(range(since + 1, snapshot.version + 1)):
-        raise LogBroken("the log has a gap")
+        raise errors.LogBroken("the log has a gap")
     reached = await runtime.in_thread(_digest_after, digest, entries)
     if reached != ledger.digest_at(snapshot.version):
-        raise LogBroken("the API returns other commits than those that were verified")
+        raise errors.LogBroken("the API returns other commits than those that were verified")
     return entries
 
 
@@ -499,8 +489,8 @@ async def _read_ended(context: QueryContext, ended: Sequence[_Ended]) -> list[_N
         try:
             rows = await context.upstream.fetch_rows(refs)
             names += await runtime.in_thread(_authenticate, context, some, rows)
-        except (NotFound, KeyMissing) as error:
-            if isinstance(error, NotFound) and error.reason != "row_gone":
+        except (errors.NotFound, errors.KeyMissing) as error:
+            if isinstance(error, errors.NotFound) and error.reason != "row_gone":
                 raise
             raise _start_again("records were erased that can no longer be named") from None
     return names
@@ -515,7 +505,7 @@ def _authenticate(
     for (placed, ordinal), stored in zip(ended, rows, strict=True):
         group = placed.group
         if (stored.group, stored.ordinal) != (group.uid, ordinal):
-            raise LogBroken("the API returned a row that was not requested")
+            raise errors.LogBroken("the API returned a row that was not requested")
         if group.uid not in openers:
             key = keys.of(group.key_version)
             openers[group.uid] = RowOpener(key, placed.made, group, placed.made)
@@ -589,7 +579,7 @@ class WatchedSchema:
             ErsError: as ``ask``.
         """
         self.waiting += 1
-        failed: Unavailable | None = None
+        failed: errors.Unavailable | None = None
         try:
             while self.newest <= since and (left := until - runtime.monotonic()) > 0:
                 if self._is_asked:
@@ -603,7 +593,7 @@ class WatchedSchema:
                         self._asked_at = runtime.monotonic()
                         self.see(await ask())
                     failed = None
-                except Unavailable as error:
+                except errors.Unavailable as error:
                     failed = error  # the API may answer before the end
                 finally:
                     self._is_asked = False
@@ -700,7 +690,7 @@ class Feed:
             ErsError: as :meth:`Schemas.refresh`, also if the caller may no longer read the schema.
         """
         if self.waiting >= _MOST_WAITING:
-            raise Overloaded(
+            raise errors.Overloaded(
                 f"{_MOST_WAITING} requests are already waiting for changes", retry_after=10
             )
 

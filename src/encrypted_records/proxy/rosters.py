@@ -16,10 +16,8 @@ import msgspec
 
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.roster import belief
-from encrypted_records.index.roster.belief import Believed, Remembered, RosterSummary
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import RosterEntry
 from encrypted_records.proxy.disk import Database
 
 _TABLES = """
@@ -116,7 +114,7 @@ class Rosters:
             " organization; nothing else is lost",
         )
 
-    def get(self, user: bytes, organization: bytes) -> Remembered | None:
+    def get(self, user: bytes, organization: bytes) -> belief.Remembered | None:
         """The remembered roster of an organization for one of its users; 16-byte identifiers.
 
         Raises:
@@ -179,13 +177,13 @@ class Rosters:
         whole = self._whole is not None and self._whole.has_seen(user, organization)
         return whole or self.get(user, organization) is not None
 
-    def first_shown(self, user: bytes, organization: bytes) -> RosterSummary | None:
+    def first_shown(self, user: bytes, organization: bytes) -> belief.RosterSummary | None:
         """The roster summary that a user's proxy was shown on first use; None if none was ever
         shown.
         """
         with self._database.asking() as database:
             row = database.execute(_SHOWN, (user, organization)).fetchone()
-        return None if row is None else RosterSummary(*row)
+        return None if row is None else belief.RosterSummary(*row)
 
     def organizations(self, user: bytes) -> list[bytes]:
         """The organizations whose roster a user's proxy has seen."""
@@ -193,7 +191,7 @@ class Rosters:
             return [row[0] for row in database.execute(_KNOWN, (user,))]
 
     def keep_entries(
-        self, user: bytes, organization: bytes, entries: Sequence[tuple[int, RosterEntry]]
+        self, user: bytes, organization: bytes, entries: Sequence[tuple[int, form.RosterEntry]]
     ) -> None:
         """Keep entries of a remembered roster by number, so that their content can be shown after
         the API no longer shows them.
@@ -207,7 +205,7 @@ class Rosters:
                 [(user, organization, number, *_columns(entry)) for number, entry in entries],
             )
 
-    def kept_entries(self, user: bytes, organization: bytes, first: int) -> list[RosterEntry]:
+    def kept_entries(self, user: bytes, organization: bytes, first: int) -> list[form.RosterEntry]:
         """The kept entries from a number on, in order."""
         with self._database.asking() as database:
             rows = database.execute(_ENTRIES, (user, organization, first)).fetchall()
@@ -233,7 +231,7 @@ class Rosters:
 
     def believe(
         self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
-    ) -> Believed:
+    ) -> belief.Believed:
         """Identify the user in a roster, if it is the user's own, and remember the roster.
 
         Args:
@@ -254,7 +252,7 @@ class Rosters:
 
     def weigh(
         self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
-    ) -> Believed:
+    ) -> belief.Believed:
         """Like :meth:`believe`, but remember nothing.
 
         Raises:
@@ -266,7 +264,9 @@ class Rosters:
         remembered = self.get(user, roster.organization)
         return belief.believe(roster, user, keyring, remembered, older_keys=older_keys)
 
-    def keep_founding(self, user: bytes, organization: bytes, entry: RosterEntry) -> RosterEntry:
+    def keep_founding(
+        self, user: bytes, organization: bytes, entry: form.RosterEntry
+    ) -> form.RosterEntry:
         """Keep a first entry before it is sent to the API, durable on return. Returns the kept
         entry, which may be an earlier one.
 
@@ -278,7 +278,7 @@ class Rosters:
             row = database.execute(_KEPT, (user, organization)).fetchone()
         return _entry(row)
 
-    def founding(self, user: bytes, organization: bytes) -> RosterEntry | None:
+    def founding(self, user: bytes, organization: bytes) -> form.RosterEntry | None:
         """A first entry that the API may or may not have."""
         with self._database.asking() as database:
             row = database.execute(_KEPT, (user, organization)).fetchone()
@@ -295,15 +295,15 @@ class Rosters:
             self._whole.close()
 
 
-def _columns(entry: RosterEntry) -> tuple[bytes, bytes, bytes]:
+def _columns(entry: form.RosterEntry) -> tuple[bytes, bytes, bytes]:
     return entry.body, entry.signature, msgspec.msgpack.encode(entry.openings)
 
 
-def _entry(row: tuple[bytes, bytes, bytes]) -> RosterEntry:
+def _entry(row: tuple[bytes, bytes, bytes]) -> form.RosterEntry:
     body, signature, openings = row
-    return RosterEntry(body, signature, msgspec.msgpack.decode(openings, type=list[bytes]))
+    return form.RosterEntry(body, signature, msgspec.msgpack.decode(openings, type=list[bytes]))
 
 
-def _get(database: Connection, user: bytes, organization: bytes) -> Remembered | None:
+def _get(database: Connection, user: bytes, organization: bytes) -> belief.Remembered | None:
     row = database.execute(_ASK, (user, organization)).fetchone()
-    return None if row is None else Remembered(*row)
+    return None if row is None else belief.Remembered(*row)

@@ -42,7 +42,6 @@ from encrypted_records.proxy.keyrings.holder import Circumstances, Holder, decid
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.mirrored import Mirrored
-from encrypted_records.proxy.process import Background, Turns
 from encrypted_records.proxy.retention import NOTE_SECONDS, DailyRetention, Retainer, WatchedClock
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.differences import SchemaSigning, Standings
@@ -170,7 +169,7 @@ class Writing:
 @dataclass(frozen=True)
 class Services:
     #: all work that no request waits for
-    background: Background
+    background: process.Background
     api: Api
     stores: Stores
     access: Access
@@ -217,7 +216,7 @@ class Services:
     desks: Desks
     crowd: RunningRequests
     #: turns of exports
-    turns: Turns
+    turns: process.Turns
     #: turns of SQL statements on pages
     sql_turns: FairQueue
     saved_questions: SavedQuestions
@@ -490,7 +489,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         names=names,
         desks=Desks(),
         crowd=crowd,
-        turns=Turns(crowd.was_busy),
+        turns=process.Turns(crowd.was_busy),
         sql_turns=FairQueue(SQL_BYTES),
         saved_questions=SavedQuestions(stores.questions, identity.keyrings),
         question_links=QuestionLinks(stores.questions),
@@ -508,7 +507,7 @@ def _build_reading(
     sharing: Sharing,
     names: OwnNames,
     segments: MemoryCache,
-    beside: Background,
+    beside: process.Background,
     overrides: Overrides,
 ) -> Reading:
     sealed_rows = RowCache(segments, stores.pages)
@@ -529,7 +528,7 @@ def _build_writing(
     pool: WorkerPool,
     spool: Spool,
     named: tuple[ShownNames, tuple[str, ...]],
-    beside: Background,
+    beside: process.Background,
     overrides: Overrides,
 ) -> Writing:
     """Args:

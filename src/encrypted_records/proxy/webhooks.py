@@ -32,19 +32,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.webhook_sender import WebhookSender
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.errors import (
-    BadInput,
-    Closed,
-    ErsError,
-    Flaw,
-    Gone,
-    NotFound,
-    Refused,
-    Unavailable,
-)
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import new_id, reference, to_text
 from encrypted_records.proxy.disk import Database
@@ -173,7 +163,7 @@ class WebhookStore:
             query = "SELECT count(*) FROM webhook WHERE user = ?"
             (count,) = database.execute(query, (webhook.user,)).fetchone()
             if count >= _MOST_WEBHOOKS:
-                raise BadInput(
+                raise errors.BadInput(
                     f"you have {_MOST_WEBHOOKS} webhooks, which is the limit",
                     hint="delete one first",
                 )
@@ -250,7 +240,7 @@ class Readmit(Protocol):
         """The same as :meth:`Admission.readmit`."""
 
 
-class _NotTaken(Unavailable):
+class _NotTaken(errors.Unavailable):
     """A delivery was not answered with 2xx, or not answered."""
 
     code = "webhook_failed"
@@ -340,7 +330,7 @@ class Webhooks:
         for webhook in await runtime.in_thread(self._store.list, holder.user):
             try:
                 shown.append(ShownWebhook(webhook, webhook.open(keyring).url))
-            except Closed:
+            except errors.Closed:
                 shown.append(ShownWebhook(webhook, ""))
         return shown
 
@@ -353,7 +343,7 @@ class Webhooks:
         for shown in await self.list(holder):
             if shown.webhook.id == identifier:
                 return shown
-        raise NotFound("there is no such webhook")
+        raise errors.NotFound("there is no such webhook")
 
     async def resume(self, holder: Holder, identifier: bytes, token: str | None) -> ShownWebhook:
         """Resume a webhook now, at the position where it stopped.
@@ -377,7 +367,7 @@ class Webhooks:
         await self._end(identifier)
         present = await runtime.in_thread(self._store.get, identifier)
         if present is None:
-            raise NotFound("there is no such webhook")
+            raise errors.NotFound("there is no such webhook")
         resumed = replace(
             present, sealed=sealed, status=Status.ACTIVE, reason="", tries=0, failing_since=None
         )
@@ -392,7 +382,7 @@ class Webhooks:
         """
         webhook = await runtime.in_thread(self._store.get, identifier)
         if webhook is None or webhook.user != holder.user:
-            raise NotFound("there is no such webhook")
+            raise errors.NotFound("there is no such webhook")
         await self._end(identifier)
         await runtime.in_thread(self._store.delete, identifier)
         self.counts[webhook.status] -= 1
@@ -431,16 +421,16 @@ class Webhooks:
                 await self._advance(webhook, watch)
             except _NotTaken as error:
                 await self._note_failure(webhook, error)
-            except Unavailable as error:  # of the API or the disk
+            except errors.Unavailable as error:  # of the API or the disk
                 log.info("a webhook is waiting: %s", error.message)
                 await runtime.sleep(LOCKED_SECONDS)
-            except Gone as error:
+            except errors.Gone as error:
                 if error.reason == "start_again":
                     again = replace(webhook, cursor=None, restarts=True)
                     await self._keep(webhook, again)
                 else:
                     await self._stop(webhook, error)
-            except (Refused, BadInput) as error:
+            except (errors.Refused, errors.BadInput) as error:
                 if error.reason == "keyring_locked":
                     await runtime.sleep(LOCKED_SECONDS)
                 else:
@@ -491,11 +481,11 @@ class Webhooks:
         }
         try:
             status = await self._sender.send(target.url, body, headers)
-        except Unavailable as error:
+        except errors.Unavailable as error:
             self.deliveries["failed"] += 1
             raise _NotTaken(error.message) from None
         if status == _NO_MORE:
-            raise Gone(
+            raise errors.Gone(
                 "the receiver of a webhook declined further deliveries",
                 code="webhook_gone",
                 hint="",
@@ -527,7 +517,7 @@ class Webhooks:
         await self._keep(webhook, failing)
         await runtime.sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2**webhook.tries))
 
-    async def _stop(self, webhook: StoredWebhook, error: ErsError) -> None:
+    async def _stop(self, webhook: StoredWebhook, error: errors.ErsError) -> None:
         log.warning("webhook %s is stopped: %s", to_text(webhook.id), error.message)
         await self._keep(webhook, replace(webhook, status=Status.STOPPED, reason=error.reason))
 
@@ -549,9 +539,9 @@ def _name_of(webhook: StoredWebhook, page: FeedPage) -> str:
     return "msg_" + hashlib.sha256("/".join(parts).encode()).hexdigest()[:32]
 
 
-def _wrong_token(detail: str) -> BadInput:
-    return BadInput(
+def _wrong_token(detail: str) -> errors.BadInput:
+    return errors.BadInput(
         detail,
         hint="create one: ers token create NAME --dataset DATASET",
-        flaws=(Flaw("invalid", detail, "/token"),),
+        flaws=(errors.Flaw("invalid", detail, "/token"),),
     )

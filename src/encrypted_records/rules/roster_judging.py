@@ -14,22 +14,6 @@ from enum import Enum, StrEnum
 
 from encrypted_records.model import roster as form
 from encrypted_records.model import signatures
-from encrypted_records.model.roster import (
-    AccessRequest,
-    AccessRequestBody,
-    DatasetName,
-    End,
-    EntryBody,
-    Forget,
-    FoundingEntry,
-    Invite,
-    Listing,
-    MemberStanding,
-    Placement,
-    Remove,
-    RosterEntry,
-    Share,
-)
 from encrypted_records.rules.roster_state import Ending, InvitationState, Member, RosterState, at
 
 
@@ -137,23 +121,25 @@ class SignatureChecks:
 RIGHT = SignatureChecks(by_actor=True, proof=True)
 
 
-def verify(state: RosterState, entry: RosterEntry, body: EntryBody, is_by: IsBy) -> SignatureChecks:
+def verify(
+    state: RosterState, entry: form.RosterEntry, body: form.EntryBody, is_by: IsBy
+) -> SignatureChecks:
     """Verify the signatures of the next entry, under the keys that its actor has in ``state``."""
     content = body.content
-    if isinstance(content, FoundingEntry) and not state.number:
+    if isinstance(content, form.FoundingEntry) and not state.number:
         keys = content.keys
     else:
         actor = state.member(body.actor)
         keys = b"" if actor is None else actor.keys
     by_actor = is_by(keys, entry.signature, form.entry_message(entry.body))
     proof = False
-    if by_actor and isinstance(content, MemberStanding) and content.keys:
+    if by_actor and isinstance(content, form.MemberStanding) and content.keys:
         proved = form.proof_message(state.found, content.member, content.keys, content.anchor)
         proof = is_by(content.keys, content.proof, proved)
     return SignatureChecks(by_actor, proof)
 
 
-def judge(state: RosterState, body: EntryBody, verified: SignatureChecks) -> EntryFault | None:
+def judge(state: RosterState, body: form.EntryBody, verified: SignatureChecks) -> EntryFault | None:
     """The reason why the next entry is invalid; None if it is valid.
 
     If the first entry is invalid, there is no roster.
@@ -167,9 +153,9 @@ def judge(state: RosterState, body: EntryBody, verified: SignatureChecks) -> Ent
     if not verified.by_actor:
         return EntryFault.SIGNATURE
     match content:
-        case FoundingEntry():
+        case form.FoundingEntry():
             return EntryFault.FOUNDED
-        case Remove():
+        case form.Remove():
             return _judge_remove(state, content, actor)
         case list():
             return _judge_places(state, content, actor)
@@ -181,33 +167,37 @@ def judge(state: RosterState, body: EntryBody, verified: SignatureChecks) -> Ent
 
 def _judge_owners(
     state: RosterState,
-    body: EntryBody,
-    content: Invite[str] | MemberStanding[str] | DatasetName | Forget | Listing,
+    body: form.EntryBody,
+    content: form.Invite[str]
+    | form.MemberStanding[str]
+    | form.DatasetName
+    | form.Forget
+    | form.Listing,
     verified: SignatureChecks,
 ) -> EntryFault | None:
     """Judge what owners alone sign."""
     match content:
-        case Invite():
+        case form.Invite():
             return _judge_invite(state, content)
-        case DatasetName():
+        case form.DatasetName():
             return _judge_dataset(state, content)
-        case Forget():
+        case form.Forget():
             return _judge_forget(state, content)
-        case Listing():
+        case form.Listing():
             return None if content.dataset in state.epochs else EntryFault.NO_DATASET
-        case MemberStanding():
+        case form.MemberStanding():
             return _judge_standing(state, body.time, content, verified)
 
 
 def _judge_foundation(content: form.Content, verified: SignatureChecks) -> EntryFault | None:
-    if not isinstance(content, FoundingEntry):
+    if not isinstance(content, form.FoundingEntry):
         return EntryFault.FOUNDED
     if signatures.are_refused(content.keys):
         return EntryFault.REFUSED_KEYS
     return None if verified.by_actor else EntryFault.SIGNATURE
 
 
-def _judge_invite(state: RosterState, invite: Invite[str]) -> EntryFault | None:
+def _judge_invite(state: RosterState, invite: form.Invite[str]) -> EntryFault | None:
     if invite.id in state.invitations or invite.id in state.members:
         return EntryFault.INVITATION_ID
     if not signatures.signs_alone(invite.answer_key):
@@ -216,7 +206,7 @@ def _judge_invite(state: RosterState, invite: Invite[str]) -> EntryFault | None:
 
 
 def _judge_standing(
-    state: RosterState, time: int, content: MemberStanding[str], verified: SignatureChecks
+    state: RosterState, time: int, content: form.MemberStanding[str], verified: SignatureChecks
 ) -> EntryFault | None:
     before = state.member(content.member)
     stands = before is not None and before.present
@@ -239,7 +229,11 @@ def _judge_standing(
 
 
 def _judge_keys(
-    state: RosterState, content: MemberStanding[str], verified: SignatureChecks, *, stands: bool
+    state: RosterState,
+    content: form.MemberStanding[str],
+    verified: SignatureChecks,
+    *,
+    stands: bool,
 ) -> EntryFault | None:
     given = (content.keys, content.anchor, content.proof)
     if not any(given):
@@ -261,7 +255,7 @@ def is_of_another(state: RosterState, member: bytes, keys: bytes) -> bool:
 
 
 def _judge_admission(
-    state: RosterState, time: int, content: MemberStanding[str]
+    state: RosterState, time: int, content: form.MemberStanding[str]
 ) -> EntryFault | None:
     invitation = state.invitations.get(content.invitation)
     if invitation is None:
@@ -286,7 +280,7 @@ def _is_last_owner(state: RosterState, member: bytes) -> bool:
     return state.owners_now == {member}
 
 
-def _judge_shares(state: RosterState, shares: Sequence[Share]) -> EntryFault | None:
+def _judge_shares(state: RosterState, shares: Sequence[form.Share]) -> EntryFault | None:
     if len({(share.dataset, share.right) for share in shares}) < len(shares):
         return EntryFault.SHARED_TWICE
     if any(share.dataset not in state.epochs for share in shares):
@@ -300,7 +294,7 @@ def _judge_shares(state: RosterState, shares: Sequence[Share]) -> EntryFault | N
     return None
 
 
-def _judge_remove(state: RosterState, content: Remove, actor: Member) -> EntryFault | None:
+def _judge_remove(state: RosterState, content: form.Remove, actor: Member) -> EntryFault | None:
     member = state.member(content.id)
     if not actor.owns and actor.member != content.id:
         return EntryFault.OWNERS_ONLY
@@ -314,7 +308,7 @@ def _judge_remove(state: RosterState, content: Remove, actor: Member) -> EntryFa
     return None if invitation.open else EntryFault.ENDED_BEFORE
 
 
-def _judge_dataset(state: RosterState, content: DatasetName) -> EntryFault | None:
+def _judge_dataset(state: RosterState, content: form.DatasetName) -> EntryFault | None:
     epochs = state.epochs.get(content.dataset, [])
     if not epochs and len(state.epochs) >= form.MAX_DATASETS:
         return EntryFault.DATASETS
@@ -329,7 +323,7 @@ def _judge_dataset(state: RosterState, content: DatasetName) -> EntryFault | Non
     return _judge_ends(state, content)
 
 
-def _judge_forget(state: RosterState, content: Forget) -> EntryFault | None:
+def _judge_forget(state: RosterState, content: form.Forget) -> EntryFault | None:
     epochs = state.epochs.get(content.dataset)
     if epochs is None:
         return EntryFault.NO_DATASET
@@ -337,7 +331,7 @@ def _judge_forget(state: RosterState, content: Forget) -> EntryFault | None:
     return None if oldest < content.first <= len(epochs) else EntryFault.FORGOTTEN
 
 
-def _judge_ends(state: RosterState, content: DatasetName) -> EntryFault | None:
+def _judge_ends(state: RosterState, content: form.DatasetName) -> EntryFault | None:
     """Refuse an end that the log cannot have: it would make the log unreadable for everyone."""
     ends = content.ends
     if len({end.schema for end in ends}) < len(ends):
@@ -354,7 +348,7 @@ def _judge_ends(state: RosterState, content: DatasetName) -> EntryFault | None:
     return None
 
 
-def _may_follow(before: Ending, end: End, epoch: int) -> bool:
+def _may_follow(before: Ending, end: form.End, epoch: int) -> bool:
     """Whether a log with the end ``before`` at one epoch may have the end ``end`` at this epoch."""
     if end.version == before.version:
         return end.digest == before.digest
@@ -362,7 +356,7 @@ def _may_follow(before: Ending, end: End, epoch: int) -> bool:
 
 
 def _judge_places(
-    state: RosterState, content: Sequence[Placement], actor: Member
+    state: RosterState, content: Sequence[form.Placement], actor: Member
 ) -> EntryFault | None:
     if not all(actor.writes(placement.dataset).whole for placement in content):
         return EntryFault.NOT_WRITER
@@ -402,8 +396,8 @@ class RequestFault(StrEnum):
 
 def judge_request(
     state: RosterState,
-    request: AccessRequest,
-    body: AccessRequestBody,
+    request: form.AccessRequest,
+    body: form.AccessRequestBody,
     *,
     digest: bytes | None,
     is_by: IsBy,
@@ -434,7 +428,7 @@ def judge_request(
     return RequestFault.RIGHT if has(body.dataset).whole else None
 
 
-def _is_unchanged(history: Sequence[Member], body: AccessRequestBody) -> bool:
+def _is_unchanged(history: Sequence[Member], body: form.AccessRequestBody) -> bool:
     """Whether a member was in the organization at the time of the request, and has had the same
     keys and the same shares of the dataset since.
     """

@@ -13,18 +13,6 @@ from typing import Protocol, TypeVar
 
 from encrypted_records.model import roster as form
 from encrypted_records.model import signatures
-from encrypted_records.model.roster import (
-    End,
-    EntryBody,
-    Forget,
-    FoundingEntry,
-    Invite,
-    Listing,
-    MemberStanding,
-    Placement,
-    Remove,
-    Share,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +52,7 @@ class Member:
     name: str
     keys: bytes
     anchor: bytes
-    shares: tuple[Share, ...]
+    shares: tuple[form.Share, ...]
     expires: int
     joined: int
     admitted_by: bytes
@@ -157,7 +145,7 @@ class InvitationState:
     previous: bytes
     time: int
     inviter: bytes
-    content: Invite[str]
+    content: form.Invite[str]
     admitted: int | None = None
     withdrawn: int | None = None
 
@@ -260,13 +248,13 @@ class RosterState:
             history.clear()
         history.append(newest)
 
-    def pass_over(self, body: EntryBody, digest: bytes) -> None:
+    def pass_over(self, body: form.EntryBody, digest: bytes) -> None:
         """Advance past an entry that does not count: it changes nothing else."""
         if body.number != self.number + 1 or body.previous != self.digest:
             raise ValueError("an entry does not follow the others")
         self.number, self.digest = body.number, digest
 
-    def apply(self, body: EntryBody, digest: bytes) -> None:
+    def apply(self, body: form.EntryBody, digest: bytes) -> None:
         """Apply an entry that counts according to :func:`.roster_judging.judge`.
 
         Args:
@@ -275,28 +263,28 @@ class RosterState:
         self.pass_over(body, digest)
         content, number = body.content, body.number
         match content:
-            case FoundingEntry():
+            case form.FoundingEntry():
                 self.found, self.founder = digest, body.actor
                 self.stand(_founder(body.actor, content))
-            case Invite():
+            case form.Invite():
                 self.invitations[content.id] = InvitationState(
                     number, digest, body.previous, body.time, body.actor, content
                 )
-            case MemberStanding():
+            case form.MemberStanding():
                 self.stand(_standing(self.member(content.member), body, content))
                 if content.invitation:
                     invitation = self.invitations[content.invitation]
                     self.invitations[content.invitation] = replace(invitation, admitted=number)
-            case Remove():
+            case form.Remove():
                 self._remove(number, content)
             case list():
                 for placement in content:
                     self.place_schema(_placed(number, placement))
-            case Forget():
+            case form.Forget():
                 self._follow(
                     self.forgotten, content.dataset, ForgottenEpochs(number, content.first)
                 )
-            case Listing():
+            case form.Listing():
                 self.listings.pop(content.dataset, None)
                 if content.listed:
                     self.listings[content.dataset] = number
@@ -306,7 +294,7 @@ class RosterState:
                     self.begin(content.dataset, Epoch(number, content.epoch, content.commitment))
                 self.end(content.dataset, number, content.epoch, content.ends)
 
-    def _remove(self, number: int, content: Remove) -> None:
+    def _remove(self, number: int, content: form.Remove) -> None:
         before = self.member(content.id)
         if before is not None:
             self.stand(replace(before, number=number, present=False))
@@ -367,7 +355,7 @@ class RosterState:
         }
         self.losses.pop(dataset, None)
 
-    def end(self, dataset: bytes, number: int, epoch: int, ends: Sequence[End]) -> None:
+    def end(self, dataset: bytes, number: int, epoch: int, ends: Sequence[form.End]) -> None:
         """Record the ends of logs at the newest epoch of a dataset's keys."""
         for end in ends:
             if self.ended_with(end.schema, epoch) is None:
@@ -413,7 +401,7 @@ class RosterState:
         return loser
 
 
-def _founder(member: bytes, content: FoundingEntry[str]) -> Member:
+def _founder(member: bytes, content: form.FoundingEntry[str]) -> Member:
     return Member(
         number=1,
         member=member,
@@ -431,13 +419,15 @@ def _founder(member: bytes, content: FoundingEntry[str]) -> Member:
     )
 
 
-def _placed(number: int, content: Placement) -> SchemaEntry:
+def _placed(number: int, content: form.Placement) -> SchemaEntry:
     return SchemaEntry(
         number, content.schema, content.dataset, content.slug, content.name, content.definition
     )
 
 
-def _standing(before: Member | None, body: EntryBody, content: MemberStanding[str]) -> Member:
+def _standing(
+    before: Member | None, body: form.EntryBody, content: form.MemberStanding[str]
+) -> Member:
     """The new state of a member after an entry; ``before`` is None for a new member."""
     stood = before if before is not None and before.present else None
     if content.keys:

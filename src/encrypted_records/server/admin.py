@@ -21,7 +21,6 @@ from encrypted_records.errors import NotAuthenticated, Throttled
 from encrypted_records.server.accounts import logins, passwords
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import AuditEntry, Membership, Organization
 
 if TYPE_CHECKING:  # at run time the classes take no parameters
@@ -94,7 +93,7 @@ class Users(ReadOnly):
             with transaction.atomic():
                 passwords.remove_second_factor(user)
                 logins.end_all(user)
-                audit.note_for_all(user, Action.SECOND_FACTOR_REMOVED)
+                audit.note_for_all(user, audit.Action.SECOND_FACTOR_REMOVED)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         with transaction.atomic():

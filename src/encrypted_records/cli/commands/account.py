@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from encrypted_records import errors
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.keychain import KeptDevices
 from encrypted_records.cli.login.proofs import (
@@ -45,14 +46,6 @@ from encrypted_records.cli.login.session import (
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import TIMES, ask, ask_yes, confirm, minute, say, warn
 from encrypted_records.client.proxy.client import Deletion
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    InvalidSetting,
-    NoProxy,
-    NotAuthenticated,
-    NotFound,
-)
 
 
 @click.command(short_help="Create an account with its own organization.")
@@ -82,7 +75,7 @@ async def register(
     """
     given = os.environ.get("ERS_PASSWORD") or None
     if (not (email and given) or organization is None) and not sys.stdin.isatty():
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "missing: --email, --organization or ERS_PASSWORD",
             hint="add the options, and set ERS_PASSWORD",
         )
@@ -139,9 +132,9 @@ async def login(session: CommandSession, email: str | None) -> None:
             async for organization in own.client.listing("organizations"):
                 say(f"You belong to {organization['slug']} ({organization['name']}).")
             await _take_in(own)
-    except NoProxy:
+    except errors.NoProxy:
         pass  # an API, which has no keyrings
-    except ErsError as error:
+    except errors.ErsError as error:
         # The login is there, whatever the proxy thinks of this machine.
         warn(error.message)
         warn(f"hint: {error.hint}")
@@ -187,9 +180,11 @@ async def logout(session: CommandSession) -> None:
     logins = Logins()
     login = logins.find(session.address)
     if login is None:
-        raise NotFound(f"you are not logged in at {session.address}", hint="nothing was changed")
+        raise errors.NotFound(
+            f"you are not logged in at {session.address}", hint="nothing was changed"
+        )
     email = login.email
-    with suppress(NotAuthenticated):  # the service has ended it already
+    with suppress(errors.NotAuthenticated):  # the service has ended it already
         auth = await bearer(session.proxy, logins, email)
         async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
             await client.log_out(auth)
@@ -234,7 +229,7 @@ async def password(session: CommandSession) -> None:
     else:
         given = sys.stdin.readline().rstrip("\n")
     if not old or given == "":
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "missing: the current or the new password",
             hint="set ERS_PASSWORD, and give the new password on standard input",
         )
@@ -312,7 +307,7 @@ async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
         await session.client.delete_account(password, ask_code, unsigned=unsigned)
         say("The account is deleted.")
         return
-    raise Conflict(
+    raise errors.Conflict(
         "the account cannot be deleted yet",
         code=told.obstacles[0].outcome,
         hint="ers organization member update EMAIL --role owner makes another member an owner; ers"
@@ -468,7 +463,7 @@ async def remove(session: CommandSession) -> None:
 def _password(session: CommandSession) -> str:
     known = session.who.password or os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
     if not known:
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "this command needs your password",
             hint="set ERS_PASSWORD, or give the password on the next line of standard input",
         )
@@ -555,7 +550,7 @@ async def create(
         default = click.core.ParameterSource.DEFAULT
         for option in ("expires", "scope", "datasets"):
             if context.get_parameter_source(option) is not default:
-                raise InvalidSetting(
+                raise errors.InvalidSetting(
                     "an access token has no limits", hint="name an API token: ers token create NAME"
                 )
         say(await session.access_token())
@@ -565,7 +560,7 @@ async def create(
     if not session.who.password:  # which is in the request as it is
         password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
         if not password:
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 "creating an API token needs your password",
                 hint="set ERS_PASSWORD, or give the password on the next line of standard input",
             )
@@ -634,7 +629,9 @@ async def verify(session: CommandSession) -> None:
       ers token create | ers token verify
     """
     if sys.stdin.isatty():
-        raise InvalidSetting("no token on standard input", hint="ers token verify < token.txt")
+        raise errors.InvalidSetting(
+            "no token on standard input", hint="ers token verify < token.txt"
+        )
     # From the usual device: a stranger at the proxy's port gets no token.
     async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
         await client.verify_token(sys.stdin.read(10_000).strip())

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import msgspec
 
+from encrypted_records import errors
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.state_file import StateFile
@@ -41,15 +42,6 @@ from encrypted_records.client.sdk.files import bar
 from encrypted_records.client.sdk.frames import ColumnFacts, field_of
 from encrypted_records.client.sdk.names import as_sent
 from encrypted_records.client.sdk.rows import encode_row
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    Flaw,
-    InvalidRecords,
-    InvalidSetting,
-    Locked,
-    NotFound,
-)
 from encrypted_records.model import field_types
 from encrypted_records.model.field_types import PLAIN, proposed_type
 
@@ -169,7 +161,7 @@ class Import:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Locked(
+                raise errors.Locked(
                     f"another command is importing {self.table.name}",
                     hint="wait until it has ended",
                 ) from None
@@ -254,9 +246,9 @@ class Import:
             return bad
         self._state.put(self._key, done)
         if not bad:
-            raise ErsError(last.error or "the job failed", code="job_failed")
+            raise errors.ErsError(last.error or "the job failed", code="job_failed")
         flaws = [
-            Flaw(
+            errors.Flaw(
                 error.code,
                 error.detail,
                 row=done.read + (error.row or 0),
@@ -264,7 +256,7 @@ class Import:
             )
             async for error in self.session.client.job_errors(job)
         ]
-        raise InvalidRecords(
+        raise errors.InvalidRecords(
             f"{format_count(bad, 'row')} of {self.table.name} did not match the schema",
             flaws=tuple(flaws),
             hint=f"{format_count(done.stored, 'record')} before this page are stored; correct the"
@@ -279,7 +271,7 @@ class Import:
             self._state.put(self._key, done)
         count = (await self.session.client.search(schema["url"], limit=0)).count or 0
         if count != done.stored:
-            raise Conflict(
+            raise errors.Conflict(
                 f"the schema has {format_count(count, 'record')}, and this import stored"
                 f" {done.stored}",
                 code="import_disturbed",
@@ -295,12 +287,12 @@ class Import:
             progress = await client.job(done.job)
             if progress.status == "uploading":
                 # The job waits for bytes that never arrive. A cancelled job stores nothing.
-                with suppress(NotFound):
+                with suppress(errors.NotFound):
                     await client.cancel_job(done.job)
                 return over
             last = await client.wait(done.job)
             about = await client.job_about(done.job)
-        except NotFound:
+        except errors.NotFound:
             return over  # forgotten; the count of the records tells if it was stored
         if last.status != "completed":
             return over
@@ -385,7 +377,7 @@ class ColumnFile(SourceTable):
 
     def __init__(self, path: str) -> None:
         if Path(path).suffix.lower() not in COLUMNAR:
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 f"{path} is not a Parquet, Arrow or Feather file",
                 hint="import CSV and JSON under their own names: ers import FILE.csv",
             )
@@ -411,7 +403,7 @@ class ColumnFile(SourceTable):
             for column, arrow_field in zip(batch.columns, declared, strict=True):
                 seen.setdefault(arrow_field.name, ColumnFacts()).add(column, arrow_field)
         if declared is None:
-            raise InvalidSetting("the file is empty: it has no columns")
+            raise errors.InvalidSetting("the file is empty: it has no columns")
         fields: dict[str, dict[str, Any]] = {}
         notes: dict[str, str] = {}
         for arrow_field in declared:
@@ -479,21 +471,21 @@ class WantedRules:
         fields = definition["properties"]
         for name in (*self.enum, *self.unique, *self.required):
             if name not in fields:
-                raise InvalidSetting(f"the file has no field {name}")
+                raise errors.InvalidSetting(f"the file has no field {name}")
         for name in self.enum:
             values = notes[name].get("values")
             if not proposed_type(fields[name]).is_text or not values:
-                raise InvalidSetting(
+                raise errors.InvalidSetting(
                     f"{name} is not a text column with few values", hint=f"leave out --enum {name}"
                 )
             fields[name] = {"type": "string", "enum": values}
         for name in self.required:
             if notes[name].get("absent"):
                 rows = format_count(notes[name]["absent"], "row")
-                raise InvalidSetting(f"{name} is missing in {rows}: it cannot be required")
+                raise errors.InvalidSetting(f"{name} is missing in {rows}: it cannot be required")
         for name in self.unique:
             if not notes[name].get("unique", True):
-                raise InvalidSetting(
+                raise errors.InvalidSetting(
                     f"a value of {name} occurs more than once: it cannot be unique"
                 )
         if self.required:
@@ -600,7 +592,7 @@ async def create_schema(
     """
     try:
         parent = await session.names.dataset(dataset)
-    except NotFound:
+    except errors.NotFound:
         if "/" in dataset:
             raise
         organization = (await session.names.organization())["url"]
@@ -610,7 +602,7 @@ async def create_schema(
         if await _is_unused(session, resource, definition):
             warn(f"continuing with the schema {path}, which has no records yet")
             return resource
-        raise Conflict(f"a schema {path} already exists", code="slug_taken", hint=hint)
+        raise errors.Conflict(f"a schema {path} already exists", code="slug_taken", hint=hint)
     return await session.client.create(
         "schemas", name=name, dataset=parent["url"], schema=definition
     )

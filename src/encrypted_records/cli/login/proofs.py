@@ -20,19 +20,13 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from encrypted_records import errors
 from encrypted_records.cli.data_folder import SignedLink, signed_link
 from encrypted_records.cli.login.keychain import DEVICE_VARIABLE
 from encrypted_records.cli.login.session import NOBODY, CommandSession, Credentials, usual_device
 from encrypted_records.cli.terminal import ask, day, say, warn
 from encrypted_records.client.proxy.keyring import Devices, Proof
 from encrypted_records.client.proxy.transport import new_device
-from encrypted_records.errors import (
-    BadInput,
-    ErsError,
-    InvalidSetting,
-    NotAllowed,
-    NotAuthenticated,
-)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -56,7 +50,7 @@ async def call_with_proof(
     """
     try:
         return await call(None)
-    except NotAllowed as error:
+    except errors.NotAllowed as error:
         if error.reason != "proof_needed":
             raise
         devices: Devices | None = await session.client.devices()
@@ -75,7 +69,7 @@ async def call_with_proof(
     proof = _proof(session, devices, words)
     try:
         return await call(proof)
-    except NotAllowed as error:
+    except errors.NotAllowed as error:
         if error.reason != "proof_code_needed":
             raise
     return await call(msgspec.structs.replace(proof, code=ask_code()))
@@ -125,7 +119,7 @@ def _proof(session: CommandSession, devices: Devices | None, words: str | None) 
 
 def _or_words(words: str | None) -> Proof:
     if words is None:
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "this command gives out or changes keys, and needs a proof",
             hint="enter your password or set ERS_PASSWORD; or enter the keyring's passphrase",
         )
@@ -145,7 +139,7 @@ async def with_code(call: _TakesCode[T]) -> T:
     """
     try:
         return await call()
-    except ErsError as error:
+    except errors.ErsError as error:
         reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
         if "second_factor_required" not in reasons:
             raise
@@ -156,7 +150,7 @@ def ask_code() -> str:
     """Ask for a code of the account's second factor, as :func:`ask_secret`."""
     code = ask_secret("Code of your authenticator app, or a recovery code").strip()
     if not code:
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "the account has a second factor, and its code is missing",
             hint="type it, or give it on the next line of standard input",
         )
@@ -184,7 +178,7 @@ async def devices_of(session: CommandSession) -> Devices:
     """
     try:
         return await session.client.devices()
-    except NotAuthenticated as error:
+    except errors.NotAuthenticated as error:
         if error.reason != "device_unknown" or os.environ.get(DEVICE_VARIABLE):
             raise
     # It knew the device, or has the door: so this is the proxy, and the revoked device is useless.
@@ -246,14 +240,14 @@ async def set_password(label: str, given: str | None, use: Callable[[str], Await
     """
     if given is not None:
         if weak := weakness(given):
-            raise InvalidSetting(weak, hint="nothing was changed; choose a longer one")
+            raise errors.InvalidSetting(weak, hint="nothing was changed; choose a longer one")
         await use(given)
         return given
     for left in reversed(range(_TRIES)):
         password = _ask_password(label)
         try:
             await use(password)
-        except BadInput as error:
+        except errors.BadInput as error:
             if not (left and _about_password(error)):
                 raise
             warn("; ".join(flaw.detail for flaw in error.flaws))
@@ -273,7 +267,7 @@ def _ask_password(label: str) -> str:
             warn("the two entries differ")
 
 
-def _about_password(error: ErsError) -> bool:
+def _about_password(error: errors.ErsError) -> bool:
     return bool(error.flaws) and all(flaw.code.startswith("password_") for flaw in error.flaws)
 
 
@@ -285,7 +279,7 @@ def answer(label: str, what: str) -> str:
     """
     text = (ask(label) if sys.stdin.isatty() else sys.stdin.readline()).strip()
     if not text:
-        raise InvalidSetting(f"{what} is missing", hint="give it on standard input")
+        raise errors.InvalidSetting(f"{what} is missing", hint="give it on standard input")
     return text
 
 
@@ -296,7 +290,7 @@ def link_in(text: str) -> SignedLink:
     """
     link = signed_link(text)
     if link is None:
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "this is not a link from a message",
             hint="give the whole link in quotes: it contains user_id, timestamp and signature",
         )
@@ -327,7 +321,7 @@ async def confirm_account(
     say("The account is confirmed.")
     if who.password:
         # The account is confirmed, whatever happens next.
-        with suppress(ErsError):
+        with suppress(errors.ErsError):
             async with session.proxy.client(who, device) as client:
                 async for organization in client.listing("organizations"):
                     say(f"Its organization is {organization['slug']} ({organization['name']}).")

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 from encrypted_records.cli.settings import Settings, variable
 from encrypted_records.cli.supervise import startup
-from encrypted_records.cli.supervise.startup import check_installed, check_metrics_port, check_port
 from encrypted_records.cli.supervise.supervisor import alone, command_line, environment, on_signal
 from encrypted_records.errors import Startup
 
@@ -55,15 +54,15 @@ def run_api(settings: Settings) -> None:
     Raises:
         Startup: it cannot start here, or its workers cannot.
     """
-    check_installed("api")
+    startup.check_installed("api")
     descriptors, first = os.environ.pop(_SOCKETS, None), os.environ.pop(_FIRST, None)
     if descriptors is not None:
         numbers = [int(number) for number in descriptors.split(",")]
         _work(settings, numbers, first=first is not None)
         return
     with alone(settings, "api"):
-        check_port(settings.api_host, settings.api_port, "api")
-        check_metrics_port(settings.api_metrics_port, "api_metrics")
+        startup.check_port(settings.api_host, settings.api_port, "api")
+        startup.check_metrics_port(settings.api_metrics_port, "api_metrics")
         from encrypted_records.server import serve  # noqa: PLC0415 - only this needs Django
 
         given = _given(settings)

@@ -37,17 +37,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from encrypted_records import __version__
+from encrypted_records import __version__, errors
 from encrypted_records.cli.settings import Settings
-from encrypted_records.errors import (
-    Conflict,
-    DatabaseDamaged,
-    InvalidSetting,
-    ObjectLost,
-    OutOfSpace,
-    Startup,
-    Unavailable,
-)
 
 #: Suffix of a folder that is not complete yet.
 PARTIAL = ".partial"
@@ -90,7 +81,7 @@ def whole_or_nothing(target: Path) -> Iterator[Path]:
     partial = target.with_name(target.name + PARTIAL)
     with named(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 f"{target} already exists, and nothing is overwritten",
                 hint="name a folder that does not exist",
                 code="folder_taken",
@@ -108,7 +99,7 @@ def whole_or_nothing(target: Path) -> Iterator[Path]:
 def _alone(partial: Path) -> Iterator[None]:
     """Make the folder, after removing the remains of an interrupted command."""
     if partial.exists() and any(partial.iterdir()) and not (partial / _MARK).exists():
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             f"{partial} contains something else, and nothing is overwritten",
             hint="name another folder",
             code="folder_taken",
@@ -119,7 +110,7 @@ def _alone(partial: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Conflict(
+            raise errors.Conflict(
                 f"another process is making {partial}",
                 code="folder_taken",
                 hint="wait until it has ended",
@@ -185,11 +176,11 @@ def named(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise OutOfSpace(
+            raise errors.OutOfSpace(
                 f"the disk that holds {folder} is full", hint="make room there, then try again"
             ) from None
         reason = (error.strerror or "it fails").lower()
-        raise Startup(
+        raise errors.Startup(
             f"{folder} cannot be written, or its source cannot be read: {reason}",
             hint="check that these folders exist and who owns them",
         ) from None
@@ -258,11 +249,11 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
 
 def _check(settings: Settings, folder: Path) -> None:
     if not (folder / "format").exists():
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             f"{folder} is not a data folder of this service", hint="name it with --data-dir"
         )
     if settings.database_url is not None or settings.bulk_url is not None:
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             "the database or the object store is outside the data folder, and this command cannot"
             " back it up",
             hint="use pg_dump and copy the objects: see Backup in docs/operations.md",
@@ -310,7 +301,9 @@ class _Files:
             if not missing:
                 break
         else:
-            raise ObjectLost(f"an object is gone from the bulk store, or cut short: {missing}")
+            raise errors.ObjectLost(
+                f"an object is gone from the bulk store, or cut short: {missing}"
+            )
         for other in self.objects - wanted.keys():  # deleted meanwhile, and not in this copy
             (self._to / _object_path(other)).unlink()
             del self.copied[_object_path(other)]
@@ -379,15 +372,15 @@ def _as_named() -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):
-            raise Unavailable(
+            raise errors.Unavailable(
                 f"a database of the data folder cannot be read: {error.sqlite_errorname}",
                 hint="it may be in use for too long, or the disk may fail; try again",
             ) from None
         raise _damaged("of the data folder") from None
 
 
-def _damaged(name: str) -> DatabaseDamaged:
-    return DatabaseDamaged(
+def _damaged(name: str) -> errors.DatabaseDamaged:
+    return errors.DatabaseDamaged(
         f"the database {name} is damaged, so there is no backup of it",
         hint="keep your backups, and check the disk",
     )
@@ -466,7 +459,7 @@ def _manifest(source: Path) -> Manifest:
         try:
             manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
         except (FileNotFoundError, NotADirectoryError):
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 f"{source} is not a complete backup: it has no {MANIFEST}",
                 hint="name a folder that ers backup has made",
                 code="backup_damaged",
@@ -474,7 +467,7 @@ def _manifest(source: Path) -> Manifest:
         except msgspec.DecodeError:
             raise _backup_damaged(f"{MANIFEST} cannot be read") from None
     if manifest.form != FORM:
-        raise InvalidSetting(
+        raise errors.InvalidSetting(
             f"this version cannot read backups of form {manifest.form}",
             hint=f"restore it with the version that made it, {manifest.version}",
             code="backup_damaged",
@@ -486,8 +479,8 @@ def _manifest(source: Path) -> Manifest:
     return manifest
 
 
-def _backup_damaged(what: str) -> Unavailable:
-    return Unavailable(
+def _backup_damaged(what: str) -> errors.Unavailable:
+    return errors.Unavailable(
         f"the backup is damaged: {what}",
         hint="restore another one; nothing was changed",
         code="backup_damaged",

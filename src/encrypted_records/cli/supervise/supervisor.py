@@ -32,13 +32,6 @@ from encrypted_records.cli.settings import LOCAL, Settings, variable
 from encrypted_records.cli.state_file import door_path
 from encrypted_records.cli.supervise import startup
 from encrypted_records.cli.supervise.operating import mirror_to_read
-from encrypted_records.cli.supervise.startup import (
-    check_installed,
-    check_metrics_port,
-    check_port,
-    check_ports,
-    free_port,
-)
 from encrypted_records.errors import ErsError, ProxyUnreachable, Startup
 from encrypted_records.model.credentials import INLINE_HEADER
 
@@ -71,11 +64,11 @@ def run_proxy(settings: Settings, *, accept_stale: bool = False) -> None:
     """
     own_api = os.environ.pop(_OWN_API, None) is not None
     inline_secret = os.environ.pop(_INLINE_SECRET, None)
-    check_installed("proxy")
+    startup.check_installed("proxy")
     # A command with an inline proxy reports at once that another proxy is running.
     with alone(settings, "proxy", wait=inline_secret is None), ExitStack() as stack:
-        check_port(settings.proxy_host, settings.proxy_port, "proxy")
-        check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
+        startup.check_port(settings.proxy_host, settings.proxy_port, "proxy")
+        startup.check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
         # Only this needs the proxy.
         from encrypted_records.proxy import app  # noqa: PLC0415
         from encrypted_records.proxy.settings import MirrorPlace, ProxySettings  # noqa: PLC0415
@@ -157,14 +150,14 @@ async def serve_both(
         Startup: the service cannot start, or one side ended unexpectedly.
         ErsError: an error from ``when_ready``.
     """
-    check_installed("api", "proxy")
+    startup.check_installed("api", "proxy")
     data_folder.prepare(settings.data_dir)
     with data_folder.hold(settings.data_dir, "up"):
         for role in ("api", "proxy"):
             # The sides of a killed `ers up` may still be ending.
             with data_folder.hold(settings.data_dir, role):
                 pass
-        check_ports(settings)
+        startup.check_ports(settings)
         stop = on_signal()
         async with _children(settings, log_file, starter) as sides:
             work = asyncio.create_task(_when_ready(settings, when_ready, ready_seconds))
@@ -233,8 +226,8 @@ async def proxy_beside(settings: Settings) -> AsyncIterator[tuple[str, str]]:
     Raises:
         Startup: the proxy cannot start, for instance because another proxy uses the data folder.
     """
-    check_installed("proxy")
-    settings = dataclasses.replace(settings, proxy_host=LOCAL, proxy_port=free_port())
+    startup.check_installed("proxy")
+    settings = dataclasses.replace(settings, proxy_host=LOCAL, proxy_port=startup.free_port())
     with tempfile.TemporaryFile() as log:
         reading, writing = os.pipe()
         secret = secrets.token_urlsafe(32)

@@ -49,13 +49,12 @@ from encrypted_records.model.records import (
     Uid,
 )
 from encrypted_records.model.roster import NO_DIGEST
-from encrypted_records.model.wire import Checkpoint, CheckpointBody
 
 #: Time in which a request may be repeated, plus a day, in milliseconds.
 REPEATED_MS = 2 * 86_400_000
 
 
-def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
+def make(ledger: Ledger, state: LedgerState, requests_since: int) -> wire.Checkpoint:
     """Make a signed checkpoint of a ledger that was verified from its beginning.
 
     Args:
@@ -70,7 +69,7 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
     roster, roster_digest, member = ledger.stated
     version = state.snapshot.version
     encoded = wire.encode_checkpoint_body(
-        CheckpointBody(
+        wire.CheckpointBody(
             format=1,
             schema=ledger.keys.schema,
             key_id=key.id,
@@ -87,15 +86,19 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
             ),
         )
     )
-    made = Checkpoint(encoded, key.checkpoint.compute(encoded), b"")
+    made = wire.Checkpoint(encoded, key.checkpoint.compute(encoded), b"")
     if by is None:
         return made
     signature = by.identity.sign("checkpoint", wire.checkpoint_digest(made))
-    return Checkpoint(made.body, made.mac, signature)
+    return wire.Checkpoint(made.body, made.mac, signature)
 
 
 def take(
-    checkpoint: Checkpoint, keys: LogKeys, writer: bytes, membership: LogMembership | None, now: int
+    checkpoint: wire.Checkpoint,
+    keys: LogKeys,
+    writer: bytes,
+    membership: LogMembership | None,
+    now: int,
 ) -> Ledger:
     """The ledger with the state that a checkpoint claims for the log.
 
@@ -123,7 +126,7 @@ def take(
         raise CheckpointBroken(f"a checkpoint cannot be taken: {error.message}") from None
 
 
-def read(checkpoint: Checkpoint) -> CheckpointBody:
+def read(checkpoint: wire.Checkpoint) -> wire.CheckpointBody:
     """Decode a checkpoint without comparing it with a log.
 
     Raises:
@@ -136,8 +139,8 @@ def read(checkpoint: Checkpoint) -> CheckpointBody:
 
 
 def _checked(
-    checkpoint: Checkpoint, keys: LogKeys, membership: LogMembership | None
-) -> CheckpointBody:
+    checkpoint: wire.Checkpoint, keys: LogKeys, membership: LogMembership | None
+) -> wire.CheckpointBody:
     body, key = read(checkpoint), keys.newest
     if body.schema != keys.schema:
         raise CheckpointBroken("a checkpoint is of another schema")

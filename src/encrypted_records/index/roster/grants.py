@@ -19,28 +19,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from encrypted_records import errors
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import DatasetKey, SchemaKey
-from encrypted_records.errors import (
-    DoesNotOpen,
-    GrantBroken,
-    KeyMissing,
-    Malformed,
-    TooLarge,
-    Unsupported,
-)
 from encrypted_records.index.roster.roster import Roster, require_member, require_owner
 from encrypted_records.model import roster as form
 from encrypted_records.model.records import Digest, Uid
-from encrypted_records.model.roster import (
-    WHOLE_DATASET,
-    AccessRequest,
-    AccessRequestBody,
-    Grant,
-    GrantBody,
-)
-from encrypted_records.model.roster import Epoch as EpochNumber
 from encrypted_records.rules.roster_judging import RequestFault
 from encrypted_records.rules.roster_state import Epoch
 
@@ -51,7 +36,7 @@ class _Secrets(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
     schema: Uid
     fields: list[msgspec.Raw]
-    first: EpochNumber
+    first: form.Epoch
     keys: Annotated[list[Digest], Meta(min_length=1, max_length=form.MAX_EPOCHS)]
 
 
@@ -83,7 +68,7 @@ class OpenedGrant:
             return self.whole[epoch].schema(schema)
         key = self.single.get((schema, epoch))
         if key is None:
-            raise KeyMissing(
+            raise errors.KeyMissing(
                 f"the dataset's keys that you were granted lack this schema in epoch {epoch}",
                 hint="ask an owner of the organization whether the schema is shared with you",
             )
@@ -98,7 +83,7 @@ def seal_grant(
     member: bytes,
     dataset: bytes,
     keys: Mapping[int, DatasetKey],
-) -> Grant:
+) -> form.Grant:
     """Seal the keys of the parts of a dataset that the roster lets a member read, up to the newest
     epoch.
 
@@ -116,7 +101,7 @@ def seal_grant(
     standing = require_member(roster, member, dataset)
     epoch = roster.epoch(dataset)
     if epoch is None:
-        raise KeyMissing(
+        raise errors.KeyMissing(
             "the dataset has no keys yet",
             hint="create the dataset, or store a record in it, through an owner's proxy",
         )
@@ -124,11 +109,11 @@ def seal_grant(
     wanted = range(first, epoch.epoch + 1)
     missing = [number for number in wanted if number not in keys]
     if missing:
-        raise KeyMissing(f"the dataset's key of epoch {missing[0]} is missing here")
+        raise errors.KeyMissing(f"the dataset's key of epoch {missing[0]} is missing here")
     scope = standing.reads(dataset)
     if scope.whole:
         held = [keys[number].export() for number in wanted]
-        secrets = [_Secrets(WHOLE_DATASET, [], first, held)]
+        secrets = [_Secrets(form.WHOLE_DATASET, [], first, held)]
     else:
         secrets = [
             _Secrets(
@@ -138,8 +123,10 @@ def seal_grant(
         ]
     plain = _encoder.encode(secrets)
     if len(plain) > form.MAX_GRANT_BYTES - 4096:
-        raise TooLarge("a grant of so many schemas and epochs is over the limit of a mebibyte")
-    body = GrantBody(
+        raise errors.TooLarge(
+            "a grant of so many schemas and epochs is over the limit of a mebibyte"
+        )
+    body = form.GrantBody(
         form.FORMAT,
         roster.organization,
         dataset,
@@ -153,11 +140,11 @@ def seal_grant(
     sealed_to = roster.keys_of(standing)
     sealed = sealed_to.seal(plain, _info(body, sealed_to.digest))
     encoded = form.encode_grant_body(msgspec.structs.replace(body, sealed=sealed))
-    return Grant(encoded, identity.sign("grant", encoded))
+    return form.Grant(encoded, identity.sign("grant", encoded))
 
 
 def open_grant(
-    roster: Roster, identity: Identity, member: bytes, dataset: bytes, grant: Grant
+    roster: Roster, identity: Identity, member: bytes, dataset: bytes, grant: form.Grant
 ) -> OpenedGrant:
     """Open the keys in a member's grant of a dataset.
 
@@ -171,30 +158,30 @@ def open_grant(
     """
     try:
         body = form.read_grant(grant)
-    except Malformed:
-        raise GrantBroken("a grant is malformed") from None
+    except errors.Malformed:
+        raise errors.GrantBroken("a grant is malformed") from None
     if (body.organization, body.dataset, body.member) != (roster.organization, dataset, member):
-        raise GrantBroken("a grant is of another organization, dataset or member")
+        raise errors.GrantBroken("a grant is of another organization, dataset or member")
     if roster.digest_at(body.number) != body.digest:
-        raise GrantBroken("a grant names a roster that is not this one")
+        raise errors.GrantBroken("a grant names a roster that is not this one")
     owner = roster.member(body.actor, body.number)
     if owner is None or not owner.owns:
-        raise GrantBroken("a grant was signed by somebody who was not an owner")
+        raise errors.GrantBroken("a grant was signed by somebody who was not an owner")
     if not roster.keys_of(owner).verifier.verify(grant.signature, form.grant_message(grant.body)):
-        raise GrantBroken("the signature of a grant is wrong")
+        raise errors.GrantBroken("the signature of a grant is wrong")
     epochs = roster.epochs(dataset)
     if body.epoch > len(epochs) or body.number < epochs[body.epoch - 1].number:
-        raise GrantBroken("a grant is of an epoch that its roster does not have")
+        raise errors.GrantBroken("a grant is of an epoch that its roster does not have")
     if body.number < roster.forgot_at(dataset):
-        raise GrantBroken("a grant is older than the entry by which keys were forgotten")
+        raise errors.GrantBroken("a grant is older than the entry by which keys were forgotten")
     try:
         plain = identity.open(body.sealed, _info(body, identity.keys_digest))
-    except DoesNotOpen:
-        raise GrantBroken("a grant cannot be decrypted with this member's keys") from None
+    except errors.DoesNotOpen:
+        raise errors.GrantBroken("a grant cannot be decrypted with this member's keys") from None
     return _read(roster, body, _decode(plain), epochs)
 
 
-def _info(body: GrantBody, keys: bytes) -> bytes:
+def _info(body: form.GrantBody, keys: bytes) -> bytes:
     return fmt.info(
         fmt.GRANT,
         body.organization,
@@ -212,35 +199,37 @@ def _decode(plain: bytes) -> list[_Secrets]:
     try:
         secrets = _decoder.decode(plain)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise GrantBroken("the content of a grant is malformed") from None
+        raise errors.GrantBroken("the content of a grant is malformed") from None
     if any(secret.fields for secret in secrets):
-        raise Unsupported(
+        raise errors.Unsupported(
             "a grant is limited to single fields, which this version does not support",
             hint="use the newest version of encrypted-records",
         )
     if _encoder.encode(secrets) != plain or not secrets:
-        raise GrantBroken("the content of a grant is malformed")
+        raise errors.GrantBroken("the content of a grant is malformed")
     return secrets
 
 
 def _read(
-    roster: Roster, body: GrantBody, secrets: Sequence[_Secrets], epochs: Sequence[Epoch]
+    roster: Roster, body: form.GrantBody, secrets: Sequence[_Secrets], epochs: Sequence[Epoch]
 ) -> OpenedGrant:
     organization, first = roster.organization, roster.first(body.dataset)
     whole: dict[int, DatasetKey] = {}
     single: dict[tuple[bytes, int], SchemaKey] = {}
     if len({secret.schema for secret in secrets}) < len(secrets):
-        raise GrantBroken("a grant names a schema twice")
+        raise errors.GrantBroken("a grant names a schema twice")
     for part in secrets:
         if part.first != first or part.first + len(part.keys) - 1 != body.epoch:
-            raise GrantBroken("a grant does not contain the epochs that it states")
+            raise errors.GrantBroken("a grant does not contain the epochs that it states")
         for epoch, secret in enumerate(part.keys, part.first):
-            if part.schema == WHOLE_DATASET:
+            if part.schema == form.WHOLE_DATASET:
                 key = DatasetKey(
                     secret, organization=organization, dataset=body.dataset, epoch=epoch
                 )
                 if not key.fits(epochs[epoch - 1].commitment):
-                    raise GrantBroken("a grant contains a key that does not match the roster")
+                    raise errors.GrantBroken(
+                        "a grant contains a key that does not match the roster"
+                    )
                 whole[epoch] = key
             else:
                 single[part.schema, epoch] = SchemaKey(
@@ -261,7 +250,7 @@ class StandingRequest:
     declined.
     """
 
-    body: AccessRequestBody
+    body: form.AccessRequestBody
     declined: int
 
 
@@ -277,14 +266,14 @@ class ReadRequests:
 
 def make_request(
     roster: Roster, identity: Identity, member: bytes, dataset: bytes, right: int, now: int
-) -> AccessRequest:
+) -> form.AccessRequest:
     """A request of ``member`` for a whole dataset, naming the roster's newest entry.
 
     Args:
         identity: that of ``member``.
         now: in seconds since 1970.
     """
-    body = AccessRequestBody(
+    body = form.AccessRequestBody(
         form.FORMAT,
         roster.organization,
         dataset,
@@ -295,17 +284,17 @@ def make_request(
         now,
     )
     encoded = form.encode_request_body(body)
-    return AccessRequest(encoded, identity.sign("request", encoded), 0)
+    return form.AccessRequest(encoded, identity.sign("request", encoded), 0)
 
 
-def read_requests(roster: Roster, shown: Iterable[AccessRequest], now: int) -> ReadRequests:
+def read_requests(roster: Roster, shown: Iterable[form.AccessRequest], now: int) -> ReadRequests:
     """The valid requests, at most one per member and dataset."""
     newest: dict[tuple[bytes, bytes], StandingRequest] = {}
     forged = 0
     for request in shown:
         try:
             body = form.read_request(request)
-        except (Malformed, Unsupported):
+        except (errors.Malformed, errors.Unsupported):
             forged += 1
             continue
         fault = roster.judge_request(request, body, now)

@@ -20,7 +20,6 @@ from encrypted_records.crypto.keys import AnchorKey
 from encrypted_records.errors import InvitationOver, InvitationWords, KeysRefused, Unsupported
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Answer, Invite, MemberStanding, Share
 from encrypted_records.rules.roster_state import InvitationState
 
 
@@ -62,9 +61,9 @@ def compose_invite(
     invitation: bytes,
     name: str,
     expires: int,
-    shares: Sequence[Share],
+    shares: Sequence[form.Share],
     member: bytes = b"",
-) -> Invite[str]:
+) -> form.Invite[str]:
     """An invitation to be signed as the next entry of the roster.
 
     Args:
@@ -74,7 +73,7 @@ def compose_invite(
         member: the invited member, if it is, or was, in the roster.
     """
     keys = secret.keys(roster.organization, invitation)
-    invite = Invite(
+    invite = form.Invite(
         invitation, member, name, expires, keys.answer_key, list(shares), form.NO_DIGEST
     )
     check = keys.compute_check(roster.head.digest, invite)
@@ -90,7 +89,7 @@ def answer_invitation(
     identity: Identity,
     anchor: AnchorKey,
     now: int,
-) -> Answer:
+) -> form.Answer:
     """Make the answer of the invited user, after the words have proven that this roster is the
     inviter's.
 
@@ -135,7 +134,7 @@ def check_words(
     return found
 
 
-def check_answer(roster: Roster, answer: Answer, now: int) -> InvitationState:
+def check_answer(roster: Roster, answer: form.Answer, now: int) -> InvitationState:
     """The invitation of an answer, if an owner may admit its sender.
 
     Args:
@@ -172,14 +171,14 @@ def check_answer(roster: Roster, answer: Answer, now: int) -> InvitationState:
     return found
 
 
-def admit(roster: Roster, answer: Answer, now: int) -> MemberStanding[str]:
+def admit(roster: Roster, answer: form.Answer, now: int) -> form.MemberStanding[str]:
     """The standing of the user who answered, as invited, to be signed as the next entry.
 
     Raises:
         InvitationWords, InvitationOver, KeysRefused, Unsupported: as :func:`check_answer`.
     """
     invite = check_answer(roster, answer, now).content
-    return MemberStanding(
+    return form.MemberStanding(
         answer.member,
         form.PERSON,
         form.MEMBER,

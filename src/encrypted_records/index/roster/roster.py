@@ -17,30 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from encrypted_records import errors
 from encrypted_records.crypto.identity import Identity, MemberKeys
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    InvitationOver,
-    KeysRefused,
-    Malformed,
-    NotAllowed,
-    RosterBroken,
-    SchemaUnsigned,
-    TooLarge,
-    Unsupported,
-)
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import (
-    AccessRequest,
-    AccessRequestBody,
-    Content,
-    EntryBody,
-    FoundingEntry,
-    RosterEntry,
-    Share,
-)
 from encrypted_records.model.signatures import require_shown
 from encrypted_records.rules import roster_judging, roster_state
 from encrypted_records.rules.roster_judging import RequestFault, Void
@@ -69,7 +48,7 @@ class NewestEntry:
 class Roster:
     """The verified part of an organization's roster. It only grows."""
 
-    def __init__(self, organization: bytes, entries: Iterable[RosterEntry] = ()) -> None:
+    def __init__(self, organization: bytes, entries: Iterable[form.RosterEntry] = ()) -> None:
         """
         Args:
             organization: 16-byte identifier.
@@ -89,7 +68,7 @@ class Roster:
         self.withheld = 0
         self.extend(entries)
 
-    def extend(self, entries: Iterable[RosterEntry]) -> None:
+    def extend(self, entries: Iterable[form.RosterEntry]) -> None:
         """Append entries in sequence; entries before a bad entry stay.
 
         Raises:
@@ -109,7 +88,7 @@ class Roster:
         other.withheld = self.withheld
         return other
 
-    def append(self, entry: RosterEntry) -> Void | None:
+    def append(self, entry: form.RosterEntry) -> Void | None:
         """Append the next entry; return the reason why it is void, or None if it counts.
 
         Raises:
@@ -120,25 +99,27 @@ class Roster:
         """
         try:
             body = form.read_entry(entry)
-        except Malformed:
-            raise RosterBroken(
+        except errors.Malformed:
+            raise errors.RosterBroken(
                 "an entry of the organization's roster is malformed, or has a name that was"
                 " not signed"
             ) from None
         if body.organization != self.organization:
-            raise RosterBroken("an entry in the roster is of another organization")
+            raise errors.RosterBroken("an entry in the roster is of another organization")
         if body.number != self.number + 1 or body.previous != self._digests[-1]:
-            raise RosterBroken(
+            raise errors.RosterBroken(
                 "an entry of the organization's roster does not follow the earlier entries"
             )
         if body.number > form.MAX_ENTRIES:
-            raise Unsupported(
+            raise errors.Unsupported(
                 f"the organization's roster has more than {form.MAX_ENTRIES} entries",
                 hint="use the newest version of encrypted-records",
             )
         void = self.judge(entry, body)
         if body.number == 1 and void is not None:
-            raise RosterBroken("the first entry of the roster does not found an organization")
+            raise errors.RosterBroken(
+                "the first entry of the roster does not found an organization"
+            )
         digest = form.entry_digest(entry)
         if void is None:
             self._state.apply(body, digest)
@@ -151,14 +132,14 @@ class Roster:
         self._times.append(body.time)
         return void
 
-    def judge(self, entry: RosterEntry, body: EntryBody) -> Void | None:
+    def judge(self, entry: form.RosterEntry, body: form.EntryBody) -> Void | None:
         """The result of :meth:`append` for the next entry, without the checks of form and chain."""
         verified = roster_judging.verify(self._state, entry, body, self._is_by)
         reason = roster_judging.judge(self._state, body, verified)
         return None if reason is None else reason.void
 
     def judge_request(
-        self, request: AccessRequest, body: AccessRequestBody, now: int
+        self, request: form.AccessRequest, body: form.AccessRequestBody, now: int
     ) -> RequestFault | None:
         """The reason why a request for access is invalid in this roster; None if it is valid.
 
@@ -176,7 +157,7 @@ class Roster:
     def _is_by(self, keys: bytes, signature: bytes, message: bytes) -> bool:
         try:
             return self._load(keys).verifier.verify(signature, message)
-        except KeysRefused:
+        except errors.KeysRefused:
             return False
 
     def _load(self, keys: bytes) -> MemberKeys:
@@ -322,7 +303,7 @@ class Roster:
         standing = self.member(member, number)
         return roster_state.NOTHING if standing is None else standing.writes(dataset)
 
-    def had_since(self, member: bytes, share: Share) -> int:
+    def had_since(self, member: bytes, share: form.Share) -> int:
         """The entry since which a member has had at least this share without a break; 0 if the
         member does not have it.
         """
@@ -361,7 +342,7 @@ def require_owner(roster: Roster, member: bytes) -> None:
         NotAllowed: ``owners_only``, or ``not_admitted``.
     """
     if not _require_present(roster, member).owns:
-        raise NotAllowed(
+        raise errors.NotAllowed(
             "only owners of the organization may do that",
             code="owners_only",
             hint="ask one of them; ers share list shows who they are",
@@ -376,7 +357,7 @@ def require_member(roster: Roster, member: bytes, dataset: bytes) -> Member:
     """
     standing = _require_present(roster, member)
     if not standing.reads(dataset):
-        raise NotAllowed(
+        raise errors.NotAllowed(
             "this dataset is not shared with that member",
             code="not_shared",
             hint="share it first: ers share set",
@@ -391,7 +372,7 @@ def require_reader(roster: Roster, member: bytes, schema: bytes) -> None:
     """
     _require_present(roster, member)
     if not roster.may_read(member, schema):
-        raise NotAllowed(
+        raise errors.NotAllowed(
             "this schema is not shared with you",
             code="not_shared",
             hint="ask an owner of the organization to share it: ers share set",
@@ -405,7 +386,7 @@ def require_writer(roster: Roster, member: bytes, schema: bytes) -> None:
     """
     require_reader(roster, member, schema)
     if not roster.may_write(member, schema):
-        raise NotAllowed(
+        raise errors.NotAllowed(
             "you can read this schema, but not write to it",
             code="not_writer",
             hint="ask an owner of the organization to make you a writer: ers share set",
@@ -422,19 +403,21 @@ def require_signed(roster: Roster, shown: form.Placement) -> None:
     """
     placed = roster.schema(shown.schema)
     if placed is None or not placed.slug:
-        raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
+        raise errors.SchemaUnsigned(
+            "this schema was created at the API, and no owner has signed it"
+        )
     require_shown(placed.slug)
     signed = form.Placement(
         placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
     )
     if signed != shown:
-        raise SchemaUnsigned("the schema as the API shows it is not what was signed")
+        raise errors.SchemaUnsigned("the schema as the API shows it is not what was signed")
 
 
 def _require_present(roster: Roster, member: bytes) -> Member:
     standing = roster.member(member)
     if standing is None or not standing.present:
-        raise NotAllowed(
+        raise errors.NotAllowed(
             "you are not in this organization's roster",
             code="not_admitted",
             hint="enter the words of your invitation with ers share accept; an owner's proxy then"
@@ -492,8 +475,8 @@ def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
 
 
 def sign_entry(
-    roster: Roster, identity: Identity, actor: bytes, time: int, content: Content
-) -> RosterEntry:
+    roster: Roster, identity: Identity, actor: bytes, time: int, content: form.Content
+) -> form.RosterEntry:
     """The signed next entry of the roster. It is not appended.
 
     Args:
@@ -504,39 +487,39 @@ def sign_entry(
         NotAllowed, Conflict, BadInput: the entry would be void; the code gives the reason.
         RosterWithheld: it states a name that is not known.
     """
-    body = EntryBody(
+    body = form.EntryBody(
         roster.organization, roster.number + 1, roster.head.digest, time, actor, content
     )
     encoded, openings = form.encode_entry_body(body)
     if len(encoded) > form.MAX_ENTRY_BYTES:
-        raise TooLarge(f"an entry of a roster has at most {form.MAX_ENTRY_BYTES} bytes")
-    entry = RosterEntry(encoded, identity.sign("roster", encoded), openings)
+        raise errors.TooLarge(f"an entry of a roster has at most {form.MAX_ENTRY_BYTES} bytes")
+    entry = form.RosterEntry(encoded, identity.sign("roster", encoded), openings)
     if body.number > 1:
         void = roster.judge(entry, body)
         if void is not None:
             raise _refusal(void)
     else:
-        assert isinstance(content, FoundingEntry), "a roster begins with its foundation"
+        assert isinstance(content, form.FoundingEntry), "a roster begins with its foundation"
     return entry
 
 
-def _refusal(void: Void) -> ErsError:
+def _refusal(void: Void) -> errors.ErsError:
     if void in (Void.RIGHT, Void.SIGNATURE):
-        return NotAllowed(
+        return errors.NotAllowed(
             "the organization's roster does not allow you to do that",
             code="owners_only",
             hint="ask an owner of the organization; ers share list shows who they are",
         )
     if void is Void.LAST_OWNER:
-        return Conflict(
+        return errors.Conflict(
             "the organization would be left without an owner",
             code="last_owner",
             hint="make another member an owner first",
         )
     if void is Void.INVITATION:
-        return InvitationOver("the invitation is over, or is for another account")
+        return errors.InvitationOver("the invitation is over, or is for another account")
     if void in (Void.KEYS, Void.PROOF):
-        return KeysRefused("the member's public keys cannot be used")
+        return errors.KeysRefused("the member's public keys cannot be used")
     if void is Void.LIMIT:
-        return TooLarge("the organization has reached the limit for these entries")
-    return BadInput(f"the organization's roster cannot accept this: {void.value}")
+        return errors.TooLarge("the organization has reached the limit for these entries")
+    return errors.BadInput(f"the organization's roster cannot accept this: {void.value}")

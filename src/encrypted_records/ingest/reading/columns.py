@@ -10,7 +10,6 @@ from itertools import product
 import msgspec
 
 from encrypted_records.ingest.reading import recipe
-from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, moment_type
 from encrypted_records.model import field_types
 
 #: Number of distinct values that are tried first. A form that any of them refutes is not tried on
@@ -33,7 +32,7 @@ class Decided:
     ``note`` may be a remark.
     """
 
-    column: FileColumn
+    column: recipe.FileColumn
     ask: str | None = None
     note: str | None = None
 
@@ -53,7 +52,7 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
     Args:
         cells: the distinct nonempty cells, with their counts.
     """
-    text = FileColumn(source, name)
+    text = recipe.FileColumn(source, name)
     words = {cell for cell in cells if cell.strip().lower() in recipe.NULL_WORDS}
     lettered = {word.strip().lower() for word in words if any(map(str.isalpha, word))}
     filled = [cell for cell in cells if cell not in words]
@@ -74,11 +73,11 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
     return replace(found, column=column)
 
 
-def replace_null(column: FileColumn, null: Sequence[str]) -> FileColumn:
+def replace_null(column: recipe.FileColumn, null: Sequence[str]) -> recipe.FileColumn:
     return _with(column, null=list(null))
 
 
-def _with(column: FileColumn, **members: object) -> FileColumn:
+def _with(column: recipe.FileColumn, **members: object) -> recipe.FileColumn:
     return msgspec.structs.replace(column, **members)
 
 
@@ -90,7 +89,7 @@ def _of_words(words: set[str], cells: Mapping[str, int]) -> str | None:
     return f"{count:,} cells hold {some}, which are kept as text"
 
 
-def _typed(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _typed(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     """The type of cells without words for absent values; None if they are text."""
     first = filled[:_FIRST]
     for find in (_boolean, _compact, _number, _date, _moment, _one_form):
@@ -102,7 +101,7 @@ def _typed(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided 
     return None
 
 
-def _boolean(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _boolean(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     spelled = {cell.strip().lower(): cell.strip() for cell in filled}
     if set(spelled) <= {"true", "false"}:
         return Decided(_with(text, type="boolean", true="true", false="false"))
@@ -116,19 +115,21 @@ def _boolean(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decide
 _LETTERS = {("y", "n"), ("t", "f"), ("j", "n")}
 
 
-def _compact(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _compact(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     """Days and moments that consist only of digits, and are therefore also numbers."""
     if len(filled) < _LEAST_COMPACT:
         return None
     if _all_read(recipe.instant_reader(recipe.COMPACT_TIME, None, offset=False), filled):
-        return Decided(_with(text, type=moment_type(offset=False), format=recipe.COMPACT_TIME))
+        return Decided(
+            _with(text, type=recipe.moment_type(offset=False), format=recipe.COMPACT_TIME)
+        )
     named = _DATE_NAME.search(text.name or "") is not None
     if named and _all_read(recipe.date_reader(recipe.COMPACT), filled):
         return Decided(_with(text, type="date", format=recipe.COMPACT))
     return None
 
 
-def _number(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _number(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     if not any(any(map(str.isdigit, cell)) for cell in filled[:50]):
         return None
     forms = _forms(filled)
@@ -217,13 +218,13 @@ def _settle(
     return known.decimal if known.decimal in {form.decimal for form in forms} else None
 
 
-def _date(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _date(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     formats = [form for form in recipe.DATE_FORMATS if _all_read(recipe.date_reader(form), filled)]
     return _with_format(text, "date", formats, filled, known)
 
 
 def _with_format(
-    text: FileColumn,
+    text: recipe.FileColumn,
     kind: str,
     formats: list[str],
     filled: Sequence[str],
@@ -244,7 +245,7 @@ def _with_format(
     return Decided(_with(text, type=kind, format=formats[0], **more)) if formats else None
 
 
-def _moment(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _moment(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     if ":" not in filled[0]:
         return None
     for offset in (True, False):
@@ -254,18 +255,18 @@ def _moment(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided
             if _all_read(recipe.instant_reader(form, None, offset=offset), filled)
         ]
         found = _with_format(
-            text, moment_type(offset=offset), formats, filled, known, offset=offset
+            text, recipe.moment_type(offset=offset), formats, filled, known, offset=offset
         )
         if found is not None:
             return found
     return None
 
 
-def _one_form(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _one_form(text: recipe.FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     kinds = (
         kind
-        for kind, read in ONE_FORM.items()
-        if _all_read(read, filled) and any(map(TYPE_OF[kind].is_evident, filled))
+        for kind, read in recipe.ONE_FORM.items()
+        if _all_read(read, filled) and any(map(recipe.TYPE_OF[kind].is_evident, filled))
     )
     kind = next(kinds, None)
     return None if kind is None else Decided(_with(text, type=kind))
@@ -276,7 +277,7 @@ def _all_read(read: recipe.Reader, filled: Sequence[str]) -> bool:
 
 
 def _almost(
-    text: FileColumn, filled: Sequence[str], cells: Mapping[str, int], known: Evidence
+    text: recipe.FileColumn, filled: Sequence[str], cells: Mapping[str, int], known: Evidence
 ) -> str | None:
     """A remark if nearly all cells are numbers or dates, with an exception."""
     total = sum(cells[cell] for cell in filled)
@@ -319,7 +320,7 @@ def decide_all(
     for at, (source, name, cells) in enumerate(zip(sources, names, columns, strict=True)):
         found = decide(source, name, cells, Evidence(decimal="." if at in numbers else None))
         if at in texts and (found.column.type in ("number", "boolean") or found.ask == "decimal"):
-            found = Decided(FileColumn(source, name))
+            found = Decided(recipe.FileColumn(source, name))
         alone.append(found)
     known = _evidence_of(alone, columns)
     return [

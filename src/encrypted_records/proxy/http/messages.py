@@ -21,15 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from encrypted_records import errors
 from encrypted_records.client.proxy.records import ChangedRecord, Record
-from encrypted_records.errors import (
-    ErsError,
-    Flaw,
-    InvalidQuery,
-    NotAuthenticated,
-    TooLarge,
-    Unsupported,
-)
 from encrypted_records.http import problem
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition import SchemaDefinition
@@ -70,7 +63,7 @@ async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
         size += len(part)
         if size > limit:
             most = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit >> 10} KiB"
-            raise TooLarge(f"this body is larger than the limit of {most}")
+            raise errors.TooLarge(f"this body is larger than the limit of {most}")
         parts.append(part)
     return b"".join(parts)
 
@@ -96,7 +89,7 @@ async def read_records(request: Request, *, limit: int = MAX_BODY_BYTES) -> byte
         Unsupported, TooLarge: as :func:`read_json`.
     """
     if media_type(request) != "application/json":
-        raise Unsupported(
+        raise errors.Unsupported(
             "this endpoint accepts JSON only",
             code="unsupported_media_type",
             hint="send Content-Type: application/json",
@@ -140,7 +133,7 @@ async def read_struct(request: Request, kind: type[Body]) -> Body:
         return msgspec.json.decode(await read_json(request, limit=MAX_SECRET_BYTES), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         members = ", ".join(field.name for field in msgspec.structs.fields(kind))
-        raise InvalidQuery(
+        raise errors.InvalidQuery(
             f"expected an object with: {members}", hint="docs/http-api.md describes the body"
         ) from None
 
@@ -162,7 +155,7 @@ async def read_object(request: Request) -> Sent:
     body = await read_records(request)
     value = await aside(_loads, body) if len(body) > LONG_BYTES else strict_json.loads(body)
     if not isinstance(value, dict):
-        raise InvalidQuery("expected a JSON object")
+        raise errors.InvalidQuery("expected a JSON object")
     return Sent(value, len(body))
 
 
@@ -323,12 +316,12 @@ def problem_answer(document: dict[str, Any], retry_after: int | None = None) -> 
 
 async def on_error(request: Request, error: Exception) -> Response:
     """Convert an exception of this package to an answer."""
-    assert isinstance(error, ErsError)
-    if isinstance(error, NotAuthenticated):
-        with suppress(NotAuthenticated):  # the request may have no credentials
+    assert isinstance(error, errors.ErsError)
+    if isinstance(error, errors.NotAuthenticated):
+        with suppress(errors.NotAuthenticated):  # the request may have no credentials
             request.app.state.services.access.forget(credentials_of(request))
     mirrored = request.app.state.services.mirrored
-    named: ErsError = error if mirrored is None else mirrored.name_stale(error)
+    named: errors.ErsError = error if mirrored is None else mirrored.name_stale(error)
     return problem_answer(problem.of_error(named), named.retry_after)
 
 
@@ -403,7 +396,7 @@ def form_of(request: Request, body: dict[str, Any]) -> Form:
     kind = _NAMES.get(name) if isinstance(name, str) else None
     if kind is None:
         detail = f"expected one of {', '.join(_NAMES)}"
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, "/format"),))
+        raise errors.InvalidQuery(detail, flaws=(errors.Flaw("type", detail, "/format"),))
     return Form(kind, _of_csv(body, "safe_cells", kind), _of_csv(body, "with_schema_id", kind))
 
 
@@ -411,7 +404,7 @@ def _of_csv(body: dict[str, Any], name: str, kind: Format) -> bool:
     value = body.pop(name, False)
     if not isinstance(value, bool) or (value and kind is not Format.CSV):
         detail = "expected true or false; true is for CSV only"
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, f"/{name}"),))
+        raise errors.InvalidQuery(detail, flaws=(errors.Flaw("type", detail, f"/{name}"),))
     return value
 
 
@@ -444,7 +437,7 @@ class Download(StreamingResponse):
                 await send(head)
                 async for chunk in self._content:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except ErsError as error:
+        except errors.ErsError as error:
             log.warning("a download was interrupted: %s", error.message)
             last = json_line({"error": problem.of_error(error)}) if self._by_line else b""
             await send({"type": "http.response.body", "body": last, "more_body": True})

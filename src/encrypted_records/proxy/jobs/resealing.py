@@ -36,7 +36,6 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.fetcher import PageFetcher
 from encrypted_records.proxy.search.upstream import VersionHold
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.messages import ChunkAt
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import LOST_RACES, Committer
 from encrypted_records.proxy.write.compactor import FetchedRows, RowSource, refetch
@@ -349,7 +348,7 @@ def plan_chunks(
     snapshot: Snapshot,
     definition: SchemaDefinition,
     first: int,
-) -> list[ChunkAt]:
+) -> list[messages.ChunkAt]:
     """Chunks of all rows from number ``first`` on.
 
     A chunk's ``number`` is that of its first row, ``offset`` that of the row after its last;
@@ -360,11 +359,11 @@ def plan_chunks(
     """
     most = _most_rows(snapshot, definition, LIMITS)
     edges = [first, *_edges(snapshot, first, most)]
-    chunks: list[ChunkAt] = []
+    chunks: list[messages.ChunkAt] = []
     done = 0
     for begin, end in pairwise(edges):
         living = count_live(snapshot, begin, end)
-        chunks.append(ChunkAt(begin, end, 0, done + 1, done + living))
+        chunks.append(messages.ChunkAt(begin, end, 0, done + 1, done + living))
         done += living
     return chunks
 

@@ -20,16 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from encrypted_records import runtime
-from encrypted_records.errors import (
-    BadInput,
-    ErsError,
-    NotAuthenticated,
-    NotFound,
-    StaleDefinition,
-    Throttled,
-    Unavailable,
-)
+from encrypted_records import errors, runtime
 from encrypted_records.proxy.jobs.conflicts import (
     Conflicts,
     FatesChanged,
@@ -128,7 +119,7 @@ class JobRunner:
         waits = strikes = lost = 0
         while True:
             before = await self._read(job)
-            failure: ErsError
+            failure: errors.ErsError
             try:
                 await self._advance(before)
                 break
@@ -138,16 +129,16 @@ class JobRunner:
                     " the meantime"
                 )
                 continue
-            except StaleDefinition as error:
+            except errors.StaleDefinition as error:
                 log.info("a job is being checked again: %s", error.message)
                 self._conflicts.forget(job)
                 await self._run_step(job, self._uses.store.check_again, job)
                 continue
-            except ErsError as error:
+            except errors.ErsError as error:
                 failure = error
             except Exception as error:
                 log.exception("unexpected %s in a job", type(error).__name__)
-                failure = ErsError("an internal error occurred in the proxy; see its log")
+                failure = errors.ErsError("an internal error occurred in the proxy; see its log")
             if await self._read(job) != before:
                 # The job made progress between two failures, so it need not wait longer.
                 waits = strikes = lost = 0
@@ -179,11 +170,11 @@ class JobRunner:
         for seconds in itertools.chain(self.waits, itertools.repeat(self.waits[-1])):
             try:
                 return await runtime.in_thread(step, *args, **kwargs)
-            except Unavailable as error:
+            except errors.Unavailable as error:
                 await self._wait(job, error, seconds)
         raise AssertionError("the loop has no end")
 
-    async def _wait(self, job: bytes, error: ErsError, seconds: float) -> None:
+    async def _wait(self, job: bytes, error: errors.ErsError, seconds: float) -> None:
         seconds = error.retry_after or seconds
         log.warning("job %s waits %s s: %s", uuid.UUID(bytes=job), seconds, error.message)
         self._uses.progress.note_waiting(job, error.message)
@@ -207,7 +198,7 @@ class JobRunner:
         assert stored is not None
         return stored
 
-    async def fail(self, job: bytes, error: ErsError) -> None:
+    async def fail(self, job: bytes, error: errors.ErsError) -> None:
         """Store the reason why the job failed, as soon as the disk has space.
 
         Raises:
@@ -230,12 +221,12 @@ class JobRunner:
             await runtime.in_thread(self._uses.spool.delete, job)
             try:
                 await self._uses.api.drop_job(job, (await self._caller(ended)).auth)
-            except ErsError as error:
+            except errors.ErsError as error:
                 if _passes(error):
                     raise
                 # Its token has expired, and its staged data expires with it.
             await runtime.in_thread(self._uses.store.mark_tidied, job)
-        except ErsError as error:
+        except errors.ErsError as error:
             log.info("staged data of a job is not deleted yet: %s", error.message)
 
     async def authorization_of(self, job: StoredJob) -> str:
@@ -262,7 +253,7 @@ class JobRunner:
                 await self._seal_again(job, everything=True)
                 raise
             states = []
-        except StaleDefinition:
+        except errors.StaleDefinition:
             if (await self._read(job.id)).phase != "publish":
                 raise
             # An earlier request may still be on its way. It must not publish a first copy in
@@ -333,7 +324,7 @@ class JobRunner:
             assert isinstance(message, messages.DefinitionRequest)
             try:
                 state = await self._state(caller, message.schema)
-            except NotFound:
+            except errors.NotFound:
                 # Rows of a missing schema are bad rows, which are named and counted.
                 return messages.DefinitionReply(None)
             require_set(state.definition, job.options)
@@ -359,7 +350,7 @@ class JobRunner:
         self._uses.progress.announce(job.id)
         if report.bad_rows and not job.options.skip:
             verb = "does" if report.bad_rows == 1 else "do"
-            raise BadInput(
+            raise errors.BadInput(
                 f"{report.bad_rows} of {report.rows} records {verb} not match the schema;"
                 " nothing was stored",
                 code="invalid_records",
@@ -464,24 +455,24 @@ def _any_unique(schemas: Sequence[SchemaToCheck]) -> bool:
     return any(schema.state.definition.unique for schema in schemas)
 
 
-def _passes(error: ErsError) -> bool:
+def _passes(error: errors.ErsError) -> bool:
     """Whether waiting may help."""
     # The next attempt at a part has a higher number.
     waits = error.reason in ("keyring_locked", LOG_MOVED, "part_overtaken")
-    return waits or isinstance(error, Unavailable | Throttled)
+    return waits or isinstance(error, errors.Unavailable | errors.Throttled)
 
 
-def _lacks_token(error: ErsError) -> bool:
+def _lacks_token(error: errors.ErsError) -> bool:
     """Whether a request of the job's user helps: ``job_revoked`` is final."""
-    return isinstance(error, NotAuthenticated) and error.reason != "job_revoked"
+    return isinstance(error, errors.NotAuthenticated) and error.reason != "job_revoked"
 
 
-def _is_strike(error: ErsError) -> bool:
+def _is_strike(error: errors.ErsError) -> bool:
     """Whether every further attempt may fail in the same way."""
-    return type(error) is ErsError
+    return type(error) is errors.ErsError
 
 
-def _losing(error: ErsError, times: int | None, seconds: float) -> ErsError:
+def _losing(error: errors.ErsError, times: int | None, seconds: float) -> errors.ErsError:
     """The reason of a waiting job that has lost a worker.
 
     Args:
@@ -491,13 +482,13 @@ def _losing(error: ErsError, times: int | None, seconds: float) -> ErsError:
         why = "no worker process is working, perhaps because the machine has no memory left"
     else:
         why = f"{times} of {MOST_LOST} attempts before the job fails"
-    return Unavailable(
+    return errors.Unavailable(
         f"{error.message}: {why}; the next try is in {seconds:g} s", code=error.reason
     )
 
 
-def _lost(error: ErsError) -> ErsError:
-    return Unavailable(
+def _lost(error: errors.ErsError) -> errors.ErsError:
+    return errors.Unavailable(
         f"{error.message}, {MOST_LOST} times, while other work succeeded",
         code=error.reason,
         hint="check these rows, or give the machine more memory; then start the job again",

@@ -26,7 +26,6 @@ from encrypted_records.model.records import Group, Segment
 from encrypted_records.proxy.disk import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
 from encrypted_records.proxy.jobs.job import NEXT, Phase, StoredJob
-from encrypted_records.proxy.jobs.tables import PackStore, Targets
 from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
 
 _segments = msgspec.msgpack.Decoder(list[Segment])
@@ -78,8 +77,8 @@ class JobStore:
             most_pages=most_pages,
         )
         self.fates = FateStore(self._database)
-        self.packs = PackStore(self._database)
-        self.targets = Targets(self._database)
+        self.packs = tables.PackStore(self._database)
+        self.targets = tables.Targets(self._database)
 
     def _rows(self, statement: str, *values: object) -> list[sqlite3.Row]:
         with self._database.asking() as database:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import (
@@ -27,18 +27,8 @@ from encrypted_records.crypto.recovery import (
     wrap,
     wrapping_of,
 )
-from encrypted_records.errors import (
-    BadInput,
-    Closed,
-    DoesNotOpen,
-    ErsError,
-    NotFound,
-    Startup,
-    Unsupported,
-)
 from encrypted_records.model import ids
 from encrypted_records.proxy import disk as durable
-from encrypted_records.proxy.disk import disk_errors, write_once
 from encrypted_records.proxy.keyrings.key_services import (
     may_start_offline,
     service_key,
@@ -113,16 +103,16 @@ def passphrase_from(environment: Mapping[str, str]) -> Passphrase | None:
         why = (error.strerror or "it fails").lower()
     except UnicodeDecodeError:
         why = "it is not UTF-8"
-    except BadInput as error:
+    except errors.BadInput as error:
         why = error.message
-    raise Startup(f"cannot use {name}: {why}", hint=f"correct {name}, or unset it") from None
+    raise errors.Startup(f"cannot use {name}: {why}", hint=f"correct {name}, or unset it") from None
 
 
 def _read(path: Path) -> str:
     with path.open("rb") as file:
         text = file.read(_MAX_PASSPHRASE_BYTES + 1)
     if len(text) > _MAX_PASSPHRASE_BYTES:
-        raise BadInput(f"a passphrase has at most {_MAX_PASSPHRASE_BYTES} bytes")
+        raise errors.BadInput(f"a passphrase has at most {_MAX_PASSPHRASE_BYTES} bytes")
     return text.decode().removesuffix("\n").removesuffix("\r")
 
 
@@ -135,7 +125,7 @@ def _machine_key(path: Path, *, may_make: bool) -> MachineKey | None:
     if not path.exists():
         if not may_make:
             return None
-        if write_once(path, runtime.random_bytes(_KEY_BYTES)):
+        if durable.write_once(path, runtime.random_bytes(_KEY_BYTES)):
             log.warning(
                 "keyrings are protected by %s: anybody who can read this folder can read the"
                 " records. Set ERS_KEYRING_PASSPHRASE_FILE to protect them with a passphrase",
@@ -143,7 +133,7 @@ def _machine_key(path: Path, *, may_make: bool) -> MachineKey | None:
             )
     key = path.read_bytes()
     if len(key) != _KEY_BYTES:
-        raise Startup(
+        raise errors.Startup(
             f"the machine key {path} is damaged", hint="restore it from a backup of this folder"
         )
     return MachineKey(key)
@@ -249,7 +239,7 @@ class KeyringFiles:
             if wrapping == fmt.WRAP_PASSPHRASE:
                 wrapper = given or wrapper
             if wrapper is None and wrapping == fmt.WRAP_MACHINE_KEY:
-                raise DoesNotOpen(
+                raise errors.DoesNotOpen(
                     "the machine key that protects it is not here",
                     hint="restore machine.key from the same backup",
                 )
@@ -257,13 +247,13 @@ class KeyringFiles:
                 raise locked(path, wrapping)
             try:
                 return unwrap(file, wrapper, user)
-            except DoesNotOpen as error:
+            except errors.DoesNotOpen as error:
                 if wrapping != fmt.WRAP_PASSPHRASE:
                     raise
-                raise Closed(
+                raise errors.Closed(
                     f"keyring {path.name}: {error.message}", code="keyring_locked", hint=_UNLOCK
                 ) from None
-        except (DoesNotOpen, Unsupported) as error:
+        except (errors.DoesNotOpen, errors.Unsupported) as error:
             raise damaged(path, error.message, error.hint) from None
 
     def wrapper(self, given: Passphrase | None) -> Wrapper:
@@ -329,7 +319,7 @@ class KeyringFiles:
                 continue
             try:
                 keyring = self.open(kept, file, user, given)
-            except ErsError:
+            except errors.ErsError:
                 left += not _opens(file, wrapper, user)
                 log.warning("%s cannot be decrypted and is left unchanged", kept.name)
             else:
@@ -348,7 +338,7 @@ class KeyringFiles:
         """Load the machine key if it exists; make it only if no other secret is configured."""
         files = [keyring.read_bytes() for keyring in self._folder.glob("*.keyring")]
         if not path.exists() and any(wrapping(file) == fmt.WRAP_MACHINE_KEY for file in files):
-            raise Startup(
+            raise errors.Startup(
                 f"the machine key {path} is missing, but there are keyrings protected by it",
                 hint="restore it from the same backup as the keyrings",
             )
@@ -361,7 +351,7 @@ def keyring_disk_errors() -> AbstractContextManager[None]:
     """Convert disk errors to named errors. Files are written whole or not at all, so nothing is
     lost.
     """
-    return disk_errors(
+    return durable.disk_errors(
         "the disk failed under the keyring",
         code="keyring_disk",
         full="the disk is full: the keyring is unchanged",
@@ -372,34 +362,34 @@ def wrapping(file: bytes) -> int | None:
     """The wrapping of a file; None where it cannot be read."""
     try:
         return wrapping_of(file)
-    except Unsupported:
+    except errors.Unsupported:
         return None
 
 
 def _opens(file: bytes, wrapper: Wrapper, user: bytes) -> bool:
     try:
         unwrap(file, wrapper, user)
-    except (DoesNotOpen, Unsupported):
+    except (errors.DoesNotOpen, errors.Unsupported):
         return False
     return True
 
 
-def no_keyring() -> NotFound:
-    return NotFound(
+def no_keyring() -> errors.NotFound:
+    return errors.NotFound(
         "you have no keyring here yet",
         code="no_keyring",
         hint="storing the first records creates it, or restore it from a backup",
     )
 
 
-def locked(path: Path, sealed_with: int = fmt.WRAP_PASSPHRASE) -> Closed:
+def locked(path: Path, sealed_with: int = fmt.WRAP_PASSPHRASE) -> errors.Closed:
     if sealed_with == fmt.WRAP_PASSPHRASE:
         message, hint = "is protected by a passphrase, and none is configured", _UNLOCK
     else:
         name = NAMES[sealed_with].replace("_", " ")
         message, hint = f"is protected by a {name} that is not here", _NOT_HERE[sealed_with]
-    return Closed(f"keyring {path.name} {message}", code="keyring_locked", hint=hint)
+    return errors.Closed(f"keyring {path.name} {message}", code="keyring_locked", hint=hint)
 
 
-def damaged(path: Path, message: str, hint: str) -> Closed:
-    return Closed(f"keyring {path.name}: {message}", code="keyring_damaged", hint=hint)
+def damaged(path: Path, message: str, hint: str) -> errors.Closed:
+    return errors.Closed(f"keyring {path.name}: {message}", code="keyring_damaged", hint=hint)

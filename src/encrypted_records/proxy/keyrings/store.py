@@ -28,7 +28,6 @@ from encrypted_records.model import ids
 from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.keyrings import files
 from encrypted_records.proxy.keyrings.devices import Enrolment, unknown_device
-from encrypted_records.proxy.keyrings.files import KeyringFiles, keyring_disk_errors
 from encrypted_records.proxy.keyrings.holder import Attempts, Holder, Level
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class OpenKeyrings:
         clock: Callable[[], float],
         unlocked_seconds: float,
     ) -> None:
-        self.files = KeyringFiles(folder, *secrets)
+        self.files = files.KeyringFiles(folder, *secrets)
         self.enrolment = enrolment
         self.backups = Backups(folder / "backups")
         self.unlocked = UnlockedKeyrings(clock, unlocked_seconds)
@@ -336,7 +335,7 @@ class Keyrings:
 
     Args:
         folder: the proxy's folder.
-        secrets: wrappers of keyrings (:class:`KeyringFiles`, which documents the errors).
+        secrets: wrappers of keyrings (:class:`files.KeyringFiles`, which documents the errors).
         enrolment: decides whether a keyring may be made, and enrols its device.
         unlocked_seconds: time without use after which an unlocked keyring locks automatically.
     """
@@ -375,7 +374,7 @@ class Keyrings:
         keyring = self._core.at_hand(holder)
         if keyring is not None:
             return keyring
-        with self._core.lock, keyring_disk_errors():
+        with self._core.lock, files.keyring_disk_errors():
             return self._core.open_for(holder) or self._core.make(holder)
 
     def existing(self, holder: Holder) -> Keyring | None:
@@ -387,7 +386,7 @@ class Keyrings:
         keyring = self._core.at_hand(holder)
         if keyring is not None:
             return keyring
-        with self._core.lock, keyring_disk_errors():
+        with self._core.lock, files.keyring_disk_errors():
             return self._core.open_for(holder)
 
     def check_unlocked(self, holder: Holder) -> None:
@@ -436,7 +435,7 @@ class Keyrings:
             Throttled: too soon after a wrong passphrase.
             Closed: as :meth:`of`; ``keyring_locked`` also for a wrong passphrase.
         """
-        with self._core.lock, keyring_disk_errors():
+        with self._core.lock, files.keyring_disk_errors():
             path, file = self._core.files.read(user)
             keyring = self._core.try_passphrase(path, file, user, passphrase, counted)
             self._core.unlocked.add(user, passphrase, device)
@@ -447,7 +446,7 @@ class Keyrings:
         """Raises:
         NotFound, Throttled, Closed: as :meth:`unlock`; or the passphrase is wrong.
         """
-        with self._core.lock, keyring_disk_errors():
+        with self._core.lock, files.keyring_disk_errors():
             path, file = self._core.files.read(user)
             self._core.try_passphrase(path, file, user, passphrase, counted)
 
@@ -507,7 +506,7 @@ class Keyrings:
 
         It takes a third of a second if the operator's passphrase has to be tried.
         """
-        with self._core.lock, keyring_disk_errors():
+        with self._core.lock, files.keyring_disk_errors():
             known = self._core.own.get(user)
             return self._core.check_own(user) if known is None else known
 
@@ -547,7 +546,7 @@ class KeyringChanges:
             Unavailable: the disk is full or fails.
         """
         user = holder.user
-        with self._keyrings.lock, keyring_disk_errors():
+        with self._keyrings.lock, files.keyring_disk_errors():
             path, file = self._keyrings.files.read(user)
             if files.wrapping(file) == fmt.WRAP_PASSPHRASE:
                 if old is None:
@@ -576,7 +575,7 @@ class KeyringChanges:
             NotFound: there is no keyring to rotate.
             Closed, Unavailable: as :meth:`of`.
         """
-        with self._keyrings.lock, keyring_disk_errors():
+        with self._keyrings.lock, files.keyring_disk_errors():
             present = self._keyrings.open_for(holder)
             if present is None:
                 raise files.no_keyring()
@@ -609,7 +608,7 @@ class KeyringChanges:
             Unavailable: the disk is full or fails.
         """
         user = holder.user
-        with self._keyrings.lock, keyring_disk_errors():
+        with self._keyrings.lock, files.keyring_disk_errors():
             if not self._keyrings.files.path(user).exists():
                 self._keyrings.enrolment.admit_new(holder, others=self._keyrings.has_others(user))
                 self._keyrings.enrolment.take_in_newcomer(holder, "restored")

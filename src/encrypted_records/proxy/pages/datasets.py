@@ -15,14 +15,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records import errors
 from encrypted_records.client.sdk.condition_language import parse
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    InvalidQuery,
-    NotAuthenticated,
-    PreconditionFailed,
-)
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
@@ -45,8 +39,8 @@ async def save_texts(visit: Visit, path: str) -> None:
     await visit.answer("PATCH", path, sent, headers={"if-match": etag} if etag else {})
 
 
-def changed_since() -> Conflict:
-    return Conflict(
+def changed_since() -> errors.Conflict:
+    return errors.Conflict(
         "somebody has changed this since you opened the page, so nothing was saved",
         hint="the stored values are below; save yours if you still want them",
     )
@@ -148,7 +142,7 @@ async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, Sche
     newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)[:MOST_SCHEMAS]
     try:
         return await states_of(visit, newest)
-    except NotAuthenticated as error:
+    except errors.NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
         return {}  # an unregistered browser sees no numbers
@@ -164,7 +158,7 @@ async def search(visit: Visit) -> Response:
     try:
         body = {"where": parse(typed), "limit": _FIRST}
         answer = await visit.ask("POST", f"{_url(visit)}search/", body)
-    except InvalidQuery as error:
+    except errors.InvalidQuery as error:
         return visit.problem(error, "dataset_search.html", **shown)
     shown |= {"found": answer["results"], "more": answer["next_cursor"] is not None}
     return visit.render("dataset_search.html", **shown)
@@ -178,7 +172,7 @@ async def create(visit: Visit) -> Response:
         return visit.render("dataset_form.html", typed=sent, **shown)
     try:
         stored = await visit.ask("POST", "/api/datasets/", sent)
-    except ErsError as error:
+    except errors.ErsError as error:
         return visit.problem(error, "dataset_form.html", typed=sent, **shown)
     return visit.go(f"/datasets/{stored['id']}/")
 
@@ -203,12 +197,12 @@ async def settings(visit: Visit) -> Response:
     typed = {name: visit.text(name) for name in ("name", "description")}
     try:
         await save_texts(visit, _url(visit))
-    except PreconditionFailed:
+    except errors.PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
         shown |= {"dataset": answer.json(), "etag": answer.header("etag")}
         shown["stored"] = shown["dataset"]
         return visit.problem(changed_since(), "dataset_form.html", typed=typed, **shown)
-    except ErsError as error:
+    except errors.ErsError as error:
         shown["etag"] = visit.text("etag")
         return visit.problem(error, "dataset_form.html", typed=typed, **shown)
     return visit.go(f"/datasets/{visit.id}/")
@@ -249,7 +243,7 @@ async def show_keys(visit: Visit) -> Response:
         return await _keys_page(visit, await _look_at_keys(visit))
     try:
         return await _KEY_STEPS.get(visit.text("do"), _back_to_keys)(visit)
-    except Conflict as error:
+    except errors.Conflict as error:
         return visit.problem(
             error, _KEYS_TEMPLATE, **await _keys_shown(visit, await _look_at_keys(visit))
         )
@@ -304,7 +298,7 @@ async def _reseal(visit: Visit) -> Response:
     for schema in _older(await _look_at_keys(visit)):
         try:
             await visit.ask("POST", f"{schema['schema']}reseal/")
-        except Conflict as error:
+        except errors.Conflict as error:
             if error.reason not in _NOT_RESEALED:
                 raise
     return visit.go("/jobs/")
@@ -325,12 +319,12 @@ async def show_people(visit: Visit) -> Response:
     """The people and services of a dataset, and whether members may request access; with a message
     in a browser that is not registered.
     """
-    problem: ErsError | None = None
+    problem: errors.ErsError | None = None
     if visit.sends:
         listed = visit.text("do") == "list"
         try:
             await visit.ask("PUT", f"/api/datasets/{visit.id}/listed/", {"listed": listed})
-        except ErsError as error:
+        except errors.ErsError as error:
             problem = error
         else:
             return visit.go(f"/datasets/{visit.id}/people/")
@@ -348,12 +342,12 @@ async def _show_readers(
     visit: Visit,
     dataset: dict[str, Any],
     schema: dict[str, Any] | None,
-    problem: ErsError | None = None,
+    problem: errors.ErsError | None = None,
 ) -> Response:
     people: dict[str, Any] | None = None
     try:
         people = await visit.ask("GET", f"{dataset['organization']}people/")
-    except NotAuthenticated as error:
+    except errors.NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
     url = str(dataset["url"])

@@ -41,11 +41,9 @@ from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import credentials_of
 from encrypted_records.proxy.http import messages as answers
-from encrypted_records.proxy.http.messages import media_type, read_body
 from encrypted_records.proxy.http.sessions import Desk, PageCookie, at_of
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import frame
-from encrypted_records.proxy.pages.frame import find_count
 from encrypted_records.proxy.pages.internal_client import Inside, Parameters, ProxyAnswer
 from encrypted_records.proxy.pages.templating import templates
 from encrypted_records.proxy.process import LONG_BYTES, aside
@@ -312,7 +310,7 @@ class Visit:
         for name, form in _FORMS.items():
             if name in self.request.path_params and not form.fullmatch(self.part(name)):
                 raise NotFound("there is no such page")
-        if self.sends and files and media_type(self.request) == FORM_MEDIA_TYPE:
+        if self.sends and files and answers.media_type(self.request) == FORM_MEDIA_TYPE:
             self.sent_file = FileForm(self.request)
             await self.sent_file.open()
             self.form = self.sent_file.fields
@@ -448,7 +446,7 @@ class Visit:
             is_part=self.is_for_part,
             copied=None if mirrored is None else mirrored.known,
             is_copy=mirrored is not None,
-            count_of=lambda schema: find_count(self.desk, schema),
+            count_of=lambda schema: frame.find_count(self.desk, schema),
             **values,
         )
         return HTMLResponse(html, status, headers=PAGE_HEADERS)
@@ -524,9 +522,9 @@ class Visit:
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    if media_type(request) != "application/x-www-form-urlencoded":
+    if answers.media_type(request) != "application/x-www-form-urlencoded":
         raise BadInput("this is not a form of this proxy", hint="use the form of the page")
-    body = await read_body(request, limit=MAX_FORM_BYTES)
+    body = await answers.read_body(request, limit=MAX_FORM_BYTES)
     return await aside(_parse, body) if len(body) > LONG_BYTES else _parse(body)
 
 

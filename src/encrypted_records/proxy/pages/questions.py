@@ -32,18 +32,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.sdk.condition_language import write, write_field
-from encrypted_records.errors import (
-    BadInput,
-    DoesNotOpen,
-    ErsError,
-    Flaw,
-    InvalidQuery,
-    Unavailable,
-)
 from encrypted_records.model import ids
-from encrypted_records.model.ids import from_text, to_text
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page
@@ -149,12 +140,12 @@ def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str
             op, typed = ("between", [low, high]) if low and high else ("ge", [low])
             if not low:
                 op, typed = "le", [high]
-            flaws: list[Flaw] = []
+            flaws: list[errors.Flaw] = []
             values = [
                 text if is_dated(types[name]) else number(text, name, flaws) for text in typed
             ]
             if flaws:
-                raise InvalidQuery("a range cannot be read", flaws=tuple(flaws), hint="")
+                raise errors.InvalidQuery("a range cannot be read", flaws=tuple(flaws), hint="")
             value = values if op == "between" else values[0]
             part = write({"field": name, "op": op, "value": value})
             question.add(part) if place is None else question.replace(place, [part])
@@ -216,8 +207,8 @@ def write_pick(name: str, op: str, values: list[str]) -> str:
     return msgspec.json.encode((name, op, values)).decode()
 
 
-def _unknown() -> BadInput:
-    return BadInput("the page has no such button", hint="load the page again")
+def _unknown() -> errors.BadInput:
+    return errors.BadInput("the page has no such button", hint="load the page again")
 
 
 # --- questions on the desk ------------------------------------------------------------------------
@@ -248,9 +239,9 @@ class SchemaQuestion:
     types: dict[str, str]
     question: Question
     name: str = ""
-    down: ErsError | None = None
+    down: errors.ErsError | None = None
     #: of a refused export, to be shown once
-    refused: ErsError | None = field(default=None, repr=False)
+    refused: errors.ErsError | None = field(default=None, repr=False)
 
     #: whether the address names a question that is not on the desk
     unknown: bool = False
@@ -261,7 +252,7 @@ class SchemaQuestion:
     #: whether an answer did not match the schema
     in_doubt: bool = False
     #: request for the current schema, if it was not awaited
-    asking: asyncio.Task[dict[str, Any] | ErsError] | None = field(default=None, repr=False)
+    asking: asyncio.Task[dict[str, Any] | errors.ErsError] | None = field(default=None, repr=False)
 
     def address(self, visit: Visit, page: str) -> tuple[str, str]:
         """The header that gives a script's page its new address: a new history entry, or, if the
@@ -285,9 +276,9 @@ class SchemaQuestion:
         if self.asking is None and not (self.remembered and self.in_doubt):
             return False
         schema = await (self.asking or _ask_for_schema(visit))
-        if isinstance(schema, Unavailable):
+        if isinstance(schema, errors.Unavailable):
             return False
-        if isinstance(schema, ErsError):
+        if isinstance(schema, errors.ErsError):
             raise schema
         return schema != self.schema
 
@@ -304,8 +295,8 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
         ErsError: there is no such schema, or the API is down and it was not shown before.
     """
     shown = visit.desk.find(("schema", visit.id), _ShownSchema)
-    asking: asyncio.Task[dict[str, Any] | ErsError] | None = None
-    down: ErsError | None = None
+    asking: asyncio.Task[dict[str, Any] | errors.ErsError] | None = None
+    down: errors.ErsError | None = None
     remembered = early and shown is not None
     if early and shown is not None:
         if asks and not _is_fresh(visit, shown):
@@ -313,8 +304,8 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
         schema = shown.content
     else:
         answer = await _ask_for_schema(visit)
-        if isinstance(answer, ErsError):
-            if shown is None or not isinstance(answer, Unavailable):
+        if isinstance(answer, errors.ErsError):
+            if shown is None or not isinstance(answer, errors.Unavailable):
                 raise answer
             schema, down = shown.content, answer
         else:
@@ -338,7 +329,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
     unknown = bool(name) and kept is None
     name = name if kept else ""
     question = find_shown(visit, visit.id, name)
-    refused = visit.desk.take(("refused", visit.id, name), ErsError)
+    refused = visit.desk.take(("refused", visit.id, name), errors.ErsError)
     question = question.copy()
     return SchemaQuestion(
         schema,
@@ -366,10 +357,10 @@ def carry(question: Question) -> list[tuple[str, str]]:
     return [pair for pair in question.carried() if pair[0] not in _OF_A_PAGE]
 
 
-async def _ask_for_schema(visit: Visit) -> dict[str, Any] | ErsError:
+async def _ask_for_schema(visit: Visit) -> dict[str, Any] | errors.ErsError:
     try:
         schema: dict[str, Any] = await visit.ask("GET", f"/api/schemas/{visit.id}/")
-    except ErsError as error:
+    except errors.ErsError as error:
         return error
     visit.desk.put(("schema", visit.id), _ShownSchema(schema, runtime.monotonic()))
     return schema
@@ -454,26 +445,28 @@ async def show_saved(visit: Visit) -> Response:
         return await _show_saved(visit, on)
     action, _, target = visit.text("do").partition(":")
     holder = await _holder(visit)
-    questions, schema = _saved_questions(visit), from_text(visit.id)
+    questions, schema = _saved_questions(visit), ids.from_text(visit.id)
     try:
         match action:
             case "save":
                 await questions.add(holder, schema, visit.text("name"), carry(on.question))
             case "rename":
-                await questions.rename(holder, schema, from_text(target), visit.text("name"))
+                await questions.rename(holder, schema, ids.from_text(target), visit.text("name"))
             case "delete":
-                await questions.delete(holder, schema, from_text(target))
+                await questions.delete(holder, schema, ids.from_text(target))
             case _:
-                raise BadInput("the page has no such button", hint="load the page again")
-    except BadInput as error:
+                raise errors.BadInput("the page has no such button", hint="load the page again")
+    except errors.BadInput as error:
         return await _show_saved(visit, on, error)
     return visit.go(f"/schemas/{visit.id}/questions/")
 
 
 async def _show_saved(
-    visit: Visit, on: SchemaQuestion, problem: ErsError | None = None
+    visit: Visit, on: SchemaQuestion, problem: errors.ErsError | None = None
 ) -> Response:
-    known, lost = await _saved_questions(visit).find_all(await _holder(visit), from_text(visit.id))
+    known, lost = await _saved_questions(visit).find_all(
+        await _holder(visit), ids.from_text(visit.id)
+    )
     shown: dict[str, Any] = {
         "schema": on.schema,
         "questions": [_describe(on, question) for question in known],
@@ -492,7 +485,7 @@ async def open_question(visit: Visit) -> Response:
     on = await find_question(visit)
     holder = await _holder(visit)
     saved = await _saved_questions(visit).find(
-        holder, from_text(visit.id), from_text(visit.part("question"))
+        holder, ids.from_text(visit.id), ids.from_text(visit.part("question"))
     )
     on.question = Question.read(dict(saved.form), on.types)
     keep_question(visit, on)
@@ -504,7 +497,7 @@ async def forget_questions(visit: Visit, schemas: Iterable[str]) -> None:
     other users stay, because only the API says that a schema is deleted.
     """
     caller = await services_of(visit.request).caller(visit.as_session())
-    known = [from_text(schema) for schema in schemas if fullmatch(ids.PATTERN, schema)]
+    known = [ids.from_text(schema) for schema in schemas if fullmatch(ids.PATTERN, schema)]
     await _saved_questions(visit).forget_schemas(caller.user, known)
 
 
@@ -521,7 +514,7 @@ def _describe(on: SchemaQuestion, saved: SavedQuestion) -> ListedQuestion:
     question = Question.read(dict(saved.form), on.types)
     order = f"{question.order}, {'descending' if question.descending else 'ascending'}"
     says = question.says(on.types)
-    return ListedQuestion(to_text(saved.id), saved.name, says, order if question.order else "")
+    return ListedQuestion(ids.to_text(saved.id), saved.name, says, order if question.order else "")
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -531,9 +524,11 @@ async def make_link(visit: Visit) -> Response:
     """A link to the question in the form."""
     on = await find_question(visit)
     links = services_of(visit.request).question_links
-    link, secret = await links.add(from_text(visit.user), from_text(visit.id), carry(on.question))
+    link, secret = await links.add(
+        ids.from_text(visit.user), ids.from_text(visit.id), carry(on.question)
+    )
     url = visit.request.url
-    address = f"{url.scheme}://{url.netloc}/go/{visit.id}/{to_text(link)}/#k={secret.text()}"
+    address = f"{url.scheme}://{url.netloc}/go/{visit.id}/{ids.to_text(link)}/#k={secret.text()}"
     return visit.render("question_link.html", schema=on.schema, address=address, days=LINK_DAYS)
 
 
@@ -546,14 +541,16 @@ async def open_link(visit: Visit) -> Response:
     try:
         if on.down is not None:  # access is not confirmed
             raise on.down
-        form = await links.open(from_text(visit.id), from_text(visit.part("question")), secret)
-    except DoesNotOpen:
-        error = BadInput(
+        form = await links.open(
+            ids.from_text(visit.id), ids.from_text(visit.part("question")), secret
+        )
+    except errors.DoesNotOpen:
+        error = errors.BadInput(
             "this is not the complete link",
             hint="copy all of it, including the part after #, or ask for another link",
         )
         return visit.problem(error, "open_link.html", schema=on.schema)
-    except ErsError as error:
+    except errors.ErsError as error:
         return visit.problem(error, "open_link.html", schema=on.schema)
     on.question = Question.read(dict(form), on.types)
     keep_question(visit, on)

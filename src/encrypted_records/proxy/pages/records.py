@@ -10,19 +10,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
-from encrypted_records import runtime
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    Flaw,
-    InvalidRecords,
-    NotFound,
-    PreconditionFailed,
-)
+from encrypted_records import errors, runtime
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import record_table
-from encrypted_records.proxy.pages.formatting import instant_of
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import find_shown
@@ -83,7 +74,9 @@ def _query(visit: Visit) -> str:
     return f"?q={quote(name)}" if name else ""
 
 
-def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **shown: Any) -> Response:
+def _form(
+    visit: Visit, error: errors.ErsError | None = None, *, once: str = "", **shown: Any
+) -> Response:
     """The form of a record. Errors of a field are shown next to it, and others above.
 
     Args:
@@ -95,8 +88,8 @@ def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **show
     names = _names(shown["schema"])
     said = {flaw.field: flaw.detail for flaw in reversed(error.flaws)}
     wrong = {name: said[name] for name in names if name in said}
-    if wrong and isinstance(error, InvalidRecords):
-        error = InvalidRecords(
+    if wrong and isinstance(error, errors.InvalidRecords):
+        error = errors.InvalidRecords(
             "the record does not match the schema, so nothing was stored",
             flaws=tuple(flaw for flaw in error.flaws if flaw.field not in wrong),
             hint=f"correct the marked fields: {', '.join(wrong)}",
@@ -118,7 +111,7 @@ async def add(visit: Visit) -> Response:
         body = [{"schema": schema["url"], "data": given}]
         headers = {"idempotency-key": once}
         stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
-    except ErsError as error:
+    except errors.ErsError as error:
         if error.reason == "invalid_idempotency_key":
             once = str(runtime.uuid7())
         return _form(visit, error, typed=_typed_texts(visit, schema), once=once, **shown)
@@ -225,11 +218,11 @@ async def edit(visit: Visit) -> Response:
             kept = Replaced(before, stored.header("etag"))
             visit.desk.put(("before", visit.id), kept)
             return _go_to(visit, visit.id, stored.json(), "saved")
-    except PreconditionFailed:
+    except errors.PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
         shown["record"] = answer.json()
         return _show_conflict(visit, answer.header("etag"), shown, typed)
-    except ErsError as error:
+    except errors.ErsError as error:
         before = {name: visit.text(f"shown-{n}") for n, name in enumerate(_names(schema))}
         shown["record"] = {**record, "data": {n: text for n, text in before.items() if text}}
         return _form(visit, error, typed=typed, etag=etag, **shown)
@@ -250,7 +243,7 @@ def _show_conflict(
         merged[name] = now if kept else typed[name]
         if now not in (before, mine):
             versions[name] = Versions(before, now, mine, kept)
-    error = Conflict(
+    error = errors.Conflict(
         "somebody else has changed this record in the meantime",
         hint="your changes are not stored yet, and not lost: compare them, then save yours, or"
         " keep the stored values",
@@ -269,19 +262,21 @@ async def undo(visit: Visit) -> Response:
     """
     before = visit.desk.find(("before", visit.id), Replaced)
     if before is None or visit.text("etag") != before.etag:
-        raise NotFound("there is nothing to undo here", hint="edit the record instead")
+        raise errors.NotFound("there is nothing to undo here", hint="edit the record instead")
     matching = {"if-match": before.etag}
     try:
         await visit.answer("PATCH", _url(visit), {"data": before.data}, headers=matching)
-    except PreconditionFailed:
+    except errors.PreconditionFailed:
         raise _changed_since("undone", "load the page again, and edit the record") from None
     visit.desk.take(("before", visit.id), Replaced)
     visit.desk.put(("done", visit.id), "as it was before")
     return visit.go(f"/records/{visit.id}/{_query(visit)}")
 
 
-def _changed_since(kept: str, hint: str) -> Conflict:
-    return Conflict(f"somebody has changed this record since, so nothing was {kept}", hint=hint)
+def _changed_since(kept: str, hint: str) -> errors.Conflict:
+    return errors.Conflict(
+        f"somebody has changed this record since, so nothing was {kept}", hint=hint
+    )
 
 
 async def delete(visit: Visit) -> Response:
@@ -299,7 +294,7 @@ async def delete(visit: Visit) -> Response:
     how = {"erase": "true"} if visit.text("erase") else None
     try:
         await visit.answer("DELETE", _url(visit), params=how, headers={"if-match": etag})
-    except PreconditionFailed:
+    except errors.PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
         return await _confirm_delete(visit, answer, changed)
     if how is None:
@@ -312,7 +307,7 @@ async def delete(visit: Visit) -> Response:
 
 
 async def _confirm_delete(
-    visit: Visit, answer: ProxyAnswer, problem: ErsError | None = None
+    visit: Visit, answer: ProxyAnswer, problem: errors.ErsError | None = None
 ) -> Response:
     """Show what the deletion removes, for the version in the form."""
     record = answer.json()
@@ -337,7 +332,7 @@ async def put_back(visit: Visit) -> Response:
     """Store deleted records as new records; only once, however often the form is sent."""
     gone = visit.desk.find(("gone", visit.id), DeletedRecords)
     if gone is None or visit.text("record") != gone.id:
-        raise NotFound("there is nothing to store again here")
+        raise errors.NotFound("there is nothing to store again here")
     body = [{"schema": f"/api/schemas/{visit.id}/", "data": data} for data in gone.data]
     headers = {"idempotency-key": gone.once}
     stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
@@ -370,7 +365,7 @@ def typed_text(visit: Visit, position: int, kind: str) -> str:
     typed = visit.text(f"value-{position}").replace("\r\n", "\n")
     offset = visit.text(f"offset-value-{position}")
     is_timed = offset or BY_NAME[kind].control.html == "datetime-local"
-    return instant_of(typed, offset) if is_timed else typed
+    return words.instant_of(typed, offset) if is_timed else typed
 
 
 def _typed_data(
@@ -381,7 +376,7 @@ def _typed_data(
     Raises:
         InvalidRecords: a field of numbers contains other text.
     """
-    flaws: list[Flaw] = []
+    flaws: list[errors.Flaw] = []
     data: dict[str, Any] = {}
     types = types_of(schema["schema"])
     for position, name in enumerate(_names(schema)):
@@ -391,7 +386,7 @@ def _typed_data(
             continue
         data[name] = _value_of(typed, name, types[name], flaws)
     if flaws:
-        raise InvalidRecords("the record cannot be read", flaws=tuple(flaws), hint="")
+        raise errors.InvalidRecords("the record cannot be read", flaws=tuple(flaws), hint="")
     return data
 
 
@@ -401,14 +396,14 @@ def typed_value(visit: Visit, position: int, name: str, kind: str) -> Any:
     Raises:
         InvalidRecords: a field of numbers contains other text.
     """
-    flaws: list[Flaw] = []
+    flaws: list[errors.Flaw] = []
     value = _value_of(typed_text(visit, position, kind), name, kind, flaws)
     if flaws:
-        raise InvalidRecords("the value cannot be read", flaws=tuple(flaws), hint="")
+        raise errors.InvalidRecords("the value cannot be read", flaws=tuple(flaws), hint="")
     return value
 
 
-def _value_of(typed: str, name: str, kind: str, flaws: list[Flaw]) -> Any:
+def _value_of(typed: str, name: str, kind: str, flaws: list[errors.Flaw]) -> Any:
     if not typed.strip():
         return None
     return read_typed(kind, typed, name, flaws) if is_listed(kind) else number(typed, name, flaws)

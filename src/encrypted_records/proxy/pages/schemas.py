@@ -16,14 +16,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from encrypted_records import errors
 from encrypted_records.client.sdk.condition_language import write
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    NotAuthenticated,
-    PreconditionFailed,
-)
 from encrypted_records.model import strict_json
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.record_formats import Format
@@ -70,7 +64,7 @@ async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
             "POST", "/api/schemas/infer/", sample.encode(), params=params, headers=headers
         )
         proposal = answer.json()
-    except ErsError as error:
+    except errors.ErsError as error:
         return await _editor(visit, draft, problem=error, **shown)
     draft.take(proposal["schema"])
     draft.annotate(proposal["fields"])
@@ -84,7 +78,7 @@ async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
     do = visit.text("do")
     try:
         draft = draft_of(visit.form)
-    except BadInput as error:
+    except errors.BadInput as error:
         typed = {"json": visit.text("json"), "name": visit.text("name")}
         return await _editor(
             visit, SchemaDraft(name=typed["name"]), problem=error, typed=typed, **shown
@@ -98,7 +92,7 @@ async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
         sent: dict[str, Any] = {"name": draft.name, "description": draft.description}
         sent |= {"dataset": shown["dataset"]["url"], "schema": draft.definition()}
         stored = await visit.ask("POST", "/api/schemas/", sent)
-    except (BadInput, Conflict) as error:
+    except (errors.BadInput, errors.Conflict) as error:
         return await _editor(visit, draft, problem=error, **shown)
     return visit.go(f"/schemas/{stored['id']}/upload/")
 
@@ -122,7 +116,7 @@ async def _editor(
     draft: SchemaDraft,
     *,
     estimated: bool = False,
-    problem: ErsError | None = None,
+    problem: errors.ErsError | None = None,
     sample: dict[str, str] | None = None,
     **shown: Any,
 ) -> Response:
@@ -137,7 +131,7 @@ async def _editor(
             body = {"records": draft.records, "schema": draft.definition()}
             body |= {"sample": sample} if sample else {}
             estimate = await visit.ask("POST", "/api/schemas/estimate/", body)
-        except BadInput as error:
+        except errors.BadInput as error:
             if sample:
                 # The sample rows do not fit, but the definition alone can still be estimated.
                 return await _editor(visit, draft, estimated=True, **shown)
@@ -156,7 +150,7 @@ async def _editor(
     return visit.render("schema_form.html", **values)
 
 
-def mark(draft: SchemaDraft, problem: ErsError | None) -> dict[str, Any]:
+def mark(draft: SchemaDraft, problem: errors.ErsError | None) -> dict[str, Any]:
     """Mark the draft's rows with errors; returns the form's text about the others."""
     if problem is None:
         return {"first_invalid": "", "misplaced": []}
@@ -184,9 +178,9 @@ async def settings(visit: Visit) -> Response:
     if do == "save":
         try:
             await save_texts(visit, _url(visit))
-        except PreconditionFailed:
+        except errors.PreconditionFailed:
             return await _show_settings(visit, problem=changed_since(), overtaken=True)
-        except (BadInput, Conflict) as error:
+        except (errors.BadInput, errors.Conflict) as error:
             return await _show_settings(visit, problem=error)
     if do == "expire":
         right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
@@ -216,9 +210,9 @@ async def _keep(visit: Visit) -> Response:
         if going > _number(visit.text("do").partition(":")[2]):
             return await _show_settings(visit, going=going)
         await visit.ask("POST", f"{_url(visit)}change/", {"schema": definition, **before})
-    except (BadInput, Conflict) as error:
+    except (errors.BadInput, errors.Conflict) as error:
         return await _show_settings(visit, problem=error)
-    except PreconditionFailed:
+    except errors.PreconditionFailed:
         return await _show_settings(visit, problem=_changed())
     return visit.go(f"/schemas/{visit.id}/settings/")
 
@@ -228,15 +222,15 @@ def _rule_of(schema: Mapping[str, Any]) -> str:
     return msgspec.json.encode(rule, order="sorted").decode() if rule else ""
 
 
-def _changed() -> Conflict:
-    return Conflict(
+def _changed() -> errors.Conflict:
+    return errors.Conflict(
         "somebody has changed the rule since you opened this page, so nothing was saved",
         hint="the current rule is above; save yours if you still want it",
     )
 
 
 async def _show_settings(
-    visit: Visit, *, going: int = 0, problem: ErsError | None = None, overtaken: bool = False
+    visit: Visit, *, going: int = 0, problem: errors.ErsError | None = None, overtaken: bool = False
 ) -> Response:
     """
     Args:
@@ -248,9 +242,9 @@ async def _show_settings(
     due, closed = None, None
     try:
         due = await visit.ask("GET", f"{_url(visit)}retention/")
-    except NotAuthenticated:
+    except errors.NotAuthenticated:
         raise
-    except ErsError as error:  # the rest of the page needs no keys
+    except errors.ErsError as error:  # the rest of the page needs no keys
         closed = error
     rule = schema["schema"].get("retention") or {}
     typed = visit.text("do").startswith(("keep", _KEEP_AND_LET_GO))
@@ -317,7 +311,7 @@ async def show_fields(visit: Visit) -> Response:
         return await _fields_page(visit, schema, draft)
     try:
         draft = draft_of(visit.form)
-    except BadInput as error:
+    except errors.BadInput as error:
         return await _fields_page(
             visit, schema, SchemaDraft(), problem=error, typed=visit.text("json")
         )
@@ -328,7 +322,7 @@ async def show_fields(visit: Visit) -> Response:
         return await _plan_change(visit, schema, draft, apply=do == "apply")
     try:
         estimate = await _estimate(visit, draft) if do == "check" else None
-    except BadInput as error:
+    except errors.BadInput as error:
         return await _fields_page(visit, schema, draft, problem=error)
     return await _fields_page(visit, schema, draft, estimate=estimate)
 
@@ -359,10 +353,10 @@ async def _plan_change(
         plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
         if apply and plan["possible"] and visit.text("planned") == _mark(body, plan):
             return await _take_change(visit, body, _words(schema["schema"]))
-    except (BadInput, Conflict) as error:
+    except (errors.BadInput, errors.Conflict) as error:
         return await _fields_page(visit, schema, draft, plan=plan, problem=error)
-    except PreconditionFailed:
-        changed = Conflict(
+    except errors.PreconditionFailed:
+        changed = errors.Conflict(
             "somebody has changed the fields since you opened this page, so nothing was changed",
             hint="load the page again, and repeat your change if you still want it",
         )
@@ -388,7 +382,7 @@ async def show_words(visit: Visit) -> None:
         return
     typed, words = kept
     body = {"schema": typed}
-    with suppress(ErsError):
+    with suppress(errors.ErsError):
         now = _words((await visit.ask("GET", _url(visit)))["schema"])
         if now and now != words:
             visit.desk.take(("definition", visit.id), tuple)
@@ -412,7 +406,7 @@ def _replaced(visit: Visit, schema: Mapping[str, Any]) -> Any:
     """The definition that the page has shown; if there is none, the current definition."""
     try:
         return strict_json.loads(visit.text("replaces").encode())
-    except BadInput:
+    except errors.BadInput:
         return schema["schema"]
 
 
@@ -455,7 +449,7 @@ async def _fields_page(
     plan: dict[str, Any] | None = None,
     planned: str = "",
     estimate: Any = None,
-    problem: ErsError | None = None,
+    problem: errors.ErsError | None = None,
     typed: str | None = None,
 ) -> Response:
     misplaced = [] if problem is None else place_errors(draft, problem.flaws)

@@ -18,15 +18,7 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from encrypted_records import runtime
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    InvalidQuery,
-    InvalidRecords,
-    NotFound,
-    PreconditionFailed,
-)
+from encrypted_records import errors, runtime
 from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import record_table
@@ -96,7 +88,7 @@ class BulkEdit:
             self.same.clear()
             self.left.clear()
         elif self.name != name or not _is_same(self.value, value):
-            raise InvalidQuery(
+            raise errors.InvalidQuery(
                 "this form has stored another value before", hint="tick the records again"
             )
 
@@ -122,7 +114,7 @@ async def use_ticked(visit: Visit) -> Response:
     ticks = _ticks(visit, on)
     found = await record_table.open_records(visit, [tick.id for tick in ticks])
     if len(found) < len(ticks):
-        raise NotFound(
+        raise errors.NotFound(
             "a ticked record was deleted since it was shown", hint="load the records again"
         )
     records = [found[tick.id].content for tick in ticks]
@@ -135,7 +127,7 @@ async def use_ticked(visit: Visit) -> Response:
         case "ndjson":
             lines = b"".join(strict_json.encode(record) + b"\n" for record in records)
             return visit.download(lines, f"{name}.ndjson")
-    raise InvalidQuery("the page has no such button", hint="load the page again")
+    raise errors.InvalidQuery("the page has no such button", hint="load the page again")
 
 
 def _ticks(visit: Visit, on: SchemaQuestion) -> list[Tick]:
@@ -150,7 +142,7 @@ def _ticks(visit: Visit, on: SchemaQuestion) -> list[Tick]:
         if TICK.fullmatch(name)
     ]
     if not ticks:
-        raise InvalidQuery("no record is ticked", hint="tick records in the table first")
+        raise errors.InvalidQuery("no record is ticked", hint="tick records in the table first")
     # Each record once, even if the form repeats it.
     return list({tick.id: tick for tick in ticks}.values())
 
@@ -198,7 +190,7 @@ async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
                 versions = [str(record.version) for _, record in same]
                 params = {"id": named, "version": versions}
                 await visit.answer("DELETE", "/api/records/", params=params)
-        except (PreconditionFailed, NotFound):
+        except (errors.PreconditionFailed, errors.NotFound):
             continue
         if same:
             once = str(runtime.uuid7())
@@ -208,7 +200,7 @@ async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
         else:
             visit.desk.put(("said", visit.id), PageMessage("No record was deleted.", left=left))
         return _back(visit, on)
-    raise Conflict(
+    raise errors.Conflict(
         "the ticked records keep changing, so none was deleted", hint="try again in a moment"
     )
 
@@ -222,10 +214,12 @@ def _field_of(visit: Visit, on: SchemaQuestion) -> tuple[int, str]:
     for position, name in enumerate(on.types):
         if visit.text("field") == str(position):
             return position, name
-    raise InvalidQuery("there is no such field", hint="load the records again")
+    raise errors.InvalidQuery("there is no such field", hint="load the records again")
 
 
-def _ask_for_value(visit: Visit, on: SchemaQuestion, error: BadInput | None = None) -> Response:
+def _ask_for_value(
+    visit: Visit, on: SchemaQuestion, error: errors.BadInput | None = None
+) -> Response:
     """The form for the field, and then for the value; after a refusal, with the typed text and the
     reason.
     """
@@ -262,7 +256,7 @@ async def _store(visit: Visit, on: SchemaQuestion) -> Response:
         async with edit.lock:
             edit.begin(name, value, len(ticks))
             await _edit_each(visit, edit, [tick for tick in ticks if _is_open(edit, tick)])
-    except BadInput as error:
+    except errors.BadInput as error:
         return _ask_for_value(visit, on, error)
     said = f"{name} was changed in {words.format_count(len(edit.done), 'record')}."
     if edit.same:
@@ -300,17 +294,17 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> Non
             continue
         try:
             stored = await _patch(visit, tick, edit.name, edit.value, f'"{record.version}"')
-        except InvalidRecords as error:
+        except errors.InvalidRecords as error:
             # The value is the same for all: if the first record refuses it, all records would.
             if not edit.done:
                 raise
             why = next((flaw.detail for flaw in error.flaws), error.message)
             edit.left[tick.id] = Left(tick.number, tick.id, why)
-        except PreconditionFailed:
+        except errors.PreconditionFailed:
             edit.left[tick.id] = Left(tick.number, tick.id, _IS_CHANGED)
-        except NotFound:
+        except errors.NotFound:
             edit.left[tick.id] = Left(tick.number, tick.id, _IS_GONE, is_gone=True)
-        except Conflict as error:
+        except errors.Conflict as error:
             edit.left[tick.id] = Left(tick.number, tick.id, error.message)
         else:
             edit.done[tick.id] = ReplacedValue(tick, before, stored.header("etag"))
@@ -341,8 +335,8 @@ async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
     return _back(visit, on)
 
 
-def _nothing_to_undo() -> NotFound:
-    return NotFound("there is nothing to undo here", hint="edit the records instead")
+def _nothing_to_undo() -> errors.NotFound:
+    return errors.NotFound("there is nothing to undo here", hint="edit the records instead")
 
 
 async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
@@ -353,11 +347,11 @@ async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
         try:
             await _patch(visit, tick, edit.name, replaced.value, replaced.etag)
             back += 1
-        except PreconditionFailed:
+        except errors.PreconditionFailed:
             left.append(Left(tick.number, tick.id, "changed since it was edited"))
-        except NotFound:
+        except errors.NotFound:
             left.append(Left(tick.number, tick.id, "deleted since it was edited", is_gone=True))
-        except (InvalidRecords, Conflict) as error:
+        except (errors.InvalidRecords, errors.Conflict) as error:
             left.append(Left(tick.number, tick.id, error.message))
         del edit.done[tick.id]
     return back, left

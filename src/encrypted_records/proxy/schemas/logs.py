@@ -19,23 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, CheckpointApi
-from encrypted_records.errors import (
-    CheckpointBroken,
-    Closed,
-    Conflict,
-    ErsError,
-    KeyMissing,
-    LogBroken,
-)
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
 from encrypted_records.index.log.order import Begun, LogHead
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import ManifestDelta
-from encrypted_records.model.wire import MAX_CHECKPOINT_BYTES, Checkpoint
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process import CHECKPOINTING, Background
@@ -111,12 +102,12 @@ class LogReader:
         """
         try:
             return await self._api.manifest(schema, since, caller.auth)
-        except Conflict:
+        except errors.Conflict:
             raise await self.lacking(caller, schema) from None
 
     async def lacking(
         self, caller: Holder, schema: bytes, ledger: Ledger | None = None
-    ) -> LogBroken:
+    ) -> errors.LogBroken:
         """The error of a log that lacks commits which this user has seen. It mentions other users
         of this proxy who have accepted the log.
 
@@ -158,7 +149,9 @@ class LogReader:
             if stated != state.shown.definition.digest:
                 state.shown = await read_shown(self._api, caller, state.id)
         elif stated != state.ledger.definition.digest:
-            raise LogBroken("the API states another definition than the schema's log contains")
+            raise errors.LogBroken(
+                "the API states another definition than the schema's log contains"
+            )
 
     async def _begin(
         self,
@@ -221,7 +214,7 @@ class LogReader:
             state = SchemaState(schema, shown, ledger, kept=ledger.version)
             await self._source.follow(caller, state, deltas)
             return await self._finish(caller, state, deltas)
-        except (KeyMissing, LogBroken) as error:
+        except (errors.KeyMissing, errors.LogBroken) as error:
             # Only the whole log shows whether the API or the stored log is wrong.
             log.info("a log is being read from its beginning: %s", error.message)
             await runtime.in_thread(self._ledgers.drop, caller.user, schema)
@@ -253,20 +246,20 @@ class LogReader:
         known = 0 if seen is None else seen.version
         try:
             found, deltas = await self._checkpoints.read(schema, known, caller.auth)
-        except Conflict:
+        except errors.Conflict:
             return None, None  # the log is read from its beginning, and compared with what was seen
         if found is None:
             return None, deltas
         try:
             return await self._take(caller, schema, shown, writer, found, deltas, seen), None
-        except (CheckpointBroken, LogBroken, KeyMissing) as error:
+        except (errors.CheckpointBroken, errors.LogBroken, errors.KeyMissing) as error:
             log.warning(
                 "%s: a checkpoint of schema %s is rejected, and the log is read instead: %s",
-                CheckpointBroken.code,
+                errors.CheckpointBroken.code,
                 ids.to_text(schema),
                 error.message,
             )
-        except Closed as error:
+        except errors.Closed as error:
             if error.reason != "grant_missing":
                 raise
         return None, None
@@ -277,7 +270,7 @@ class LogReader:
         schema: bytes,
         shown: ShownSchema,
         writer: bytes,
-        found: Checkpoint,
+        found: wire.Checkpoint,
         deltas: Sequence[ManifestDelta],
         seen: LogHead | None,
     ) -> SchemaState:
@@ -382,10 +375,10 @@ class CheckpointWriter:
             while self._is_due(state):
                 state.tried = _stands(state)
                 await self._write(caller, state)
-        except Conflict as error:
+        except errors.Conflict as error:
             state.tried = (0, 0)
             log.info("a checkpoint will be written later: %s", error.message)
-        except ErsError as error:
+        except errors.ErsError as error:
             log.info("no checkpoint is written: %s", error.message)
 
     async def _write(self, caller: Holder, state: SchemaState) -> None:
@@ -405,7 +398,7 @@ class CheckpointWriter:
         ledger, present = state.ledger, state.ledger.state()
         since = max(0, _now() - REQUESTS_MS)
         made = await runtime.in_thread(taking.make, ledger, present, since)
-        if len(made.body) > MAX_CHECKPOINT_BYTES:
+        if len(made.body) > wire.MAX_CHECKPOINT_BYTES:
             log.info("no checkpoint is written: it would be too large")
             return
         await self._api.add(state.id, made, caller.auth)
@@ -436,7 +429,9 @@ class CheckpointWriter:
                 new = await self._reader.fetch(caller, state.id, whole.ledger.version)
                 await runtime.in_thread(extend, whole.ledger, _up_to(new, claimed.version))
             if _is_other(whole.ledger, claimed, begun):
-                raise LogBroken("the API's log is no longer the one that it showed a moment ago")
+                raise errors.LogBroken(
+                    "the API's log is no longer the one that it showed a moment ago"
+                )
             await self._require_equal(claimed, whole.ledger, whole.ledger.state(), begun)
             state.ledger = whole.ledger
 
@@ -467,7 +462,7 @@ class CheckpointWriter:
             version = present.snapshot.version
             keys, by = own.keys, own.membership
             claimed = await runtime.in_thread(taking.take, found, keys, own.writer, by, _now())
-        except CheckpointBroken as error:
+        except errors.CheckpointBroken as error:
             log.warning("%s: %s", error.reason, error.message)
             return
         begun = claimed.begun
@@ -478,7 +473,7 @@ class CheckpointWriter:
         tail = _up_to(taking.after(claimed, deltas), version)
         try:
             await runtime.in_thread(extend, claimed, tail)
-        except ErsError:
+        except errors.ErsError:
             await self._judge(caller, own, claimed)
             return
         await self._require_equal(claimed, own, present, begun)
@@ -498,7 +493,7 @@ class CheckpointWriter:
         try:
             deltas = await self._reader.fetch(caller, whole.keys.schema, 0)
             await runtime.in_thread(extend, own, _up_to(deltas, claimed.version))
-        except ErsError as error:
+        except errors.ErsError as error:
             log.info("a checkpoint was not compared: %s", error.message)
             return
         await self._require_equal(claimed, own, own.state(), begun)
@@ -508,13 +503,13 @@ class CheckpointWriter:
     ) -> None:
         try:
             await runtime.in_thread(taking.require_equal, claimed, present)
-        except CheckpointBroken:
+        except errors.CheckpointBroken:
             self._name(own, begun)
 
     def _name(self, ledger: Ledger, begun: Begun) -> None:
         log.warning(
             "%s: the checkpoint of schema %s at version %d, signed by %s, does not match the log",
-            CheckpointBroken.code,
+            errors.CheckpointBroken.code,
             ids.to_text(ledger.keys.schema),
             begun.version,
             ids.to_text(begun.member) if any(begun.member) else "nobody",
@@ -536,7 +531,7 @@ def _now() -> int:
 
 def _stands(state: SchemaState) -> tuple[int, int]:
     """The log's version, and the newest key version that is available; 0 if it is not."""
-    with suppress(ErsError):
+    with suppress(errors.ErsError):
         return state.ledger.version, state.ledger.key.version
     return state.ledger.version, 0
 

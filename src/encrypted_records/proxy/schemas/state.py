@@ -11,22 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api
 from encrypted_records.crypto.keys import LogKeys, SchemaKey
-from encrypted_records.errors import (
-    ApiFailed,
-    BadInput,
-    Closed,
-    ErsError,
-    KeyMissing,
-    LogBroken,
-    Malformed,
-    NotAllowed,
-    NotFound,
-    SchemaUnsigned,
-    time_of,
-)
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead, LogMembership, LogOlder
 from encrypted_records.index.log.snapshot import Snapshot
@@ -71,8 +58,8 @@ async def read_shown(api: Api, caller: Holder, schema: bytes) -> ShownSchema:
             resource.name,
             await by_size(len(text))(parse_definition, text),
         )
-    except BadInput:
-        raise ApiFailed("the API's answer contains no schema of this version") from None
+    except errors.BadInput:
+        raise errors.ApiFailed("the API's answer contains no schema of this version") from None
 
 
 @dataclass
@@ -116,13 +103,13 @@ class SoundPart:
 
     definition: SchemaDefinition
     ledger: Ledger
-    broken: ErsError | None
+    broken: errors.ErsError | None
     seen: LogHead | None
     #: id of the newest commit of the ledger, which contains a time
     newest: bytes | None
 
     @property
-    def fault(self) -> ErsError | None:
+    def fault(self) -> errors.ErsError | None:
         """The fault of the log; None if it has none."""
         lacks = self.seen is not None and not self.ledger.knows(self.seen)
         return self.broken or (lacking() if lacks else None)
@@ -141,15 +128,15 @@ class EndedRows(Protocol):
         """Drop all pages of these segments."""
 
 
-def not_shown() -> LogBroken:
+def not_shown() -> errors.LogBroken:
     """The error of a log that is older than what was seen, but not shown to be a part of it."""
-    return LogBroken(
+    return errors.LogBroken(
         "the log is not shown to be an earlier state of what this proxy has seen",
         hint="use another copy: this one has other commits, or too many are missing",
     )
 
 
-def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> LogBroken:
+def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> errors.LogBroken:
     """The error of a log that lacks commits which a user of this proxy has seen.
 
     Args:
@@ -159,13 +146,13 @@ def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> 
     message = "the API's log lacks commits that this proxy has seen"
     if accepted:
         newest = accepted[0]
-        when = time_of(newest.time / 1000)
+        when = errors.time_of(newest.time / 1000)
         who = "another user" if newest.writer else "a reader"
         message += (
             f"; {who} of this proxy accepted version {newest.head.version} of it at {when},"
             " which does not count for others"
         )
-    return LogBroken(message) if is_fork else LogOlder(message)
+    return errors.LogBroken(message) if is_fork else LogOlder(message)
 
 
 def may_write(caller: Holder, ledger: Ledger) -> bool:
@@ -202,14 +189,14 @@ class KeySource:
             if existing is None:
                 # No keyring is made: it would block the keyring that the user will restore.
                 name = f" with key {key_id.hex()}" if key_id else ""
-                raise KeyMissing(f"this schema is encrypted{name}; you have no keyring here")
+                raise errors.KeyMissing(f"this schema is encrypted{name}; you have no keyring here")
         view = await self._sharing.reader.read(caller, organization, within=FRESH)
         if view is None:
             keyring = await runtime.in_thread(self._keyrings.of, caller)
             return keyring.schema(organization, schema), None
         try:
             opened = await self._open(view, schema)
-        except NotAllowed:
+        except errors.NotAllowed:
             # Schemas that were shared since the roster was read open at once.
             view = await self._sharing.reader.read(caller, organization) or view
             opened = await self._open(view, schema)
@@ -227,7 +214,7 @@ class KeySource:
         try:
             keys, _ = await self.keys(caller, organization, schema, key_id)
             keys.find(version, key_id)
-        except (Closed, NotAllowed, NotFound):
+        except (errors.Closed, errors.NotAllowed, errors.NotFound):
             return False  # the schema is shown, but no data is opened or sealed
         return True
 
@@ -316,7 +303,7 @@ def _newest_roster(deltas: Sequence[ManifestDelta]) -> int:
     commits = [entry.commit for delta in deltas for entry in delta.entries[-1:]]
     try:
         return wire.decode_commit_body(commits[-1]).roster if commits else 0
-    except Malformed:
+    except errors.Malformed:
         return 0
 
 
@@ -359,9 +346,11 @@ class SharedKeys:
         """
         epoch = None if self.opened is None else self.roster.epoch(self.opened.dataset, self.number)
         if self.opened is None or epoch is None:
-            raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
+            raise errors.SchemaUnsigned(
+                "this schema was created at the API, and no owner has signed it"
+            )
         if self.opened.epoch < epoch.epoch:
-            raise Closed(
+            raise errors.Closed(
                 f"the dataset's keys are of epoch {epoch.epoch}, and your grant ends with"
                 f" epoch {self.opened.epoch}",
                 code="grant_missing",
@@ -379,7 +368,7 @@ class SharedKeys:
         key = self._derived.get(version)
         if key is None:
             if self.opened is None:
-                raise KeyMissing("you were not granted a key of this schema")
+                raise errors.KeyMissing("you were not granted a key of this schema")
             key = self._derived[version] = self.opened.schema(self.schema, version)
         return key
 
@@ -391,7 +380,7 @@ class SharedKeys:
         """
         key = self.of(version)
         if key.id != key_id:
-            raise KeyMissing(
+            raise errors.KeyMissing(
                 f"this schema's records are encrypted with key {key_id.hex()} of epoch"
                 f" {version}, and your grant has another key"
             )

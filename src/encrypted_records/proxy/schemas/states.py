@@ -17,18 +17,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, CheckpointApi, Moved
-from encrypted_records.errors import (
-    ApiFailed,
-    BadInput,
-    Closed,
-    Conflict,
-    ErsError,
-    LogBroken,
-    NotAllowed,
-    SchemaUnsigned,
-)
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead, LogMembership
 from encrypted_records.index.roster.roster import require_signed, require_writer
@@ -96,7 +86,7 @@ class Readiness:
         """
         try:
             await self._require(caller, state, agreed)
-        except BadInput:
+        except errors.BadInput:
             # The API refuses entries about schemas that were deleted in the meantime.
             await read_shown(self._api, caller, state.id)
             raise
@@ -115,13 +105,13 @@ class Readiness:
             await self._place(caller, state, by, agreed)
         try:
             require_writer(by.roster, caller.user, state.id)
-        except NotAllowed:
+        except errors.NotAllowed:
             # A user who was made a writer since the roster was read may store at once.
             await self._source.renew(caller, state.ledger, within=0)
             require_writer(by.roster, caller.user, state.id)
         try:
             require_signed(by.roster, _shown(by, state))
-        except SchemaUnsigned:
+        except errors.SchemaUnsigned:
             # The schema may have been renamed a moment ago.
             state.shown = await read_shown(self._api, caller, state.id)
             require_signed(by.roster, _shown(by, state))
@@ -138,7 +128,9 @@ class Readiness:
             )
             state.shown = shown
             if ids.from_text(dataset.id) != shown.dataset:
-                raise Conflict("the schema was moved to another dataset", code="log_conflict")
+                raise errors.Conflict(
+                    "the schema was moved to another dataset", code="log_conflict"
+                )
             placement = _agreed(_shown(None, state), agreed)
             founded = await self._sharing.founding.found_with(
                 caller, shown.organization, name, dataset, placement
@@ -159,7 +151,9 @@ class Readiness:
             await self._source.renew(caller, state.ledger, within=0)
             if _is_placed(by, state):
                 return
-            raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
+            raise errors.SchemaUnsigned(
+                "this schema was created at the API, and no owner has signed it"
+            )
         shown = state.shown = await read_shown(self._api, caller, state.id)
         placement = _agreed(_shown(by, state), agreed)
         founding = self._sharing.founding
@@ -180,8 +174,8 @@ def _is_placed(by: LogMembership, state: SchemaState) -> bool:
     return placed is not None and bool(placed.slug or state.ledger.version)
 
 
-def shown_otherwise() -> Conflict:
-    return Conflict(
+def shown_otherwise() -> errors.Conflict:
+    return errors.Conflict(
         "the API now shows the schema differently",
         hint="check it again before you sign it",
     )
@@ -301,7 +295,7 @@ class Schemas:
                 before, state.uncertain = state.uncertain, True
                 try:
                     await self._take(caller, state, moved.deltas)
-                except LogBroken:
+                except errors.LogBroken:
                     if state.ledger.begun is None:
                         raise
                     await self._checkpoints.begin_whole(caller, state)
@@ -401,11 +395,11 @@ class Schemas:
         shown = await read_shown(self._api, caller, schema)
         # Before the request: commits that this proxy sees later are no fault of the answer.
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
-        broken: ErsError | None = None
+        broken: errors.ErsError | None = None
         deltas: list[ManifestDelta] = []
         try:
             deltas = await self._api.manifest(schema, 0, caller.auth)
-        except ApiFailed as error:
+        except errors.ApiFailed as error:
             broken = error
         key_id = deltas[-1].key_id if deltas else b""
         keys, by = await self.source.keys(caller, shown.organization, schema, key_id)
@@ -419,12 +413,12 @@ class Schemas:
 
     async def _follow_as_far(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
-    ) -> ErsError | None:
+    ) -> errors.ErsError | None:
         """Add the log as far as it is authentic; returns the error that ended it."""
         try:
             await self.source.follow(caller, state, deltas)
             await runtime.in_thread(extend, state.ledger, deltas)
-        except Closed as error:
+        except errors.Closed as error:
             return error
         return None
 
@@ -433,7 +427,7 @@ class Schemas:
         first."""
         return await runtime.in_thread(self._heads.list_passed, caller.user, schema, up_to)
 
-    async def lacking(self, caller: Holder, schema: bytes) -> LogBroken:
+    async def lacking(self, caller: Holder, schema: bytes) -> errors.LogBroken:
         """The error of a log that lacks commits which the caller has seen."""
         return await self._reader.lacking(caller, schema)
 
@@ -483,7 +477,7 @@ class Schemas:
         state.uncertain = True
         try:
             await self._catch_up(caller, state)
-        except LogBroken:
+        except errors.LogBroken:
             if state.ledger.begun is None:
                 raise
             await self._checkpoints.begin_whole(caller, state)
@@ -555,7 +549,7 @@ class Schemas:
         if staged or receipt.version != ledger.version + 1:
             await self.catch_up(caller, state)
             if not ledger.ends_with(upload.commit):
-                raise LogBroken("the API's log lacks a commit that the API says it contains")
+                raise errors.LogBroken("the API's log lacks a commit that the API says it contains")
             return
         entry = LogEntry(receipt.version, upload.commit)
         delta = ManifestDelta(

@@ -20,21 +20,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, Moved, SchemaResource
 from encrypted_records.client.messages import note_query
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import (
-    Altered,
-    ApiFailed,
-    Conflict,
-    DoesNotOpen,
-    InvalidQuery,
-    LogBroken,
-    Malformed,
-    NotFound,
-    SchemaUnsigned,
-)
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import (
     Asking,
@@ -258,7 +247,7 @@ class DatasetSchemas:
             return
         view = await self._finder.of_schema(caller, schema.id)
         if view is not None and view.roster.may_read(view.user, schema.id):
-            raise SchemaUnsigned(
+            raise errors.SchemaUnsigned(
                 f"the API does not show the schema {schema.slug}, which was signed in this dataset",
                 hint="its records could not be searched; if it was deleted, an owner can free its"
                 f" name: ers api DELETE {ids.reference('schemas', schema.id)}",
@@ -286,8 +275,8 @@ def _id_of(text: str) -> bytes:
     """
     try:
         return ids.from_text(text.rstrip("/").rpartition("/")[2])
-    except Malformed:
-        raise ApiFailed("the API's answer names no schema") from None
+    except errors.Malformed:
+        raise errors.ApiFailed("the API's answer names no schema") from None
 
 
 _ATTEMPTS = 3
@@ -520,14 +509,14 @@ class QueryRunner:
                 note_query(context.stats.pages, context.stats.rows)
             except Moved as moved:
                 await self._schemas.follow(caller, state, moved)
-            except InvalidQuery:
+            except errors.InvalidQuery:
                 # The definition may have changed since: only the current definition may refuse.
                 if context.upstream.confirmed:
                     raise
                 state = await self._schemas.refresh(caller, schema)
             except RowsGone:
                 state = await self.require_moved(context)
-            except DoesNotOpen as error:
+            except errors.DoesNotOpen as error:
                 if error.reason == "row_altered":
                     # The altered rows were dropped before this was raised: a retry works.
                     raise
@@ -537,13 +526,13 @@ class QueryRunner:
                 if dropped_cache:
                     raise
                 dropped_cache = True
-                if isinstance(error, Altered):
+                if isinstance(error, errors.Altered):
                     state = await self._schemas.read_again(caller, schema)
-            except Conflict as error:
+            except errors.Conflict as error:
                 if error.reason != "log_conflict":
                     raise
                 raise await self._schemas.lacking(caller, schema) from None
-            except NotFound as error:
+            except errors.NotFound as error:
                 if error.reason != "segment_gone":
                     raise
                 # The segment was merged away and cleaned up after the snapshot: look again.
@@ -553,4 +542,4 @@ class QueryRunner:
             else:
                 return answer
             confirmed = context.upstream.confirmed or not dropped_cache
-        raise LogBroken("the API lacks a segment that its log contains")
+        raise errors.LogBroken("the API lacks a segment that its log contains")

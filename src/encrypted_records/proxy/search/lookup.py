@@ -10,19 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, SealedRecord
 from encrypted_records.crypto.keys import LogKeys
 from encrypted_records.crypto.sealing import has_fields, open_row, sort_fields
-from encrypted_records.errors import (
-    ApiFailed,
-    BadInput,
-    Conflict,
-    DoesNotOpen,
-    InvalidRecords,
-    LogBroken,
-    NotFound,
-)
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_row
@@ -86,7 +77,7 @@ async def look_up_recent(
 
     try:
         return await runner.ask(caller, schema, question)
-    except NotFound:
+    except errors.NotFound:
         return None  # reading the record by its id raises the same error
 
 
@@ -151,13 +142,13 @@ class _Doubts:
         return bool(dead)
 
 
-def _unknown_record() -> LogBroken:
-    return LogBroken("the API returned a record that the log does not contain")
+def _unknown_record() -> errors.LogBroken:
+    return errors.LogBroken("the API returned a record that the log does not contain")
 
 
 def _require_asked(ids: Sequence[bytes], sealed: Sequence[SealedRecord]) -> None:
     if [record.id for record in sealed] != [to_text(record_id) for record_id in ids]:
-        raise LogBroken("the API returned a record that was not requested")
+        raise errors.LogBroken("the API returned a record that was not requested")
 
 
 async def read_sealed(
@@ -239,14 +230,14 @@ def _row_of(sealed: SealedRecord) -> RowRef:
     try:
         return RowRef(bytes.fromhex(sealed.group), sealed.ordinal)
     except ValueError:
-        raise InvalidRecords("group and key_id are hexadecimal") from None
+        raise errors.InvalidRecords("group and key_id are hexadecimal") from None
 
 
 def _schema_of(sealed: SealedRecord) -> bytes:
     try:
         return from_reference(sealed.schema, "schemas", pointer="/schema")
-    except BadInput:
-        raise ApiFailed("the API's answer names no schema") from None
+    except errors.BadInput:
+        raise errors.ApiFailed("the API's answer names no schema") from None
 
 
 def _run_for(sealed: Sequence[SealedRecord]) -> Run:
@@ -281,18 +272,18 @@ async def require_unaltered(
     assert current.sealed is not None
     present = state.ledger.snapshot().groups.get(ref.group)
     if present is None:
-        raise Conflict("the record is in another group now", code="row_not_live")
+        raise errors.Conflict("the record is in another group now", code="row_not_live")
     rows = present.group.rows
     try:
         (told,) = await api.row_digests(state.id, [ref], caller.auth)
-    except NotFound as error:
+    except errors.NotFound as error:
         if error.reason != "row_gone":
             raise
         # Believed only if the log itself says that the row has ended.
         newer = await schemas.refresh(caller, state.id)
         if newer.ledger.snapshot().is_live(ref.group, ref.ordinal):
-            raise LogBroken("the API lacks a row that its log contains") from None
-        raise Conflict("the record is in another row now", code="row_not_live") from None
+            raise errors.LogBroken("the API lacks a row that its log contains") from None
+        raise errors.Conflict("the record is in another row now", code="row_not_live") from None
     await runtime.in_thread(check_row, ref, current.sealed, rows, told)
 
 
@@ -319,11 +310,11 @@ def _open_row(
     try:
         key_id = bytes.fromhex(sealed.key_id)
     except ValueError:
-        raise InvalidRecords("group and key_id are hexadecimal") from None
+        raise errors.InvalidRecords("group and key_id are hexadecimal") from None
     key = keys.find(sealed.key_version, key_id)
     known = snapshot.groups.get(uid)
     if known is None or known.group.key_version != sealed.key_version:
-        raise DoesNotOpen("the record is of a group that the log does not contain")
+        raise errors.DoesNotOpen("the record is of a group that the log does not contain")
     definition = snapshot.definition
     fields = sort_fields(definition, known.group, sealed.fields)
     row = SealedRow(from_text(sealed.id), sealed.version, fields)

@@ -14,25 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import DatasetKey, Keyring
-from encrypted_records.errors import (
-    Closed,
-    Conflict,
-    ErsError,
-    GrantBroken,
-    KeyMissing,
-    Malformed,
-    NotAllowed,
-    NotFound,
-    Unavailable,
-)
 from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
 from encrypted_records.index.roster.roster import Roster, require_member, require_owner, sign_entry
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Content, Grant, RosterEntry, entry_digest
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 from encrypted_records.rules.roster_state import Member
@@ -51,8 +39,8 @@ class RosterDraft:
         self.roster = view.roster.copy()
         self.identity = view.identity
         self.now = int(runtime.wall())
-        self.entries: list[RosterEntry] = []
-        self.grants: list[Grant] = []
+        self.entries: list[form.RosterEntry] = []
+        self.grants: list[form.Grant] = []
 
     def require_owner(self) -> None:
         """
@@ -61,7 +49,7 @@ class RosterDraft:
         """
         require_owner(self.roster, self.view.user)
 
-    def sign(self, content: Content) -> RosterEntry:
+    def sign(self, content: form.Content) -> form.RosterEntry:
         """Add an entry. Before an entry that gives a dataset the slug of another dataset, add an
         entry that frees the slug, so that members who are not shown the new name see that the old
         name is gone.
@@ -80,7 +68,7 @@ class RosterDraft:
                     self._sign(freed)
         return self._sign(content)
 
-    def _sign(self, content: Content) -> RosterEntry:
+    def _sign(self, content: form.Content) -> form.RosterEntry:
         entry = sign_entry(self.roster, self.identity, self.view.user, self.now, content)
         self.roster.append(entry)
         self.entries.append(entry)
@@ -111,7 +99,7 @@ class RosterDraft:
         """
         standing = self.roster.member(member)
         if standing is None or not standing.present:
-            raise NotFound(
+            raise errors.NotFound(
                 "nobody in the organization has this id",
                 code="not_a_member",
                 hint="ers share list shows its members and their ids",
@@ -123,9 +111,9 @@ class RosterDraft:
         return not self.entries and not self.grants
 
 
-def no_roster() -> NotAllowed:
+def no_roster() -> errors.NotAllowed:
     """The organization has no roster, and the user is not an owner of it."""
-    return NotAllowed(
+    return errors.NotAllowed(
         "the organization has no roster yet, and only an owner can found it",
         code="not_admitted",
         hint="ask an owner of the organization to share something with you",
@@ -179,11 +167,11 @@ class RosterChanges:
         """Whether the draft was stored; False if it has to be made again."""
         try:
             await self._api.send(view.organization, draft.entries, draft.grants, view.holder.auth)
-        except Conflict as error:
+        except errors.Conflict as error:
             if error.reason != "roster_moved" or last:
                 raise
             return False
-        except Unavailable as error:
+        except errors.Unavailable as error:
             if not await self._is_stored(view, draft):
                 raise _unknown(error) from None
             return True
@@ -196,13 +184,13 @@ class RosterChanges:
             return False
         try:
             after = await self._reader.read(view.holder, view.organization)
-        except Unavailable:
+        except errors.Unavailable:
             return False
-        newest = entry_digest(draft.entries[-1])
+        newest = form.entry_digest(draft.entries[-1])
         return after is not None and after.roster.digest_at(draft.roster.number) == newest
 
 
-def _unknown(error: Unavailable) -> ErsError:
+def _unknown(error: errors.Unavailable) -> errors.ErsError:
     return type(error)(
         f"{error.message}; it is not known whether the organization's roster was changed",
         code=error.reason,
@@ -264,13 +252,13 @@ class OwnGrants:
         """
         opened = await self.open(view, dataset)
         if not opened.whole:
-            raise KeyMissing(
+            raise errors.KeyMissing(
                 "the dataset's keys were granted to you for single schemas",
                 hint="ask an owner of the organization to run ers share settle",
             )
         return opened.whole
 
-    async def take(self, identity: Identity, roster: Roster, grant: Grant) -> None:
+    async def take(self, identity: Identity, roster: Roster, grant: form.Grant) -> None:
         """Keep the user's own grant, which the API has stored, decrypted as if it had been fetched.
 
         Raises:
@@ -312,7 +300,7 @@ class OwnGrants:
         """
         after = await self._reader.read(view.holder, view.organization)
         if after is None:
-            raise GrantBroken("a grant is of an organization without a roster")
+            raise errors.GrantBroken("a grant is of an organization without a roster")
         require_member(after.roster, after.user, dataset)
         return after
 
@@ -326,10 +314,10 @@ def _lacks(view: View, opened: OpenedGrant) -> bool:
     return not opened.whole and not scope.schemas <= held
 
 
-def _body(grant: Grant) -> form.GrantBody | None:
+def _body(grant: form.Grant) -> form.GrantBody | None:
     try:
         return form.read_grant(grant)
-    except Malformed:
+    except errors.Malformed:
         return None
 
 
@@ -337,7 +325,7 @@ def _identity(view: View, body: form.GrantBody) -> Identity:
     """The user's identity at the time of a grant: the keyring may have been rotated since."""
     standing = view.roster.member(view.user, body.number)
     if standing is None:
-        raise GrantBroken("a grant is of a time at which its member was not in the roster")
+        raise errors.GrantBroken("a grant is of a time at which its member was not in the roster")
     if standing.keys == view.identity.keys:
         return view.identity
     return identity_with(view.keyring, view.organization, view.user, standing.keys) or (
@@ -356,8 +344,8 @@ def identity_with(
     return None
 
 
-def _missing() -> Closed:
-    return Closed(
+def _missing() -> errors.Closed:
+    return errors.Closed(
         "the organization shares this dataset with you, but you have no grant of its newest keys",
         code="grant_missing",
         hint=(

@@ -17,23 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.rosters import DatasetResource, RosterApi
 from encrypted_records.crypto.keys import DatasetKey
-from encrypted_records.errors import (
-    BadInput,
-    Closed,
-    Conflict,
-    NotAllowed,
-    SchemaUnsigned,
-    Unavailable,
-)
 from encrypted_records.index.roster.belief import believe
 from encrypted_records.index.roster.roster import Roster, holders_of, sign_entry
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.roster import FoundingEntry, Grant, Placement, RosterEntry, Share
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster
@@ -100,7 +91,7 @@ class Founding:
         organization: bytes,
         name: str,
         dataset: DatasetResource,
-        placement: Placement,
+        placement: form.Placement,
     ) -> bool:
         """Found the organization of a first record, create the keys of its dataset, and place its
         schema, in one atomic request.
@@ -136,7 +127,7 @@ class Founding:
         return outcome != "has_records"
 
     async def _first_draft(
-        self, holder: Holder, organization: bytes, first: RosterEntry
+        self, holder: Holder, organization: bytes, first: form.RosterEntry
     ) -> RosterDraft:
         """The entries after the first one, which only this proxy has so far."""
         roster = Roster(organization)
@@ -145,7 +136,7 @@ class Founding:
         believed = await runtime.in_thread(believe, roster, holder.user, keyring, None)
         return RosterDraft(View(holder, organization, roster, believed, keyring))
 
-    async def _kept(self, holder: Holder, organization: bytes, name: str) -> RosterEntry:
+    async def _kept(self, holder: Holder, organization: bytes, name: str) -> form.RosterEntry:
         """The first entry, signed only once."""
         rosters = self._reader.rosters
         kept = await runtime.in_thread(rosters.founding, holder.user, organization)
@@ -156,7 +147,7 @@ class Founding:
         )
         if kept is not None:
             content = form.read_entry(kept).content
-            if isinstance(content, FoundingEntry) and content.keys == identity.keys:
+            if isinstance(content, form.FoundingEntry) and content.keys == identity.keys:
                 return kept
             # The keyring has changed since; no other user has seen the old keyring's entry.
             await self._drop(holder, organization)
@@ -165,7 +156,7 @@ class Founding:
             identity,
             holder.user,
             int(runtime.wall()),
-            FoundingEntry(identity.keys, name, runtime.random_bytes(32)),
+            form.FoundingEntry(identity.keys, name, runtime.random_bytes(32)),
         )
         return await runtime.in_thread(rosters.keep_founding, holder.user, organization, entry)
 
@@ -184,17 +175,17 @@ class Founding:
         self,
         holder: Holder,
         organization: bytes,
-        entries: Sequence[RosterEntry],
-        grants: Sequence[Grant],
+        entries: Sequence[form.RosterEntry],
+        grants: Sequence[form.Grant],
     ) -> _Outcome:
         """Send a first entry and the entries after it."""
         try:
             await self._api.send(organization, entries, grants, holder.auth)
-        except NotAllowed as error:
+        except errors.NotAllowed as error:
             if error.reason != "owners_only":
                 raise
             raise no_roster() from None
-        except Conflict as error:
+        except errors.Conflict as error:
             if error.reason == "has_records":
                 # If the API's answer is false, the users share nothing, and store under their own
                 # keys.
@@ -224,7 +215,7 @@ class Founding:
         await self._changes.change(holder, organization, plan)
 
     async def place(
-        self, holder: Holder, organization: bytes, placements: Sequence[Placement]
+        self, holder: Holder, organization: bytes, placements: Sequence[form.Placement]
     ) -> None:
         """Sign the datasets of schemas, with the schemas' names and definitions; placements that
         are in the roster already are left out.
@@ -249,7 +240,7 @@ def begin_dataset(draft: RosterDraft, key: DatasetKey, *, slug: str, name: str) 
     """Draft epoch 1 of a dataset's keys with grants for all owners, or the dataset's name."""
     draft.require_owner()
     if not slug or not name:
-        raise BadInput("a dataset has a slug and a name")
+        raise errors.BadInput("a dataset has a slug and a name")
     dataset = key.dataset
     present, named = draft.roster.epoch(dataset), draft.roster.dataset(dataset)
     if present is not None:
@@ -260,11 +251,13 @@ def begin_dataset(draft: RosterDraft, key: DatasetKey, *, slug: str, name: str) 
     grant_holders(draft, dataset, {1: key})
 
 
-def is_placed(roster: Roster, wanted: Placement) -> bool:
+def is_placed(roster: Roster, wanted: form.Placement) -> bool:
     placed = roster.schema(wanted.schema)
     if placed is None:
         return False
-    stands = Placement(placed.schema, placed.dataset, placed.slug, placed.name, placed.definition)
+    stands = form.Placement(
+        placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
+    )
     return stands == wanted
 
 
@@ -274,7 +267,7 @@ def grant_holders(draft: RosterDraft, dataset: bytes, keys: Mapping[int, Dataset
         draft.grant(member.member, dataset, keys)
 
 
-async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> Placement:
+async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> form.Placement:
     """A schema as the API shows it, unverified, because it was never signed.
 
     Raises:
@@ -282,7 +275,7 @@ async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> Placeme
         InvalidDefinition, ApiFailed: the API does not show a valid schema.
     """
     shown = await api.schema(schema, holder.auth)
-    return Placement(
+    return form.Placement(
         schema,
         ids.from_reference(shown.dataset, "datasets", pointer="/dataset"),
         shown.slug,
@@ -291,15 +284,15 @@ async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> Placeme
     )
 
 
-def roster_not_shown() -> Unavailable:
-    return Unavailable(
+def roster_not_shown() -> errors.Unavailable:
+    return errors.Unavailable(
         "the API accepted the organization's first entry, but does not show it",
         hint="try again in a moment",
     )
 
 
-def roster_missing() -> Closed:
-    return Closed(
+def roster_missing() -> errors.Closed:
+    return errors.Closed(
         "the organization has records, but the API shows no roster for it",
         code="roster_missing",
         hint="if nothing was ever shared, its records were stored before sharing: create a new"
@@ -314,7 +307,7 @@ async def prepare_shares(
     holder: Holder,
     organization: bytes,
     name: str,
-    shares: Sequence[Share],
+    shares: Sequence[form.Share],
 ) -> View:
     """Found the organization where it has no roster, begin keys, and place schemas.
 
@@ -333,11 +326,11 @@ async def prepare_shares(
         shown = await api.dataset(dataset, holder.auth)
         own = ids.from_reference(shown.organization, "organizations", pointer="/organization")
         if own != organization:
-            raise BadInput("a share names a dataset of another organization")
+            raise errors.BadInput("a share names a dataset of another organization")
         await founding.begin_dataset(
             holder, organization, dataset, slug=shown.slug, name=shown.name
         )
-    wanted: list[Placement] = []
+    wanted: list[form.Placement] = []
     for share in shares:
         for schema in share.schemas:
             placed = view.roster.schema(schema)
@@ -348,7 +341,7 @@ async def prepare_shares(
             else:
                 continue
             if placement is None or placement.dataset != share.dataset:
-                raise BadInput("a share names a schema of another dataset")
+                raise errors.BadInput("a share names a schema of another dataset")
             wanted.append(placement)
     if wanted:
         await founding.place(holder, organization, wanted)
@@ -407,13 +400,13 @@ class Naming:
                 return
             slug, name = _wanted(wanted, placed.slug, placed.name)
             if (slug, name) != (placed.slug, placed.name):
-                draft.sign([Placement(schema, placed.dataset, slug, name, placed.definition)])
+                draft.sign([form.Placement(schema, placed.dataset, slug, name, placed.definition)])
 
         await self._changes.change(holder, organization, plan)
 
     async def free_schema(
         self, holder: Holder, organization: bytes, schema: bytes
-    ) -> Placement | None:
+    ) -> form.Placement | None:
         """Free the name of a schema without records, so that its definition can change; returns its
         placement.
 
@@ -421,12 +414,14 @@ class Naming:
             ErsError: as :meth:`name_schema`.
         """
 
-        async def plan(draft: RosterDraft) -> Placement | None:
+        async def plan(draft: RosterDraft) -> form.Placement | None:
             placed = draft.roster.schema(schema)
             if placed is None or not placed.slug:
                 return None
-            draft.sign([Placement(schema, placed.dataset, "", "", placed.definition)])
-            return Placement(schema, placed.dataset, placed.slug, placed.name, placed.definition)
+            draft.sign([form.Placement(schema, placed.dataset, "", "", placed.definition)])
+            return form.Placement(
+                schema, placed.dataset, placed.slug, placed.name, placed.definition
+            )
 
         return await self._changes.change(holder, organization, plan)
 
@@ -443,7 +438,7 @@ class Naming:
             draft.require_owner()
             found = map(draft.roster.schema, schemas)
             freed = [
-                Placement(schema.schema, schema.dataset, "", "", schema.definition)
+                form.Placement(schema.schema, schema.dataset, "", "", schema.definition)
                 for schema in found
                 if schema is not None and schema.slug
             ]
@@ -467,5 +462,5 @@ def _wanted(wanted: WantedNames, slug: str, name: str) -> tuple[str, str]:
         name if wanted.name is None else wanted.name,
     )
     if not all(both):
-        raise SchemaUnsigned("without a slug and a name, it cannot be signed")
+        raise errors.SchemaUnsigned("without a slug and a name, it cannot be signed")
     return both

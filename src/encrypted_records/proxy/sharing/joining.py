@@ -9,20 +9,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import DatasetKey, Keyring
 from encrypted_records.crypto.recovery import keyring_of
-from encrypted_records.errors import (
-    ApiFailed,
-    BadInput,
-    Closed,
-    Conflict,
-    GrantBroken,
-    InvitationOver,
-    Malformed,
-)
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.grants import open_grant
 from encrypted_records.index.roster.invitations import (
@@ -33,7 +24,6 @@ from encrypted_records.index.roster.invitations import (
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Grant, MemberStanding, Share, entry_digest
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import (
@@ -89,7 +79,7 @@ class Inviting:
         holder: Holder,
         organization: bytes,
         address: str,
-        shares: Sequence[Share] | None,
+        shares: Sequence[form.Share] | None,
         *,
         new: bool = False,
     ) -> Invited:
@@ -119,7 +109,7 @@ class Inviting:
                 _require_out(known)
                 known = None
             if shares is None and (known is None or not known.present):
-                raise BadInput(
+                raise errors.BadInput(
                     "name what is shared with the invited person",
                     hint="ers share invite EMAIL --dataset DATASET --role reader",
                 )
@@ -153,13 +143,13 @@ class Inviting:
         shown = await self._api.invitation(invitation, holder.auth)
         # An API that hides the roster keeps the user out, and no keyring was made yet.
         if shown is None:
-            raise InvitationOver("there is no such open invitation for this account")
+            raise errors.InvitationOver("there is no such open invitation for this account")
         try:
             organization = ids.from_reference(
                 shown.get("organization"), "organizations", pointer="/organization"
             )
-        except BadInput:
-            raise ApiFailed("the API's answer names no organization") from None
+        except errors.BadInput:
+            raise errors.ApiFailed("the API's answer names no organization") from None
         roster = await self._reader.read_unbelieved(holder, organization)
         now = int(runtime.wall())
         check_words(
@@ -206,7 +196,7 @@ def _require_out(known: Member | None) -> None:
         Conflict: ``already_member``.
     """
     if known is not None and known.present:
-        raise Conflict(
+        raise errors.Conflict(
             "the address already belongs to a member",
             code="already_member",
             hint="invite the address without marking the person as new, or remove that member"
@@ -269,13 +259,13 @@ class Recovering:
                 draft.grant(holder.user, dataset, held)
             try:
                 await self._api.send(organization, draft.entries, draft.grants, holder.auth)
-            except Conflict as error:
+            except errors.Conflict as error:
                 if error.reason != "roster_moved" or attempt == ATTEMPTS:
                     raise
                 continue
             self._reader.forget(holder.user, organization)
             await runtime.in_thread(self._reader.rosters.remember, holder.user, draft.roster)
-            assert draft.roster.head.digest == entry_digest(draft.entries[-1])
+            assert draft.roster.head.digest == form.entry_digest(draft.entries[-1])
             return lost.name
         raise AssertionError("the last attempt returns or raises")
 
@@ -286,7 +276,7 @@ class Recovering:
         return roster
 
 
-def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetKey]]:
+def _open(view: View, grants: Sequence[form.Grant]) -> dict[bytes, dict[int, DatasetKey]]:
     """The keys that the lost owner was granted, by dataset and epoch.
 
     Raises:
@@ -296,8 +286,8 @@ def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetK
     for grant in grants:
         try:
             body = form.read_grant(grant)
-        except Malformed:
-            raise GrantBroken("a grant is malformed") from None
+        except errors.Malformed:
+            raise errors.GrantBroken("a grant is malformed") from None
         standing = view.roster.member(view.user, body.number)
         sealed_to = standing.keys if standing is not None else b""
         identity = identity_with(view.keyring, view.organization, view.user, sealed_to)
@@ -322,7 +312,7 @@ def _require_all(roster: Roster, keys: Container[bytes]) -> None:
         if dataset.slug and dataset.dataset not in keys
     ]
     if missing:
-        raise Closed(
+        raise errors.Closed(
             f"the API does not show the keys of {', '.join(missing)} that were granted"
             " to the owner who lost access",
             code="grant_missing",
@@ -339,7 +329,7 @@ def _find(roster: Roster, keyring: Keyring) -> Member:
     for owner in roster.owners():
         if identity_with(keyring, roster.organization, owner.member, owner.keys) is not None:
             return owner
-    raise BadInput(
+    raise errors.BadInput(
         "these words do not belong to a current owner of the organization",
         code="invalid_phrase",
         hint="use the words of all versions of an owner's keyring, oldest first",
@@ -348,7 +338,7 @@ def _find(roster: Roster, keyring: Keyring) -> Member:
 
 def _standing(
     draft: RosterDraft, member: bytes, name: str, keyring: Keyring
-) -> MemberStanding[str]:
+) -> form.MemberStanding[str]:
     before = draft.roster.member(member)
     version = keyring.newest
     root = keyring.root(version)
@@ -359,4 +349,4 @@ def _standing(
         anchor = root.anchor(draft.roster.organization, member, version).anchor(draft.roster.found)
         proof = identity.sign("keys", draft.roster.found, member, identity.keys, anchor)
         given = (identity.keys, anchor, proof)
-    return MemberStanding(member, form.PERSON, form.OWNER, name, *given, b"", 0, [])
+    return form.MemberStanding(member, form.PERSON, form.OWNER, name, *given, b"", 0, [])

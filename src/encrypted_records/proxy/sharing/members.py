@@ -28,7 +28,6 @@ from encrypted_records.index.roster.grants import (
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.credentials import SERVICE_KEY_BYTES, ServiceKey
-from encrypted_records.model.roster import MemberStanding, Share
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.changes import (
     ATTEMPTS,
@@ -55,7 +54,7 @@ class Members:
         organization: bytes,
         dataset: bytes,
         member: bytes,
-        shares: Sequence[Share],
+        shares: Sequence[form.Share],
     ) -> None:
         """Replace a member's shares of one dataset. None removes them all: removed shares stop
         counting at once, and a key rotation of the dataset becomes pending.
@@ -171,10 +170,10 @@ class Members:
 
 
 def restated(
-    standing: Member, shares: Sequence[Share], *, owner: bool = False, name: str | None = None
-) -> MemberStanding[str]:
+    standing: Member, shares: Sequence[form.Share], *, owner: bool = False, name: str | None = None
+) -> form.MemberStanding[str]:
     """A member's standing with other shares, role or name, under its current keys."""
-    return MemberStanding(
+    return form.MemberStanding(
         standing.member,
         form.SERVICE if standing.type == form.SERVICE else form.PERSON,
         form.OWNER if owner else form.MEMBER,
@@ -188,7 +187,7 @@ def restated(
     )
 
 
-def _as_set(shares: Sequence[Share]) -> set[tuple[bytes, int, frozenset[bytes]]]:
+def _as_set(shares: Sequence[form.Share]) -> set[tuple[bytes, int, frozenset[bytes]]]:
     return {(share.dataset, share.right, frozenset(share.schemas)) for share in shares}
 
 
@@ -267,7 +266,12 @@ class ServiceMaking:
         self._grants = grants
 
     async def make(
-        self, holder: Holder, organization: bytes, name: str, shares: Sequence[Share], expires: int
+        self,
+        holder: Holder,
+        organization: bytes,
+        name: str,
+        shares: Sequence[form.Share],
+        expires: int,
     ) -> MadeService:
         """Make a service and admit it.
 
@@ -298,7 +302,7 @@ class ServiceMaking:
             anchor = root.anchor(organization, service, 1).anchor(draft.roster.found)
             proof = identity.sign("keys", draft.roster.found, service, identity.keys, anchor)
             draft.sign(
-                MemberStanding(
+                form.MemberStanding(
                     service,
                     form.SERVICE,
                     form.MEMBER,

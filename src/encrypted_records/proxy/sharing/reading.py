@@ -22,38 +22,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.errors import (
-    Closed,
-    Conflict,
-    ErsError,
-    IdentityReplaced,
-    KeyMissing,
-    NotAllowed,
-    NotFound,
-    Refused,
-    RosterBroken,
-    RosterOlder,
-    RosterUnknown,
-    RosterWithheld,
-)
 from encrypted_records.index.roster import belief
-from encrypted_records.index.roster.belief import (
-    Believed,
-    Remembered,
-    RosterForked,
-    check_memory,
-    not_admitted,
-    recognize,
-)
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.ids import to_text
-from encrypted_records.model.roster import EntryBody, RosterEntry
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.rosters import Rosters
@@ -78,7 +54,7 @@ class View:
     holder: Holder
     organization: bytes
     roster: Roster
-    believed: Believed
+    believed: belief.Believed
     keyring: Keyring = field(repr=False)
 
     @property
@@ -95,9 +71,9 @@ class View:
 class _Known:
     roster: Roster
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    believed: Believed | None = None
+    believed: belief.Believed | None = None
     #: entries read since the roster was last verified, by number
-    fresh: list[tuple[int, RosterEntry]] = field(default_factory=list)
+    fresh: list[tuple[int, form.RosterEntry]] = field(default_factory=list)
     #: the head and keyring with which it was verified
     number: int = 0
     keyring: Keyring | None = field(repr=False, default=None)
@@ -161,7 +137,7 @@ class RosterReader:
                 if keyring is None:
                     raise _without_keyring(known.roster, holder.user)
                 believed = await self._believe(known, holder, keyring, older_keys=older_keys)
-            except Refused:
+            except errors.Refused:
                 # A rejected roster must not block a later valid roster.
                 self.forget(holder.user, organization)
                 raise
@@ -179,7 +155,7 @@ class RosterReader:
         for shown in await self._api.organizations(holder.auth):
             try:
                 await self.read(holder, ids.from_text(shown.id), older_keys=True)
-            except (Refused, Closed, NotAllowed, NotFound) as error:
+            except (errors.Refused, errors.Closed, errors.NotAllowed, errors.NotFound) as error:
                 # An untrusted organization is not trusted elsewhere in this proxy either: each use
                 # raises the same error.
                 log.warning("an organization is not trusted: %s", error.message)
@@ -199,7 +175,7 @@ class RosterReader:
             Unavailable: the mirror cannot be reached.
         """
         users: set[bytes] = set()
-        refusal: ErsError = RosterUnknown(
+        refusal: errors.ErsError = errors.RosterUnknown(
             "no roster in this mirror has the keys of this backup",
             hint="use the words of all versions, or the newest backup file; if you joined an"
             " organization or rotated your keys after the copy was made, use a newer copy",
@@ -209,19 +185,19 @@ class RosterReader:
             async with known.lock:
                 try:
                     await self._catch_up(known, reader)
-                    for user in await runtime.in_thread(recognize, known.roster, keyring):
+                    for user in await runtime.in_thread(belief.recognize, known.roster, keyring):
                         await runtime.in_thread(
                             self.rosters.weigh, known.roster, user, keyring, older_keys=older_keys
                         )
                         users.add(user)
-                except (Refused, NotAllowed) as error:
+                except (errors.Refused, errors.NotAllowed) as error:
                     # The user may still be in another organization.
                     self.forget(reader.user, known.roster.organization)
                     refusal = error
         if not users:
             raise refusal
         if len(users) > 1:
-            raise RosterUnknown(
+            raise errors.RosterUnknown(
                 "the rosters in this mirror have the keys of this backup for more than one user",
                 hint="use a mirror that only one of these users has copied",
             )
@@ -254,7 +230,7 @@ class RosterReader:
                 await self._catch_up(known, holder)
                 if await self._reach_remembered(known, holder) is not None:
                     await runtime.in_thread(self.rosters.remember, holder.user, known.roster)
-            except Refused:
+            except errors.Refused:
                 self.forget(holder.user, organization)
                 raise
             return known.roster
@@ -271,7 +247,7 @@ class RosterReader:
         return shown.roster
 
     async def take(
-        self, view_of: Holder, organization: bytes, entries: Sequence[RosterEntry]
+        self, view_of: Holder, organization: bytes, entries: Sequence[form.RosterEntry]
     ) -> None:
         """Add this proxy's own entries, which the API has stored, and remember them."""
         known = await self._of(view_of, organization)
@@ -283,7 +259,7 @@ class RosterReader:
             if known.roster.number:  # otherwise it was forgotten, and is read again
                 try:
                     await runtime.in_thread(self.rosters.remember, view_of.user, known.roster)
-                except RosterOlder:
+                except errors.RosterOlder:
                     remembered = await self._remembered(known, view_of)
                     if remembered is None or remembered.number <= known.roster.number:
                         raise
@@ -350,7 +326,7 @@ class RosterReader:
             else:
                 roster.extend(entries)
             if roster.withheld and not holder.may_be_limited:
-                raise RosterWithheld(
+                raise errors.RosterWithheld(
                     "the API withholds a name in the organization's roster: entry"
                     f" {roster.withheld}"
                 )
@@ -358,10 +334,10 @@ class RosterReader:
                 break
         known.read_at = runtime.monotonic()
 
-    async def _remembered(self, known: _Known, holder: Holder) -> Remembered | None:
+    async def _remembered(self, known: _Known, holder: Holder) -> belief.Remembered | None:
         return await runtime.in_thread(self.rosters.get, holder.user, known.roster.organization)
 
-    async def _reach_remembered(self, known: _Known, holder: Holder) -> Remembered | None:
+    async def _reach_remembered(self, known: _Known, holder: Holder) -> belief.Remembered | None:
         """Request the rest of the remembered entries, which may have been added since the last
         response; returns the remembered part.
 
@@ -372,27 +348,27 @@ class RosterReader:
         if remembered is not None and remembered.number > known.roster.number:
             try:
                 await self._catch_up(known, holder)
-            except RosterBroken:
+            except errors.RosterBroken:
                 # The error for missing remembered entries says more.
-                check_memory(known.roster, remembered)
+                belief.check_memory(known.roster, remembered)
                 raise
         return remembered
 
     async def _believe(
         self, known: _Known, holder: Holder, keyring: Keyring, *, older_keys: bool
-    ) -> Believed:
+    ) -> belief.Believed:
         same = known.keyring is keyring and known.number == known.roster.number
         if known.believed is not None and same:
             return known.believed
         known.believed = None
-        believed: Believed | None = None
+        believed: belief.Believed | None = None
         while believed is None:
             reached = await self._reach_remembered(known, holder)
             try:
                 believed = await runtime.in_thread(
                     self.rosters.believe, known.roster, holder.user, keyring, older_keys=older_keys
                 )
-            except RosterOlder:
+            except errors.RosterOlder:
                 if await self._remembered(known, holder) == reached:
                     raise
                 # Another process on this folder has remembered more in the meantime.
@@ -410,11 +386,11 @@ class RosterReader:
             known.fresh.clear()
 
 
-def hidden_roster() -> RosterForked:
-    return RosterForked("the API no longer shows a roster for this organization")
+def hidden_roster() -> belief.RosterForked:
+    return belief.RosterForked("the API no longer shows a roster for this organization")
 
 
-def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
+def _named(entries: Iterable[form.RosterEntry]) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     for entry in entries:
         content = form.read_entry(entry).content
@@ -430,14 +406,14 @@ def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
     return {key: slug for key, slug in found.items() if slug}
 
 
-def _without_keyring(roster: Roster, user: bytes) -> ErsError:
+def _without_keyring(roster: Roster, user: bytes) -> errors.ErsError:
     """No keyring is made for a caller who only reads: it would block the keyring that the user will
     restore.
     """
     standing = roster.member(user)
     if standing is None or not standing.present:
-        return not_admitted()
-    return KeyMissing(
+        return belief.not_admitted()
+    return errors.KeyMissing(
         "you are in this organization, and have no keyring here",
         hint="restore the keyring with which you joined it: ers keyring restore; or ask an owner"
         " to invite you again",
@@ -510,9 +486,9 @@ class RosterFinder:
         for organization in dict.fromkeys([*([] if shown is None else [shown]), *seen]):
             try:
                 view = await self._reader.read(holder, organization, within=within)
-            except (KeyMissing, IdentityReplaced):
+            except (errors.KeyMissing, errors.IdentityReplaced):
                 continue  # the user cannot decrypt or store there
-            except (NotFound, NotAllowed):
+            except (errors.NotFound, errors.NotAllowed):
                 # The user may have left the organization. But an API response does not revoke a
                 # signed name.
                 if uid in await self._reader.slugs(holder.user, organization):
@@ -537,9 +513,9 @@ class RosterComparison:
 
     roster: Roster
     state: State
-    seen: Remembered | None
+    seen: belief.Remembered | None
     common: int
-    lost: list[EntryBody]
+    lost: list[form.EntryBody]
 
 
 class Rollbacks:
@@ -560,7 +536,7 @@ class Rollbacks:
         if seen is None or shown.digest_at(seen.number) == seen.digest:
             return RosterComparison(shown, "whole", seen, 0 if seen is None else seen.number, [])
         if shown.number and shown.found != seen.found:
-            raise RosterOlder("the API shows another organization under this one's id")
+            raise errors.RosterOlder("the API shows another organization under this one's id")
         kept = await runtime.in_thread(rosters.kept_entries, user, organization, 1)
         return await runtime.in_thread(_compare, shown, seen, kept)
 
@@ -582,19 +558,19 @@ class Rollbacks:
         standing = await self.of(holder, organization)
         roster = standing.roster
         if standing.state == "whole" or standing.seen is None:
-            raise Conflict(
+            raise errors.Conflict(
                 "the roster contains everything that this proxy has seen of it",
                 code="nothing_to_accept",
                 hint="there is nothing to do; search and store as usual",
             )
         if (roster.number, roster.digest_at(roster.number)) != (number, digest):
-            raise Conflict(
+            raise errors.Conflict(
                 f"the API's roster is now at entry {roster.number}, or is a different roster",
                 code="roster_moved",
                 hint="check it again before you accept it",
             )
         if standing.state != "older" and not forked:
-            raise Conflict(
+            raise errors.Conflict(
                 "the roster has, or may have, other entries than this proxy has seen",
                 code="roster_forked",
                 hint="find out who changed the organization since; to accept the roster anyway:"
@@ -608,8 +584,8 @@ class Rollbacks:
         log.warning(
             "user %s accepts another roster of organization %s: entry %d (%s) instead of %d (%s),"
             " of which it has the first %d",
-            to_text(holder.user),
-            to_text(organization),
+            ids.to_text(holder.user),
+            ids.to_text(organization),
             number,
             digest.hex(),
             standing.seen.number,
@@ -619,7 +595,9 @@ class Rollbacks:
         return standing
 
 
-def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> RosterComparison:
+def _compare(
+    shown: Roster, seen: belief.Remembered, kept: list[form.RosterEntry]
+) -> RosterComparison:
     bodies = [(form.read_entry(entry), form.entry_digest(entry)) for entry in kept]
     common = max(
         (body.number for body, digest in bodies if shown.digest_at(body.number) == digest),

@@ -30,7 +30,6 @@ from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster, due_datasets, due_services
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Answer, End, MemberStanding
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process import ATTENDING, Background
@@ -109,7 +108,7 @@ class AppliedChanges:
 class _Stands:
     """Ends of logs, and for the other logs the reason why the API does not show an end."""
 
-    ends: dict[bytes, End]
+    ends: dict[bytes, form.End]
     silent: dict[bytes, ErsError]
 
 
@@ -168,7 +167,7 @@ class Settling:
         return view
 
     async def _admit(
-        self, holder: Holder, organization: bytes, answer: Answer, done: AppliedChanges
+        self, holder: Holder, organization: bytes, answer: form.Answer, done: AppliedChanges
     ) -> None:
         async def plan(draft: RosterDraft) -> str:
             draft.require_owner()
@@ -240,7 +239,7 @@ class Settling:
             stands = await self._read(holder, wanted[:_MOST_ENDS], epoch)
             ends = {**await self._remembered(holder, view.roster, stands.silent), **stands.ends}
 
-            async def plan(draft: RosterDraft, ends: Mapping[bytes, End] = ends) -> bool:
+            async def plan(draft: RosterDraft, ends: Mapping[bytes, form.End] = ends) -> bool:
                 return await self._begin(draft, dataset, due, ends)
 
             try:
@@ -257,7 +256,7 @@ class Settling:
         raise Conflict("the logs of the dataset's schemas keep changing", code="log_moved")
 
     async def _begin(
-        self, draft: RosterDraft, dataset: bytes, due: int | None, ends: Mapping[bytes, End]
+        self, draft: RosterDraft, dataset: bytes, due: int | None, ends: Mapping[bytes, form.End]
     ) -> bool:
         draft.require_owner()
         named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
@@ -290,12 +289,12 @@ class Settling:
                 log.warning("the API does not say how far a log goes: %s", error.reason)
                 found.silent[schema] = error
             else:
-                found.ends[schema] = End(schema, head.version, head.digest)
+                found.ends[schema] = form.End(schema, head.version, head.digest)
         return found
 
     async def _remembered(
         self, holder: Holder, roster: Roster, schemas: Iterable[bytes]
-    ) -> dict[bytes, End]:
+    ) -> dict[bytes, form.End]:
         """Heads of logs that this proxy has verified, at which an earlier epoch ends: no commits of
         that epoch can follow them, whatever the API hides.
 
@@ -303,14 +302,14 @@ class Settling:
         open. An API that accepts the end loses data that others have stored since, with a named
         error.
         """
-        found: dict[bytes, End] = {}
+        found: dict[bytes, form.End] = {}
         for schema in schemas:
             head = await self._heads.remembered(holder, schema)
             before = roster.ends(schema)[-1:]
             # A proxy that was offline while another owner's proxy continued has no head to
             # contribute.
             if head is not None and all(end.version <= head.version for end in before):
-                found[schema] = End(schema, head.version, head.digest)
+                found[schema] = form.End(schema, head.version, head.digest)
         return found
 
     async def _end_the_rest(
@@ -334,7 +333,9 @@ class Settling:
             refused |= stands.silent
 
             async def plan(
-                draft: RosterDraft, ends: Mapping[bytes, End] = stands.ends, epoch: Epoch = present
+                draft: RosterDraft,
+                ends: Mapping[bytes, form.End] = stands.ends,
+                epoch: Epoch = present,
             ) -> None:
                 self._end(draft, dataset, epoch, ends)
 
@@ -349,7 +350,7 @@ class Settling:
                 refused |= {schema: error for schema in moved if tried[schema] >= _HEADS_READ}
 
     def _end(
-        self, draft: RosterDraft, dataset: bytes, epoch: Epoch, ends: Mapping[bytes, End]
+        self, draft: RosterDraft, dataset: bytes, epoch: Epoch, ends: Mapping[bytes, form.End]
     ) -> None:
         draft.require_owner()
         named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
@@ -386,7 +387,7 @@ class Settling:
             anchor = root.anchor(view.organization, view.user, version).anchor(draft.roster.found)
             proof = identity.sign("keys", draft.roster.found, view.user, identity.keys, anchor)
             draft.sign(
-                MemberStanding(
+                form.MemberStanding(
                     view.user,
                     form.PERSON,
                     form.OWNER,

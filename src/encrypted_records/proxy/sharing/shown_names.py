@@ -13,18 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.rosters import RosterApi
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    Flaw,
-    IdentityReplaced,
-    KeyMissing,
-    NotAllowed,
-    NotFound,
-    Refused,
-)
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model.signatures import Withheld, require_shown
@@ -96,11 +86,11 @@ class ShownNames:
             return ids.from_reference(wanted, collection, pointer=pointer, own_hosts=own_hosts)
         try:
             return await self.by_slug(holder, collection, slug)
-        except (NotFound, Conflict) as error:
-            unknown = isinstance(error, NotFound)
+        except (errors.NotFound, errors.Conflict) as error:
+            unknown = isinstance(error, errors.NotFound)
             code = "unknown_reference" if unknown else "ambiguous_reference"
-            flaw = Flaw(code, f"{error.message}; {error.hint}", pointer=pointer)
-            raise BadInput(error.message, hint=error.hint, flaws=(flaw,)) from None
+            flaw = errors.Flaw(code, f"{error.message}; {error.hint}", pointer=pointer)
+            raise errors.BadInput(error.message, hint=error.hint, flaws=(flaw,)) from None
 
     async def by_slug(self, holder: Holder, collection: Collection, slug: str) -> bytes:
         """The dataset or schema that was signed under a slug, among those that the user reads.
@@ -131,12 +121,12 @@ class ShownNames:
         kind = collection.removesuffix("s")
         if fitting:
             texts = sorted(map(ids.to_text, fitting))
-            raise Conflict(
+            raise errors.Conflict(
                 f"{len(fitting)} {collection} have this slug",
                 code="ambiguous_slug",
                 hint=f"name one of them by its id: {_join(texts)}",
             )
-        raise NotFound(f"no {kind} has this slug", hint=_advice(kind, slug, named.values()))
+        raise errors.NotFound(f"no {kind} has this slug", hint=_advice(kind, slug, named.values()))
 
     async def _named(
         self,
@@ -152,9 +142,9 @@ class ShownNames:
         for organization in organizations:
             try:
                 view = await self._reader.read(holder, organization, within=within)
-            except (KeyMissing, IdentityReplaced):
+            except (errors.KeyMissing, errors.IdentityReplaced):
                 continue  # the user cannot decrypt or store there
-            except (NotFound, NotAllowed):
+            except (errors.NotFound, errors.NotAllowed):
                 # The user may have left the organization. But an API response does not revoke a
                 # signed name.
                 kept = await self._reader.slugs(holder.user, organization)
@@ -208,18 +198,18 @@ class ShownNames:
         within: float,
     ) -> list[ShownAs | None]:
         rosters: dict[bytes, Roster] = {}
-        doubtful: dict[bytes, Refused] = {}
+        doubtful: dict[bytes, errors.Refused] = {}
         hidden: set[bytes] = set()
         for organization in organizations:
             try:
                 view = await self._reader.read(holder, organization, within=within)
-            except (KeyMissing, IdentityReplaced):
+            except (errors.KeyMissing, errors.IdentityReplaced):
                 continue  # the user cannot decrypt or store there
-            except (NotFound, NotAllowed):
+            except (errors.NotFound, errors.NotAllowed):
                 # The user may have left the organization. But an API response does not revoke a
                 # signed name.
                 hidden.update(await self._reader.slugs(holder.user, organization))
-            except Refused as error:
+            except errors.Refused as error:
                 doubtful[organization] = error
             else:
                 if view is not None:

@@ -19,18 +19,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.crypto.keys import Keyring
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    Gone,
-    NotFound,
-    OutOfSpace,
-    Unavailable,
-    UploadedBefore,
-)
 from encrypted_records.ingest.layouts import SHORTEST, check_start
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES
 from encrypted_records.model import ids
@@ -56,7 +46,6 @@ from encrypted_records.proxy.uploads.store import (
     seal_note,
     status_of,
 )
-from encrypted_records.proxy.uploads.tus import Append, Create, Kind, UploadStatus
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +63,7 @@ class Handover:
         try:
             owner = Holder.of_accepted_work(upload.owner)
             return await self._jobs.find(owner, str(uuid.UUID(bytes=upload.id)))
-        except NotFound:
+        except errors.NotFound:
             return None
 
     async def has_lost_job(self, upload: Upload) -> bool:
@@ -104,7 +93,7 @@ class Handover:
                 await runtime.in_thread(self._check_start, upload, keyring, metadata)
             once = metadata.get("on_repeat") == b"refuse"
             await self._jobs.accept(caller, job, upload.length, once=once)
-        except (BadInput, UploadedBefore) as error:
+        except (errors.BadInput, errors.UploadedBefore) as error:
             await self._jobs.abandon(upload.id, error)
 
     def _check_start(self, upload: Upload, keyring: Keyring, metadata: Mapping[str, bytes]) -> None:
@@ -119,13 +108,13 @@ class Handover:
             return
         job = await self.job_of(upload)
         if job is not None and job.state not in ENDED:
-            with suppress(Conflict):  # the job has ended already
+            with suppress(errors.Conflict):  # the job has ended already
                 await self._jobs.cancel(caller, job)
 
-    async def fail(self, upload: Upload, error: ErsError) -> None:
+    async def fail(self, upload: Upload, error: errors.ErsError) -> None:
         """Fail the upload's job, if it has one that has not ended."""
         if upload.has_job:
-            with suppress(Conflict):  # the job's owner has ended it
+            with suppress(errors.Conflict):  # the job's owner has ended it
                 await self._jobs.abandon(upload.id, error)
 
 
@@ -166,7 +155,7 @@ class UploadService:
     async def create(
         self,
         caller: Holder,
-        asked: Create,
+        asked: header.Create,
         options: JobOptions,
         stream: AsyncIterator[bytes],
         note: FileNote,
@@ -188,7 +177,7 @@ class UploadService:
         length = sum(size for _, size in parts) if asked.parts else asked.status.length
         if length is not None and length > header.MAX_SIZE:
             raise header.too_large()
-        if asked.status.kind is Kind.PARTIAL:
+        if asked.status.kind is header.Kind.PARTIAL:
             upload = ids.new_id()
         else:
             if options.once and length is not None:
@@ -198,9 +187,9 @@ class UploadService:
         try:
             made = await runtime.in_thread(self._enter, upload, caller, keyring, begin, parts)
             if asked.body is not None:
-                return await self.append(caller, upload, Append(0, None, asked.body), stream)
+                return await self.append(caller, upload, header.Append(0, None, asked.body), stream)
             await self._handover.give(caller, made, keyring)
-        except ErsError as error:
+        except errors.ErsError as error:
             # No response has contained the upload's address.
             await self._drop(upload, error)
             raise
@@ -211,7 +200,7 @@ class UploadService:
         upload: bytes,
         caller: Holder,
         keyring: Keyring,
-        begin: UploadStatus,
+        begin: header.UploadStatus,
         parts: list[tuple[bytes, int]],
     ) -> Upload:
         """Add a new upload to store and spool; an upload with a job has its file already."""
@@ -225,23 +214,23 @@ class UploadService:
             expires=self._clock.wall() + LIFETIME_SECONDS,
             note=seal_note(upload, keyring, begin),
         )
-        if made.kind is not Kind.FINAL:
+        if made.kind is not header.Kind.FINAL:
             self._spool.require_space(self._store.sum_owed() + (made.length or 0))
         # Stored before its file is made: a file that the store does not know would never be
         # deleted.
         self._store.put(made)
-        if made.kind is Kind.PARTIAL:
+        if made.kind is header.Kind.PARTIAL:
             self._spool.create(upload, keyring)
-        elif made.kind is Kind.FINAL:
+        elif made.kind is header.Kind.FINAL:
             self._spool.delete(upload)
             self._spool.join(upload, keyring, parts)
             made = replace(made, offset=made.length or 0)
             self._store.put(made)
         return made
 
-    async def _drop(self, upload: bytes, error: ErsError) -> None:
+    async def _drop(self, upload: bytes, error: errors.ErsError) -> None:
         """Forget an upload whose creation has failed, and fail its job."""
-        with suppress(Conflict, NotFound):
+        with suppress(errors.Conflict, errors.NotFound):
             await self._jobs.abandon(upload, error)
         await runtime.in_thread(self._spool.delete, upload)
         await runtime.in_thread(self._store.forget, upload)
@@ -252,12 +241,12 @@ class UploadService:
         if match is None or not (match[1] is None or self._names.includes_origin(match[1])):
             raise header.malformed("Upload-Concat", "names an upload that does not exist here")
         part = await self.find(caller, ids.from_path(match[2]))
-        if part.kind is not Kind.PARTIAL:
+        if part.kind is not header.Kind.PARTIAL:
             raise header.malformed("Upload-Concat", "names an upload that is not partial")
         async with self._holds.hold(part.id, brief=True):
             offset = await runtime.in_thread(self._offset, part, keyring)
         if offset != part.length:
-            raise Conflict(
+            raise errors.Conflict(
                 "a part is not complete",
                 code="upload_unfinished",
                 hint="send the rest of every part before they are concatenated",
@@ -273,17 +262,17 @@ class UploadService:
         """
         entry = await runtime.in_thread(self._store.get, upload)
         if entry is None or not caller.owns(entry.owner, entry.began):
-            raise NotFound("there is no such upload")
+            raise errors.NotFound("there is no such upload")
         due = entry.due or math.inf
         is_due = due < self._clock.wall() and due < await self._clock.certain()
         if is_due and await self._expire(entry):
             entry = replace(entry, state=UploadState.EXPIRED)
         refuse_ended(entry)
         if await self._handover.has_lost_job(entry):
-            raise Gone("the job of this upload has ended", code="upload_without_job")
+            raise errors.Gone("the job of this upload has ended", code="upload_without_job")
         return entry
 
-    async def show(self, caller: Holder, upload: bytes) -> UploadStatus:
+    async def show(self, caller: Holder, upload: bytes) -> header.UploadStatus:
         """The state of an upload; while bytes arrive, its offset is the number of bytes on disk.
 
         Raises:
@@ -302,7 +291,7 @@ class UploadService:
             return status_of(await self._settle(caller, upload, keyring), keyring)
 
     async def append(
-        self, caller: Holder, upload: bytes, asked: Append, stream: AsyncIterator[bytes]
+        self, caller: Holder, upload: bytes, asked: header.Append, stream: AsyncIterator[bytes]
     ) -> Upload:
         """Add a body to an upload.
 
@@ -338,7 +327,7 @@ class UploadService:
         hold: UploadLock,
         upload: Upload,
         keyring: Keyring,
-        asked: Append,
+        asked: header.Append,
         stream: AsyncIterator[bytes],
     ) -> Upload:
         """Receive a body, and check the file as soon as its first bytes arrive."""
@@ -350,7 +339,7 @@ class UploadService:
             if asked.body.checksum is not None:
                 first = await self._judge.first_bytes(caller, upload, keyring)
             await self._judge.conclude(upload, first)
-        except BadInput:
+        except errors.BadInput:
             await self._judge.end(upload, first)
             raise
         return upload
@@ -360,11 +349,11 @@ class UploadService:
         hold: UploadLock,
         upload: Upload,
         keyring: Keyring,
-        asked: Append,
+        asked: header.Append,
         stream: AsyncIterator[bytes],
     ) -> Upload:
         most = (header.MAX_SIZE if upload.length is None else upload.length) - upload.offset
-        problem: ErsError | None
+        problem: errors.ErsError | None
         try:
             with await runtime.in_thread(
                 self._spool.append, upload.id, keyring, upload.offset
@@ -373,7 +362,7 @@ class UploadService:
                 offset, problem = await self._receiver.receive(
                     hold, appending, stream, most=most, checksum=asked.body.checksum
                 )
-        except (OutOfSpace, Unavailable) as error:
+        except (errors.OutOfSpace, errors.Unavailable) as error:
             if asked.body.checksum is not None:
                 raise
             offset = await runtime.in_thread(
@@ -440,13 +429,15 @@ class UploadService:
             upload = await runtime.in_thread(self._store.get, job.id)
             try:
                 if upload is None:
-                    await self._jobs.abandon(job.id, NotFound("the upload was never started"))
+                    await self._jobs.abandon(
+                        job.id, errors.NotFound("the upload was never started")
+                    )
                 elif upload.is_complete:
                     keyring = await runtime.in_thread(
                         self._keyrings.of, Holder.of_accepted_work(upload.owner)
                     )
                     await self._handover.give(None, upload, keyring)
-            except ErsError as error:
+            except errors.ErsError as error:
                 log.warning("an upload's job does not continue: %s", error.message)
 
     async def _clear_spool(self) -> None:
@@ -506,13 +497,13 @@ def refuse_ended(upload: Upload) -> None:
     if upload.state is UploadState.EXPIRED:
         raise expired()
     if upload.state is UploadState.TERMINATED:
-        raise Gone(
+        raise errors.Gone(
             "the upload was terminated", code="upload_terminated", hint="send the file again"
         )
 
 
-def expired() -> Gone:
-    return Gone(
+def expired() -> errors.Gone:
+    return errors.Gone(
         "the upload was not completed in time and has expired",
         code="upload_expired",
         hint="send the file again",
@@ -552,7 +543,7 @@ class FirstBytes:
         self._kind = kind
         self._start = start
         self._enough = 0
-        self.verdict: BadInput | None = None
+        self.verdict: errors.BadInput | None = None
 
     @property
     def are_judged(self) -> bool:
@@ -576,10 +567,10 @@ class FirstBytes:
         try:
             if await self._look(self._options, final=final):
                 self._options = None
-        except BadInput as error:
+        except errors.BadInput as error:
             self.verdict = error
             raise
-        except ErsError:
+        except errors.ErsError:
             self._options = None
 
     async def _look(self, options: JobOptions, *, final: bool) -> bool:
@@ -638,5 +629,5 @@ class Judge:
     async def end(self, upload: Upload, first: FirstBytes) -> None:
         """Fail the job of an upload that cannot be stored."""
         if first.verdict is not None:
-            with suppress(ErsError):  # the next request, or the sweep, repeats it
+            with suppress(errors.ErsError):  # the next request, or the sweep, repeats it
                 await self._handover.fail(upload, first.verdict)

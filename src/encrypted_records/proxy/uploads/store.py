@@ -38,7 +38,6 @@ from encrypted_records.model.record_formats import Charset, Format
 from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.spool import Appending
 from encrypted_records.proxy.uploads import tus
-from encrypted_records.proxy.uploads.tus import Checksum, Kind, UploadStatus
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS upload (
@@ -82,7 +81,7 @@ class Upload:
 
     id: bytes
     owner: bytes
-    kind: Kind
+    kind: tus.Kind
     length: int | None
     offset: int
     expires: float
@@ -96,7 +95,7 @@ class Upload:
 
     @property
     def has_job(self) -> bool:
-        return self.kind is not Kind.PARTIAL
+        return self.kind is not tus.Kind.PARTIAL
 
     @property
     def may_expire(self) -> bool:
@@ -185,7 +184,7 @@ class UploadStore:
             Upload(
                 id=row["id"],
                 owner=row["owner"],
-                kind=Kind(row["kind"]),
+                kind=tus.Kind(row["kind"]),
                 length=row["length"],
                 offset=row["offset"],
                 state=UploadState(row["state"]),
@@ -197,12 +196,12 @@ class UploadStore:
         ]
 
 
-def seal_note(upload: bytes, keyring: Keyring, status: UploadStatus) -> bytes:
+def seal_note(upload: bytes, keyring: Keyring, status: tus.UploadStatus) -> bytes:
     note = msgspec.msgpack.encode([status.metadata or "", status.concat or ""])
     return spooling.seal_whole(fmt.SPOOL_NOTE, keyring.spool(upload), note)
 
 
-def status_of(upload: Upload, keyring: Keyring) -> UploadStatus:
+def status_of(upload: Upload, keyring: Keyring) -> tus.UploadStatus:
     """The upload's state, with the headers from its note.
 
     Raises:
@@ -211,7 +210,7 @@ def status_of(upload: Upload, keyring: Keyring) -> UploadStatus:
     version = spooling.read_head(upload.note).version
     note = spooling.open_whole(fmt.SPOOL_NOTE, keyring.spool(upload.id, version), upload.note)
     metadata, concat = msgspec.msgpack.decode(note, type=tuple[str, str])
-    return UploadStatus(
+    return tus.UploadStatus(
         kind=upload.kind,
         offset=upload.offset,
         length=upload.length,
@@ -361,7 +360,7 @@ class Receiver:
         stream: AsyncIterator[bytes],
         *,
         most: int,
-        checksum: Checksum | None,
+        checksum: tus.Checksum | None,
     ) -> tuple[int, ErsError | None]:
         """Append a body, or the part of it that arrives.
 
@@ -412,7 +411,7 @@ class _Pieces:
     """Chunks of a body, collected into pieces; the thread works on one piece at a time."""
 
     def __init__(
-        self, threads: ThreadPoolExecutor, appending: Appending, checksum: Checksum | None
+        self, threads: ThreadPoolExecutor, appending: Appending, checksum: tus.Checksum | None
     ) -> None:
         self._threads = threads
         self._appending = appending

@@ -19,16 +19,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from enum import Enum
 
-from encrypted_records.errors import (
-    BadInput,
-    ChecksumMismatch,
-    Conflict,
-    Malformed,
-    NotAllowed,
-    TooLarge,
-    Unsupported,
-    VersionRefused,
-)
+from encrypted_records import errors
 
 VERSION = "1.0.0"
 CONTENT_TYPE = "application/offset+octet-stream"
@@ -53,8 +44,8 @@ class Kind(Enum):
     FINAL = "final"
 
 
-def malformed(header: str, what: str) -> Malformed:
-    return Malformed(
+def malformed(header: str, what: str) -> errors.Malformed:
+    return errors.Malformed(
         f"{header} {what}",
         code="invalid_header",
         hint="docs/http-api.md describes the headers of uploads",
@@ -85,8 +76,8 @@ def read_upload_length(text: str) -> int:
     return length
 
 
-def too_large() -> TooLarge:
-    return TooLarge(
+def too_large() -> errors.TooLarge:
+    return errors.TooLarge(
         f"an upload has at most {MAX_SIZE} bytes",
         code="upload_too_large",
         hint="divide the file, or send it as several uploads",
@@ -101,7 +92,7 @@ def read_metadata(text: str) -> Mapping[str, bytes]:
         TooLarge: longer than the limit.
     """
     if len(text) > MAX_METADATA:
-        raise TooLarge(
+        raise errors.TooLarge(
             f"Upload-Metadata has at most {MAX_METADATA} characters", code="metadata_too_large"
         )
     values: dict[str, bytes] = {}
@@ -140,7 +131,7 @@ def read_checksum(text: str) -> Checksum:
     if not digest:
         raise malformed("Upload-Checksum", "has no digest")
     if len(digest) != _DIGEST_BYTES[algorithm]:
-        raise ChecksumMismatch(
+        raise errors.ChecksumMismatch(
             "the checksum cannot match any body: its digest has another length than its algorithm's"
         )
     return Checksum(algorithm, digest)
@@ -160,7 +151,9 @@ def read_concat(text: str) -> tuple[Kind, tuple[str, ...]]:
     if kind != "final" or not separator or not parts:
         raise malformed("Upload-Concat", "is neither 'partial' nor 'final;' with a list of URLs")
     if len(parts) > MAX_PARTS:
-        raise TooLarge(f"at most {MAX_PARTS} uploads are concatenated", code="too_many_parts")
+        raise errors.TooLarge(
+            f"at most {MAX_PARTS} uploads are concatenated", code="too_many_parts"
+        )
     return Kind.FINAL, parts
 
 
@@ -194,7 +187,7 @@ VERSIONS = {"Tus-Version": VERSION}
 Headers = Mapping[str, str]
 
 
-class OffsetMismatch(Conflict):
+class OffsetMismatch(errors.Conflict):
     """The upload is at ``offset``, and the request begins elsewhere."""
 
     def __init__(self, offset: int) -> None:
@@ -302,7 +295,7 @@ def read(method: str, headers: Headers, *, on_upload: bool) -> Request | None:
     if reader is None:
         return None
     if method != "OPTIONS" and headers.get("tus-resumable") != VERSION:
-        raise VersionRefused(
+        raise errors.VersionRefused(
             f"Tus-Resumable is not {VERSION}",
             hint=f"send Tus-Resumable: {VERSION} with every request",
         )
@@ -374,7 +367,7 @@ def _has_body(headers: Headers) -> bool:
 
 def _body(headers: Headers) -> Body:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != CONTENT_TYPE:
-        raise Unsupported(
+        raise errors.Unsupported(
             "the bytes of an upload need their own media type",
             code="unsupported_media_type",
             hint=f"send Content-Type: {CONTENT_TYPE}",
@@ -407,7 +400,7 @@ def admit(append: Append, upload: UploadStatus) -> int | None:
     if append.length is not None:
         known = (None, append.length)
         if length not in known or append.length < upload.offset:
-            raise BadInput(
+            raise errors.BadInput(
                 "Upload-Length contradicts the known length of the upload", code="length_fixed"
             )
         length = append.length
@@ -420,16 +413,16 @@ def _within(offset: int, length: int | None, body: Body) -> None:
         raise beyond_length()
 
 
-def beyond_length() -> TooLarge:
-    return TooLarge(
+def beyond_length() -> errors.TooLarge:
+    return errors.TooLarge(
         "the body extends beyond the length of the upload",
         code="beyond_length",
         hint="nothing was kept; ask for the offset with HEAD",
     )
 
 
-def _final() -> NotAllowed:
-    return NotAllowed(
+def _final() -> errors.NotAllowed:
+    return errors.NotAllowed(
         "a final upload consists of its parts and accepts no bytes of its own",
         code="upload_final",
         hint="send the bytes to a partial upload before they are concatenated",

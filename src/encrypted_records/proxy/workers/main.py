@@ -33,7 +33,6 @@ from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Page, Part, PartUpload, Segment, SegmentHeader
 from encrypted_records.proxy.process import harden
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.messages import limited
 from encrypted_records.proxy.workers.segments import merge, pack, rebuild, reseal
 from encrypted_records.proxy.workers.uploads import (
     UploadReader,
@@ -75,7 +74,7 @@ def _run(task: messages.ToWorker) -> None:
     """Do a task and write its result, or the error."""
     try:
         # Within the try: a result that cannot be encoded fails its task, and not the process.
-        with limited() if _is_limited(task) else nullcontext():
+        with messages.limited() if _is_limited(task) else nullcontext():
             messages.write_message(_result(task))
     except ErsError as error:
         messages.write_message(messages.Failed.of(error))

@@ -23,7 +23,6 @@ from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.process import WORKERS, Background
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.messages import MOST_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ class WorkerPool:
                     await asyncio.wait_for(process.wait(), _ENDING_SECONDS)
                 await _end(process)
                 if process.returncode == -signal.SIGABRT and is_sample:
-                    raise _too_much(f"{MOST_BYTES >> 30} GiB of memory") from None
+                    raise _too_much(f"{messages.MOST_BYTES >> 30} GiB of memory") from None
                 raise Unavailable(
                     f"a worker process ended before its work was done{place}", code="worker_lost"
                 ) from None

@@ -39,7 +39,6 @@ from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.messages import DetectTask
 
 
 class _SpoolKeys:
@@ -172,7 +171,7 @@ def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
     )
 
 
-def reading_of(task: DetectTask) -> bytes:
+def reading_of(task: messages.DetectTask) -> bytes:
     """
     Raises:
         InvalidRecords, TooLarge: as :func:`detect_as`; also if the schema that the file is for has

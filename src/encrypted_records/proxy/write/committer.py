@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api
-from encrypted_records.errors import (
-    Closed,
-    Conflict,
-    ErsError,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    Unavailable,
-)
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -98,7 +89,7 @@ class Committer:
         api = await self._api.clock()
         if api is None or runtime.wall() < api - _MOST_BEHIND:
             why = "more than a day behind the API's" if api else "not known to be correct"
-            raise Conflict(
+            raise errors.Conflict(
                 f"records expire here, and this machine's clock is {why}: other proxies"
                 " would delete what is stored now",
                 code="clock_wrong",
@@ -132,7 +123,7 @@ class Committer:
         """
         if any(_is_late(state) for state, _ in drafts):
             # An API that takes it nevertheless would have records under a key that has ended.
-            raise Conflict("the organization's roster has changed", code="roster_moved")
+            raise errors.Conflict("the organization's roster has changed", code="roster_moved")
         # If this is interrupted, the next attempt asks first whether the commits were stored.
         for state, _ in drafts:
             state.uncertain = True
@@ -143,14 +134,14 @@ class Committer:
             else:
                 commits = [upload.commit for _, upload in drafts]
                 receipts = await self._api.publish(staging, commits, caller.auth)
-        except Unavailable as error:
+        except errors.Unavailable as error:
             raise _unknown(error) from None
-        except (NotAuthenticated, NotAllowed, NotFound) as error:
+        except (errors.NotAuthenticated, errors.NotAllowed, errors.NotFound) as error:
             if error.repeated:
                 # An earlier attempt may have been stored, before the caller lost the right to it.
                 raise _unknown(error) from None
             raise
-        except Conflict as error:
+        except errors.Conflict as error:
             if error.reason in ("roster_moved", "key_mismatch"):
                 for state, _ in drafts:
                     state.roster_moved = True
@@ -158,19 +149,19 @@ class Committer:
         # Cached before the log names them: a query that reads the log finds them in memory.
         for (state, _), segment in zip(drafts, built, strict=bool(built)):
             self._keep(state, segment)
-        unproven: list[ErsError] = []
+        unproven: list[errors.ErsError] = []
         for receipt, (state, upload) in zip(receipts, drafts, strict=True):
             try:
                 await self._schemas.settle(caller, state, upload, receipt)
                 state.uncertain = False
-            except ErsError as error:
+            except errors.ErsError as error:
                 # The commits of other schemas are still settled.
                 unproven.append(error)
         if unproven:
-            raise _unproven(min(unproven, key=lambda error: not isinstance(error, Closed)))
+            raise _unproven(min(unproven, key=lambda error: not isinstance(error, errors.Closed)))
 
 
-async def keeps_moving(error: Conflict, until: float) -> bool:
+async def keeps_moving(error: errors.Conflict, until: float) -> bool:
     """Whether a lost race is not a failed attempt; returns when the next attempt may begin.
 
     Args:
@@ -194,9 +185,9 @@ def _is_late(state: SchemaState) -> bool:
     return state.roster_moved or (by is not None and by.moved)
 
 
-def _unknown(error: ErsError) -> ErsError:
+def _unknown(error: errors.ErsError) -> errors.ErsError:
     """The error for commits without an answer, or refused only after some attempts."""
-    kind = type(error) if isinstance(error, Unavailable) else Unavailable
+    kind = type(error) if isinstance(error, errors.Unavailable) else errors.Unavailable
     return kind(
         f"{error.message}; it is not known whether the change was stored",
         code=error.reason,
@@ -205,15 +196,15 @@ def _unknown(error: ErsError) -> ErsError:
     )
 
 
-def _unproven(error: ErsError) -> ErsError:
+def _unproven(error: errors.ErsError) -> errors.ErsError:
     """The error for commits that the API has, but that could not be added to the ledger."""
-    if isinstance(error, Closed):
+    if isinstance(error, errors.Closed):
         return type(error)(
             f"{error.message}; the API accepted the change, but nothing proves that it is stored",
             code=error.reason,
             hint=error.hint,
         )
-    kind = type(error) if isinstance(error, Unavailable) else Unavailable
+    kind = type(error) if isinstance(error, errors.Unavailable) else errors.Unavailable
     return kind(
         f"{error.message}; the API accepted the change, but it could not be proven to be stored",
         code=error.reason,

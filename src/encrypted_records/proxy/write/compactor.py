@@ -42,7 +42,6 @@ from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.messages import ChunkAt, ResealTask, SourceRows
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.workers.segments import reseal
 from encrypted_records.proxy.write.committer import Committer
@@ -64,11 +63,11 @@ class FetchedRows:
 
     snapshot: Snapshot
     end: int
-    sources: list[SourceRows]
+    sources: list[messages.SourceRows]
     rows: list[bytes]
     digests: list[bytes]
 
-    def cut(self, chunk: ChunkAt) -> tuple[ChunkAt, ChunkAt]:
+    def cut(self, chunk: messages.ChunkAt) -> tuple[messages.ChunkAt, messages.ChunkAt]:
         """The fetched part of the chunk, and its rest."""
         living = count_live(self.snapshot, chunk.number, self.end)
         last = min(chunk.last, chunk.first + living - 1)
@@ -86,18 +85,18 @@ class FetchedRows:
         origins: Sequence[tuple[int, int]] = (),
         number: int = 0,
         indexed: bool = True,
-    ) -> ResealTask:
+    ) -> messages.ResealTask:
         """The task that seals these rows again under the newest key.
 
         Args:
             definition: if it is not the current definition; ``origins``, ``number`` and ``indexed``
-                are as in :class:`ResealTask`.
+                are as in :class:`messages.ResealTask`.
         """
         ledger, history = state.ledger, self.snapshot.history
         assert history is not None, "what is stored has a definition"
         key = ledger.key
         versions = {key.version, *(source.group.key_version for source in self.sources)}
-        return ResealTask(
+        return messages.ResealTask(
             schema=state.id,
             organization=key.organization,
             definition=(definition or history.present).canonical,
@@ -126,7 +125,7 @@ class RowSource:
         self.locked = locked
         self._rows_at_once = _FIRST_ROWS
 
-    async def fetch(self, chunk: ChunkAt) -> FetchedRows:
+    async def fetch(self, chunk: messages.ChunkAt) -> FetchedRows:
         """The live rows of a chunk, as many as fit into one part.
 
         Raises:
@@ -148,7 +147,7 @@ class RowSource:
         sources = list(_sources(snapshot, chunk.number, end))
         return FetchedRows(snapshot, end, sources, bodies, await self._digests(sources))
 
-    async def _digests(self, sources: Sequence[SourceRows]) -> list[bytes]:
+    async def _digests(self, sources: Sequence[messages.SourceRows]) -> list[bytes]:
         wanted: list[RowRef] = []
         bodies: list[bytes] = []
         size = 0
@@ -167,7 +166,9 @@ class RowSource:
         return await self._api.digests_unread(self.state.id, wanted, self._caller.auth)
 
 
-async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: ChunkAt) -> FetchedRows:
+async def refetch(
+    schemas: Schemas, caller: Holder, rows: RowSource, chunk: messages.ChunkAt
+) -> FetchedRows:
     """Fetch rows again on a newer state if the API has removed some; see
     :meth:`RowSource.fetch`.
 
@@ -190,16 +191,16 @@ async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: Chun
     raise Conflict("the log has moved on", code=LOG_MOVED)
 
 
-def _sources(snapshot: Snapshot, first: int, end: int) -> list[SourceRows]:
-    sources: list[SourceRows] = []
+def _sources(snapshot: Snapshot, first: int, end: int) -> list[messages.SourceRows]:
+    sources: list[messages.SourceRows] = []
     for sequence, begin, until in spans(snapshot, first, end):
         group = snapshot.in_order[sequence]
         dead = snapshot.dead.get(group.uid, BitMap()) & BitMap(range(begin, until))
-        sources.append(SourceRows(group, begin, until, dead.serialize()))
+        sources.append(messages.SourceRows(group, begin, until, dead.serialize()))
     return sources
 
 
-def _to_prove(source: SourceRows) -> list[RowRef]:
+def _to_prove(source: messages.SourceRows) -> list[RowRef]:
     """A live row of each run of which not all rows are requested; one row if there is none."""
     dead = BitMap.deserialize(source.dead)
     living = BitMap(range(source.first, source.end)) - dead

@@ -16,18 +16,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, ErasureApi, ErasureProgress, ErasureState
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    Flaw,
-    InvalidQuery,
-    NotFound,
-    Refused,
-    Unavailable,
-)
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model import ids
 from encrypted_records.model.definition import FieldSpec
@@ -177,8 +167,8 @@ class Eraser:
         """
         try:
             return await self.erase(caller, schemas)
-        except (BadInput, Refused) as error:
-            raise Unavailable(
+        except (errors.BadInput, errors.Refused) as error:
+            raise errors.Unavailable(
                 f"{error.message}; the records are deleted, but not erased yet",
                 code=error.reason,
                 retry_after=error.retry_after,
@@ -246,7 +236,7 @@ class Eraser:
         for schema, shown in (await self._datasets.of_dataset(caller, dataset)).items():
             try:
                 state = await self._schemas.refresh(caller, schema)
-            except NotFound:
+            except errors.NotFound:
                 # Taken as empty only if the schema is unsigned, or its name was freed.
                 await self._datasets.require_gone(caller, shown)
                 continue
@@ -259,10 +249,10 @@ class Eraser:
             found[schema] = MatchingRecords(shown.slug, body, count)
         if not found:
             detail = "no schema of the dataset has this field"
-            raise BadInput(
+            raise errors.BadInput(
                 detail,
                 code="unknown_field",
-                flaws=(Flaw("unknown_field", detail, pointer="/field"),),
+                flaws=(errors.Flaw("unknown_field", detail, pointer="/field"),),
             )
         return found
 
@@ -283,7 +273,7 @@ class Eraser:
         found = await self.find_subject(caller, dataset, field, value)
         total = sum(matching.count for matching in found.values())
         if total != confirmed:
-            raise Conflict(
+            raise errors.Conflict(
                 f"the condition matches {total} {'record' if total == 1 else 'records'} in"
                 f" {len(found)} {'schema' if len(found) == 1 else 'schemas'}",
                 code="confirm_count",
@@ -294,14 +284,14 @@ class Eraser:
             if matching.count:
                 try:
                     await self._changer.delete_where(caller, schema, matching.where, matching.count)
-                except ErsError as error:
+                except errors.ErsError as error:
                     _tell_deleted(error, [found[before] for before in deleted])
                     raise
             deleted[schema] = matching.count
         return SubjectReceipt(deleted, await self._erase_deleted(caller, found.keys()))
 
 
-def _tell_deleted(error: ErsError, before: Iterable[MatchingRecords]) -> None:
+def _tell_deleted(error: errors.ErsError, before: Iterable[MatchingRecords]) -> None:
     """Add to an error the records that were deleted before it."""
     done = [f"{matching.count} of {matching.slug}" for matching in before if matching.count]
     if done:
@@ -335,7 +325,7 @@ def _of_kind(spec: FieldSpec, value: object) -> object:
     read = spec.field_type.of_cell(value)
     if spec.field_type.is_number and isinstance(read, str):
         detail = "expected a number"
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, pointer="/value"),))
+        raise errors.InvalidQuery(detail, flaws=(errors.Flaw("type", detail, pointer="/value"),))
     return read
 
 
@@ -417,7 +407,7 @@ class OlderKeys:
             try:
                 # From the log itself: a checkpoint is only a claim, and forgotten keys are lost.
                 state = await self._schemas.verified(caller, schema)
-            except NotFound:
+            except errors.NotFound:
                 # A schema without a signed name was deleted, or never had a commit.
                 if schema in placed and placed[schema].signed:
                     absent.append(placed[schema])
@@ -446,7 +436,7 @@ class OlderKeys:
         organization = await self._organization(caller, dataset)
         keys = await self._look(caller, organization, dataset)
         if keys.epoch == 1:
-            raise Conflict(
+            raise errors.Conflict(
                 "the dataset has had only one key",
                 code="nothing_to_forget",
                 hint="ers share rotate begins a new one; then re-encrypt everything",
@@ -512,10 +502,10 @@ def _path(under: SealedUnder | ErasureReceipt) -> str:
 
 def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
-        raise Conflict(
+        raise errors.Conflict(
             "older keys of the dataset are still needed",
             code="epoch_in_use",
             hint="ers dataset reseal re-encrypts all of it; readers finish by themselves, or"
             " after a day. Then repeat this",
-            flaws=tuple(Flaw("epoch_in_use", reason) for reason in reasons),
+            flaws=tuple(errors.Flaw("epoch_in_use", reason) for reason in reasons),
         )

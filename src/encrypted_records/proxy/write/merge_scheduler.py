@@ -27,16 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from encrypted_records import runtime
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    LogBroken,
-    MergeFirst,
-    NotFound,
-    Unavailable,
-)
+from encrypted_records import errors, runtime
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.merge_policy import (
@@ -134,7 +125,7 @@ class Lane(Tasks):
         try:
             yield
         except Exception as error:
-            if isinstance(error, Conflict) and not self._yields:
+            if isinstance(error, errors.Conflict) and not self._yields:
                 raise
             now = self._clock()
             # After a long pause the entry has no effect, and it may never be looked up again.
@@ -187,7 +178,7 @@ def log_errors() -> Iterator[None]:
     """Only log errors: the records are stored, whether merging succeeds or not."""
     try:
         yield
-    except ErsError as error:
+    except errors.ErsError as error:
         log.warning("merging failed, and a later ingest will try again: %s", error.message)
     except Exception as error:
         log.error("merging failed because of an internal error: %s", type(error).__name__)  # noqa: TRY400
@@ -403,7 +394,7 @@ class MergeScheduler:
                 outcome = None
                 for lane in self._lanes.every:
                     outcome = outcome or await self._purge_next(caller, state, lane)
-            except Conflict as error:
+            except errors.Conflict as error:
                 lost += 1
                 if error.reason not in _OVERTAKEN or lost > MOST_LOST:
                     raise
@@ -415,7 +406,7 @@ class MergeScheduler:
                 # All of them are being merged.
                 lost += 1
                 if lost > MOST_LOST:
-                    raise Conflict("the index is being merged", hint="try again")
+                    raise errors.Conflict("the index is being merged", hint="try again")
                 await runtime.sleep(_PAUSE_SECONDS)
             else:
                 rows += outcome.rows
@@ -458,7 +449,7 @@ class MergeScheduler:
                     return await self._merge(caller, state, choose, fetch)
             # A running merge of this segment fails when it requests a page.
             await runtime.sleep(_PAUSE_SECONDS)
-        raise Conflict("the index is being merged", hint="try again")
+        raise errors.Conflict("the index is being merged", hint="try again")
 
     async def close(self) -> None:
         """Cancel running merges; nothing of them is stored."""
@@ -540,8 +531,8 @@ def is_full(state: SchemaState) -> bool:
     return sum(segment.count <= SMALL_SEGMENT_ROWS for segment in segments) >= MAX_SMALL_SEGMENTS
 
 
-def too_many_segments() -> MergeFirst:
-    return MergeFirst(
+def too_many_segments() -> errors.MergeFirst:
+    return errors.MergeFirst(
         f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
         " search has to read all of them",
         retry_after=2,
@@ -608,22 +599,22 @@ class MergeCommits:
                 new = await self._executor.rebuild(
                     caller, state, seen, lost, fetch, large=large, look=look
                 )
-        except NotFound as error:
+        except errors.NotFound as error:
             if error.reason != "segment_gone":
                 raise
             # Believed only if the log itself now says that another merge came first.
             await self._committer.catch_up(caller, state)
             _require_live(state, ledger, inputs)
-            raise LogBroken("the API lacks a segment that its log contains") from None
+            raise errors.LogBroken("the API lacks a segment that its log contains") from None
         try:
             await self._publish(caller, state, ledger, seen, inputs, new)
-        except (BadInput, NotFound) as error:
+        except (errors.BadInput, errors.NotFound) as error:
             # Another proxy does the same merge and has replaced our parts. If the API lies about
             # it, the segments stay, and an erasure that waits for the merge fails by name.
             if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
                 raise
             raise _overtaken() from None
-        except Conflict:
+        except errors.Conflict:
             await self._executor.give_up(caller, new.staging)
             raise
         await runtime.in_thread(self._pager.drop, [segment.uid for segment in inputs])
@@ -638,7 +629,7 @@ class MergeCommits:
             Conflict: some of the inputs are no longer live.
         """
         # If the API is unavailable, the next request for a page or part reports it.
-        with suppress(Unavailable):
+        with suppress(errors.Unavailable):
             await self._committer.catch_up(caller, state)
         _require_live(state, ledger, inputs)
 
@@ -657,7 +648,7 @@ class MergeCommits:
             _require_live(state, ledger, inputs)
             now = ledger.snapshot()
             if any(now.groups_of(source) != seen.groups_of(source) for source in inputs):
-                raise Conflict("groups of the segments were replaced", code="group_not_live")
+                raise errors.Conflict("groups of the segments were replaced", code="group_not_live")
             upload = ledger.draft(
                 seen.definition,
                 segments=[new.segment],
@@ -676,5 +667,5 @@ def _require_live(state: SchemaState, ledger: Ledger, inputs: Sequence[Segment])
         raise _overtaken()
 
 
-def _overtaken() -> Conflict:
-    return Conflict("another merge came first", code="segment_not_live")
+def _overtaken() -> errors.Conflict:
+    return errors.Conflict("another merge came first", code="segment_not_live")

@@ -40,7 +40,6 @@ from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.ids import to_text
 from encrypted_records.model.predicates import (
     Joins,
     Predicate,
@@ -426,7 +425,7 @@ def _require_versions(records: Sequence[CurrentRecord], versions: VersionsById) 
         except PreconditionFailed as error:
             if len(records) == 1:
                 raise
-            name = to_text(record.record.record_id)
+            name = ids.to_text(record.record.record_id)
             detail = f"{name}: {error.message}"
             flaws.append(Flaw("precondition_failed", detail, row=number, parameter="version"))
     if flaws:

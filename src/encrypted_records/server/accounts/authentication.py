@@ -66,11 +66,10 @@ from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotAuthenti
 from encrypted_records.model import credentials
 from encrypted_records.model.credentials import SERVICE_PREFIX, SERVICE_SCHEME, service_token_of
 from encrypted_records.server.accounts import logins, passwords
-from encrypted_records.server.accounts.logins import digest, new_secret
+from encrypted_records.server.accounts.logins import digest
 from encrypted_records.server.accounts.models import ApiToken, JobGrant, Login, User
 from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
@@ -319,7 +318,7 @@ class Basic(authentication.BasicAuthentication):
             if user is not None and same and not user.has_second_factor:
                 return user, None
         user = passwords.check_password(request, userid, password)
-        audit.note_for_all(user, Action.LOGGED_IN)
+        audit.note_for_all(user, audit.Action.LOGGED_IN)
         cache.set(name, (user.pk, _seal(user)), REMEMBER_SECONDS)
         return user, None
 
@@ -399,7 +398,7 @@ def issue_job_token(user: User, job: bytes, shown: bytes | None = None) -> str |
         NotAllowed: ``token_limited``; the caller uses an API token that did not begin the job.
         NotAuthenticated: ``job_revoked``; the API token that began the job was revoked.
     """
-    made = None if shown is not None else new_secret()
+    made = None if shown is not None else logins.new_secret()
     entered = shown or digest(made)
     with transaction.atomic():
         known = JobGrant.objects.select_for_update().filter(user=user, job=job).first()

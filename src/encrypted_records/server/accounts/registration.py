@@ -40,7 +40,6 @@ from encrypted_records.server.accounts import limits, logins, mail, passwords
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.accounts.passwords import check_new_password
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
     Invitation,
     Membership,
@@ -146,7 +145,7 @@ def reset_password(signed: dict[str, Any], password: str) -> None:
         user = mail.use_link(signed, mail.ResetLink).user
         check_new_password(password, user)
         logins.set_password(user, password)
-        audit.note_for_all(user, Action.PASSWORD_RESET)
+        audit.note_for_all(user, audit.Action.PASSWORD_RESET)
 
 
 def ask_for_address(user: User, email: str) -> None:
@@ -199,7 +198,7 @@ def change_address(signed: dict[str, Any]) -> None:
             user.links.all().delete()
             user.logins.all().delete()
             _drop(User.objects.with_email(user.email).filter(verified=None))
-            audit.note_for_all(user, Action.EMAIL_CHANGED)
+            audit.note_for_all(user, audit.Action.EMAIL_CHANGED)
     except IntegrityError:  # another account has the address
         raise mail.invalid_link() from None
     mail.later(_send_changed_notice, former)
@@ -287,7 +286,7 @@ def delete_account(user: User, *, unsigned: bool) -> None:
                 hint="repeat the request",
             )
         _require_free(affected, unsigned=unsigned)
-        audit.note_for_all(user, Action.ACCOUNT_DELETED)
+        audit.note_for_all(user, audit.Action.ACCOUNT_DELETED)
         for membership in affected:
             if membership.outcome is OrganizationOutcome.DELETE:
                 User.objects.filter(service__organization=membership.organization).update(

@@ -41,7 +41,6 @@ from encrypted_records.server.db.fields import ReferenceField
 from encrypted_records.server.db.statements import Statement
 from encrypted_records.server.http.bodies import KnownMembers, TextField
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 
 
 class PasswordField(TextField):
@@ -290,7 +289,7 @@ class LogIn(OpenView):
             request.session.flush()
             raise
         request.session[logins.LOGIN_CLAIM] = login.pk
-        audit.note_for_all(user, Action.LOGGED_IN)
+        audit.note_for_all(user, audit.Action.LOGGED_IN)
         return Response({"detail": "You are logged in."})
 
 
@@ -302,7 +301,7 @@ class LogOut(APIView):
         _end_session(request)
         if isinstance(request.auth, Login):
             request.auth.delete()
-        audit.note_for_all(cast(User, request.user), Action.LOGGED_OUT)
+        audit.note_for_all(cast(User, request.user), audit.Action.LOGGED_OUT)
         return Response({"detail": "You are logged out."})
 
 
@@ -325,7 +324,7 @@ class ChangePassword(APIView):
         keep = login if by_session else None
         with transaction.atomic():
             logins.set_password(user, data["password"], keep=keep)
-            audit.note_for_all(user, Action.PASSWORD_CHANGED)
+            audit.note_for_all(user, audit.Action.PASSWORD_CHANGED)
             if keep is not None:
                 update_session_auth_hash(request._request, user)
                 logins.change_secret(keep, logins.login_secret(request.session))
@@ -400,7 +399,7 @@ class ObtainToken(OpenView):
     def post(self, request: Request) -> Response:
         user = passwords.check_password(request._request, **_valid(LoginSerializer, request))
         pair = logins.token_pair(user)
-        audit.note_for_all(user, Action.LOGGED_IN)
+        audit.note_for_all(user, audit.Action.LOGGED_IN)
         return Response(pair)
 
 
@@ -539,7 +538,7 @@ class ApiTokensView(generics.ListAPIView[ApiToken]):
                 datasets=wanted.get("datasets"),
                 lifetime=timedelta(seconds=wanted["expires_in"]),
             )
-            audit.note_for_all(self.user, Action.TOKEN_CREATED)
+            audit.note_for_all(self.user, audit.Action.TOKEN_CREATED)
         shown = ApiTokenSerializer(made).data | {"token": text}
         return Response(shown, status=status.HTTP_201_CREATED)
 
@@ -551,7 +550,7 @@ class ApiTokenDetail(APIView):
         user = cast(User, request.user)
         with transaction.atomic():
             permissions.find(ApiToken.objects.filter(user=user), pk).delete()
-            audit.note_for_all(user, Action.TOKEN_REVOKED)
+            audit.note_for_all(user, audit.Action.TOKEN_REVOKED)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -582,7 +581,7 @@ class ConfirmSecondFactor(APIView):
             codes = passwords.confirm_second_factor(user, _valid(CodeSerializer, request)["code"])
         except NotAuthenticated as error:
             raise _flawed(error, "/code") from None
-        audit.note_for_all(user, Action.SECOND_FACTOR_ADDED)
+        audit.note_for_all(user, audit.Action.SECOND_FACTOR_ADDED)
         return Response({"recovery_codes": codes})
 
 
@@ -602,7 +601,7 @@ class RemoveSecondFactor(APIView):
         user = cast(User, request.user)
         _confirm_owner(request, PasswordSerializer)
         passwords.remove_second_factor(user)
-        audit.note_for_all(user, Action.SECOND_FACTOR_REMOVED)
+        audit.note_for_all(user, audit.Action.SECOND_FACTOR_REMOVED)
         return Response({"detail": "Logins need the password alone now."})
 
 

@@ -27,15 +27,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from encrypted_records.errors import (
-    BadInput,
-    Conflict,
-    ErsError,
-    Malformed,
-    MergeFirst,
-    NotFound,
-    ObjectLost,
-)
+from encrypted_records import errors
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
     MAX_SMALL_SEGMENTS,
@@ -45,22 +37,17 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
-from encrypted_records.model.wire import Checkpoint, CheckpointBody
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import checks, judging, staging, storing
-from encrypted_records.server.commits.checks import CheckedCommit
-from encrypted_records.server.commits.judging import Signed
-from encrypted_records.server.commits.storing import Facts, ReplacingGroups, place_at_the_end
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.statements import Statement, insert, update
 from encrypted_records.server.erasure import damage, erasing
 from encrypted_records.server.objects import objects
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import DatasetKey, Shared, Standing
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
@@ -72,9 +59,7 @@ from encrypted_records.server.records.models import (
     RecordGroup,
     WriterHead,
 )
-from encrypted_records.server.records.store import Key
 from encrypted_records.server.rows import contents, queries
-from encrypted_records.server.rows.contents import Identity
 
 #: Selects a schema by id and locks its row.
 _locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")
@@ -108,7 +93,7 @@ def apply(
         try:
             judging.require_current(schema, commit.body)
             checks.check_sealed(commit, judging.definitions_of(schema, commit.body))
-        except ErsError:
+        except errors.ErsError:
             # A commit in the log was valid when it was stored. Look it up only now, after a failed
             # check: nearly every commit is new.
             if _find_receipt(schema, commit) is None:
@@ -135,7 +120,9 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
     )
 
 
-def _reach(user: User, commits: Sequence[CheckedCommit]) -> list[tuple[Schema, CheckedCommit]]:
+def _reach(
+    user: User, commits: Sequence[checks.CheckedCommit]
+) -> list[tuple[Schema, checks.CheckedCommit]]:
     """Each commit with its schema.
 
     Raises:
@@ -145,21 +132,23 @@ def _reach(user: User, commits: Sequence[CheckedCommit]) -> list[tuple[Schema, C
     """
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
     if len(set(schema_ids)) != len(schema_ids):
-        raise BadInput("two commits of one request are for one schema", code="invalid_commit")
+        raise errors.BadInput(
+            "two commits of one request are for one schema", code="invalid_commit"
+        )
     found = [permissions.to_store_into(user, schema_id) for schema_id in schema_ids]
     for schema, is_written in found:
         permissions.require_written(schema, is_written)
     return [(schema, commit) for (schema, _), commit in zip(found, commits, strict=True)]
 
 
-def _as_sent(_: Schema, commit: CheckedCommit) -> CheckedCommit:
+def _as_sent(_: Schema, commit: checks.CheckedCommit) -> checks.CheckedCommit:
     return commit
 
 
 def _apply_all(
     user: User,
-    commits: Sequence[CheckedCommit],
-    ready: Callable[[Schema, CheckedCommit], CheckedCommit] = _as_sent,
+    commits: Sequence[checks.CheckedCommit],
+    ready: Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit] = _as_sent,
     *,
     by_retention: bool = False,
 ) -> CommitOutcome:
@@ -174,7 +163,7 @@ def _apply_all(
         outcomes = []
         for schema_id, commit in zip(schema_ids, commits, strict=True):
             if schema_id not in locked:
-                raise NotFound("there is no such schema, or none that you can reach")
+                raise errors.NotFound("there is no such schema, or none that you can reach")
             outcomes.append(
                 _apply_locked(user, locked[schema_id], commit, ready, by_retention=by_retention)
             )
@@ -184,8 +173,8 @@ def _apply_all(
 def _apply_locked(
     user: User,
     schema: Schema,
-    commit: CheckedCommit,
-    ready: Callable[[Schema, CheckedCommit], CheckedCommit],
+    commit: checks.CheckedCommit,
+    ready: Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit],
     *,
     by_retention: bool,
 ) -> tuple[Receipt, bool]:
@@ -201,28 +190,28 @@ def _apply_locked(
     return receipt, is_new
 
 
-def _note(user: User, before: Schema, commit: CheckedCommit, *, by_retention: bool) -> None:
+def _note(user: User, before: Schema, commit: checks.CheckedCommit, *, by_retention: bool) -> None:
     organization_id = before.dataset.organization_id
     if before.key_id is None or bytes(before.key_id) != commit.body.key_id:
-        audit.note(user, Action.KEY_CHANGED, organization_id, before.url)
+        audit.note(user, audit.Action.KEY_CHANGED, organization_id, before.url)
     action = _action(commit.body)
-    if by_retention and action is Action.RECORDS_DELETED:
-        action = Action.RECORDS_EXPIRED
+    if by_retention and action is audit.Action.RECORDS_DELETED:
+        action = audit.Action.RECORDS_EXPIRED
     audit.note(user, action, organization_id, before.url)
 
 
-def _action(body: CommitBody) -> Action:
+def _action(body: CommitBody) -> audit.Action:
     """The audited action of a commit; a merge may be part of any of the first three."""
     if not body.changes_data:
-        return Action.SCHEMA_CHANGED
+        return audit.Action.SCHEMA_CHANGED
     if body.ended:
-        return Action.RECORDS_COMPACTED if body.compacts else Action.RECORDS_RESEALED
+        return audit.Action.RECORDS_COMPACTED if body.compacts else audit.Action.RECORDS_RESEALED
     if body.groups:
-        return Action.RECORDS_CHANGED if body.killed else Action.RECORDS_STORED
-    return Action.RECORDS_DELETED if body.killed else Action.INDEX_MERGED
+        return audit.Action.RECORDS_CHANGED if body.killed else audit.Action.RECORDS_STORED
+    return audit.Action.RECORDS_DELETED if body.killed else audit.Action.INDEX_MERGED
 
 
-def _find_receipt(schema: Schema, commit: CheckedCommit) -> Receipt | None:
+def _find_receipt(schema: Schema, commit: checks.CheckedCommit) -> Receipt | None:
     """The receipt of a commit that is in the log.
 
     Raises:
@@ -231,22 +220,22 @@ def _find_receipt(schema: Schema, commit: CheckedCommit) -> Receipt | None:
     return _receipt(commit, storing.in_log.row(schema=schema.uid, id=commit.body.id))
 
 
-def _receipt(commit: CheckedCommit, logged: Sequence[Any] | None) -> Receipt | None:
+def _receipt(commit: checks.CheckedCommit, logged: Sequence[Any] | None) -> Receipt | None:
     """The receipt of a commit from its log row; see :func:`_find_receipt`, which reads the row."""
     if logged is None:
         return None
     version, digest = logged
     if bytes(digest) != commit.digest:
-        raise Conflict("another commit has this id already", code="commit_reused")
+        raise errors.Conflict("another commit has this id already", code="commit_reused")
     return Receipt(commit.body.id, commit.body.schema, version)
 
 
 def _apply_one(
     user: User,
     schema: Schema,
-    commit: CheckedCommit,
-    found: Facts,
-    ready: Callable[[Schema, CheckedCommit], CheckedCommit],
+    commit: checks.CheckedCommit,
+    found: storing.Facts,
+    ready: Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit],
 ) -> tuple[Receipt, bool]:
     receipt = _receipt(commit, found.logged)
     if receipt is not None:
@@ -259,9 +248,9 @@ def _apply_one(
     ends_all = _ends_all(schema, body)
     freed = free_groups(schema, body, version)
     if body.compacts:
-        standing: ReplacingGroups | None = storing.find_standing(schema, body)
+        standing: storing.ReplacingGroups | None = storing.find_standing(schema, body)
     else:
-        standing = ReplacingGroups(body, freed) if body.ended else None
+        standing = storing.ReplacingGroups(body, freed) if body.ended else None
     # After the checks of ended groups: if a group has already ended, the writer lost a race, and
     # must get a conflict, not an error about the definition.
     changed = judging.enter_definition(schema, body, version, ends_all=ends_all)
@@ -270,7 +259,7 @@ def _apply_one(
     if commit.staged:
         checks.check_stated(body.groups, known)
     if standing is None:
-        places = place_at_the_end(schema, body)
+        places = storing.place_at_the_end(schema, body)
         require_successors(commit.changed(), killed)
     else:
         places = standing.places
@@ -326,7 +315,7 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
         count__lte=SMALL_SEGMENT_ROWS,
     )
     if small.count() + len(added) > MAX_SMALL_SEGMENTS:
-        raise MergeFirst(
+        raise errors.MergeFirst(
             f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
             " search has to read all of them"
         )
@@ -342,7 +331,7 @@ def _ends_all(schema: Schema, body: CommitBody) -> bool:
     return live.count() == len(body.ended)
 
 
-def _log(schema: Schema, commit: CheckedCommit, version: int, *, is_first: bool) -> None:
+def _log(schema: Schema, commit: checks.CheckedCommit, version: int, *, is_first: bool) -> None:
     """Add a commit to the log.
 
     Args:
@@ -354,7 +343,7 @@ def _log(schema: Schema, commit: CheckedCommit, version: int, *, is_first: bool)
     body = commit.body
     if body.requests:
         if CommitRequest.objects.filter(schema=schema, request__in=body.requests).exists():
-            raise Conflict("a request in the commit is already stored", code="commit_reused")
+            raise errors.Conflict("a request in the commit is already stored", code="commit_reused")
         requests = [CommitRequest(schema=schema, request=request) for request in body.requests]
         if len(requests) <= store.FEW:
             for request in requests:
@@ -410,7 +399,7 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
 
 
 def require_writer_knows(
-    schema: Schema, commit: CheckedCommit, head: tuple[int, bytes] | None
+    schema: Schema, commit: checks.CheckedCommit, head: tuple[int, bytes] | None
 ) -> None:
     """Check the state that a commit is based on.
 
@@ -433,7 +422,7 @@ def require_writer_knows(
         reason = CommitFault.OTHER_LOG
     if reason is not None:
         code, hint = _REFUSALS[reason]
-        raise Conflict(reason.value, code=code, hint=hint)
+        raise errors.Conflict(reason.value, code=code, hint=hint)
 
 
 _AGAIN = "read the manifest, then make the commit again"
@@ -453,8 +442,8 @@ _REFUSALS = {
 }
 
 
-def _key_mismatch(message: str) -> Conflict:
-    return Conflict(
+def _key_mismatch(message: str) -> errors.Conflict:
+    return errors.Conflict(
         message,
         code="key_mismatch",
         hint="use the keyring that encrypted the schema's newest records: ers keyring restore"
@@ -484,7 +473,7 @@ def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGr
     old = IndexSegment.objects.filter(schema=schema, uid__in=body.replaced, superseded_at=None)
     numbers = list(old.values_list("pk", flat=True))
     if len(numbers) != len(body.replaced):
-        raise Conflict(
+        raise errors.Conflict(
             "a segment that the commit replaces is not live",
             code="segment_not_live",
             hint="somebody else merged it; read the manifest again",
@@ -495,7 +484,7 @@ def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGr
     return freed
 
 
-def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
+def end_rows(schema: Schema, body: CommitBody, version: int) -> set[contents.Identity]:
     """Mark the rows that the commit ends; returns their record ids and versions.
 
     Raises:
@@ -510,7 +499,7 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
             schema=schema, uid__in=[kills.group for kills in killed], staging=None, ended_at=None
         ).values_list("pk", "uid")
     }
-    gone = Conflict(
+    gone = errors.Conflict(
         "a row that the commit ends is not live",
         code="row_not_live",
         hint="somebody else changed or deleted the record; read it again and repeat",
@@ -529,7 +518,7 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
     return set(ended.values())
 
 
-def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
+def _identities(keys: Sequence[store.Key]) -> tuple[dict[store.Key, contents.Identity], int]:
     """Id and version of each of these rows that has bytes, and the number of the other rows. Those
     were erased or found to be lost, so that their ids are unknown.
 
@@ -538,7 +527,7 @@ def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
     """
     try:
         ended = contents.versions_at(keys)
-    except ObjectLost:
+    except errors.ObjectLost:
         without = damage.among(keys)
         if not without:
             raise
@@ -547,17 +536,19 @@ def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
     return ended, len(damage.among(left)) if left else 0
 
 
-def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> None:
+def require_successors(
+    changed: Iterable[contents.Identity], killed: set[contents.Identity]
+) -> None:
     """Check that each changed record is the only successor of a row that the commit ends.
 
     Raises:
         Conflict: ``record_version``.
     """
-    followed: set[Identity] = set()
+    followed: set[contents.Identity] = set()
     for record_id, version in changed:
         before = (record_id, version - 1)
         if before not in killed or before in followed:
-            raise Conflict(
+            raise errors.Conflict(
                 "a commit adds a new version of a record without ending the previous one",
                 code="record_version",
                 hint="read the record again and repeat the change on its current version",
@@ -579,7 +570,7 @@ class ListedCheckpoint:
     bytes: int
 
 
-def add_checkpoint(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
+def add_checkpoint(user: User, schema_id: str, checkpoint: wire.Checkpoint) -> bool:
     """Store a checkpoint, and delete all but the newest. Returns whether it was new.
 
     Raises:
@@ -590,13 +581,13 @@ def add_checkpoint(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
     """
     try:
         body = wire.decode_checkpoint_body(checkpoint)
-    except Malformed as error:
-        raise BadInput(error.message, code="invalid_checkpoint") from None
+    except errors.Malformed as error:
+        raise errors.BadInput(error.message, code="invalid_checkpoint") from None
     reached = permissions.schemas(user).select_related("dataset__organization")
     with transaction.atomic():
         schema = permissions.find(reached.select_for_update(of=("self",), no_key=True), schema_id)
         permissions.require_writer(user, schema)
-        signed = Signed(
+        signed = judging.Signed(
             "checkpoint", body, checkpoint.signature, wire.checkpoint_message(checkpoint)
         )
         signed.require(body.schema == schema.uid, "a checkpoint is of another schema")
@@ -605,16 +596,18 @@ def add_checkpoint(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
         return _store_checkpoint(schema, body, checkpoint)
 
 
-def _require_of_log(schema: Schema, body: CheckpointBody) -> None:
+def _require_of_log(schema: Schema, body: wire.CheckpointBody) -> None:
     if (schema.key_version or 0) > body.key_version:
-        raise Conflict("the schema has newer keys now", code="key_mismatch")
+        raise errors.Conflict("the schema has newer keys now", code="key_mismatch")
     entry = CommitLog.objects.filter(schema=schema, version=body.version)
     digest = entry.values_list("log_digest", flat=True).first()
     if digest is None or bytes(digest) != body.digest:
-        raise Conflict("a checkpoint is not of this log", code="log_conflict")
+        raise errors.Conflict("a checkpoint is not of this log", code="log_conflict")
 
 
-def _store_checkpoint(schema: Schema, body: CheckpointBody, checkpoint: Checkpoint) -> bool:
+def _store_checkpoint(
+    schema: Schema, body: wire.CheckpointBody, checkpoint: wire.Checkpoint
+) -> bool:
     digest = wire.checkpoint_digest(checkpoint)
     if LogCheckpoint.objects.filter(schema=schema, digest=digest).exists():
         return False
@@ -678,6 +671,6 @@ def log_behind(schema: Schema, known: int) -> Iterator[msgspec.Struct]:
     newest = _query_usable(schema).first()
     if newest is None:
         return iter(queries.manifest(schema, 0))
-    found = Checkpoint(bytes(newest.body), bytes(newest.mac), bytes(newest.signature))
+    found = wire.Checkpoint(bytes(newest.body), bytes(newest.mac), bytes(newest.signature))
     since = min(known, newest.version) if known else newest.version
     return chain([found], queries.manifest(schema, since, headers=True))

@@ -27,7 +27,6 @@ from encrypted_records.model.definition_changes import (
 )
 from encrypted_records.model.definition_parser import parse_canonical, show_canonical
 from encrypted_records.model.records import CommitBody
-from encrypted_records.model.wire import CheckpointBody
 from encrypted_records.server import signatures, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits.checks import CheckedCommit, require
@@ -64,7 +63,7 @@ class Signed:
     """A signed commit or checkpoint, by its ``name``: the stated signer, and the signed bytes."""
 
     name: str
-    body: CommitBody | CheckpointBody
+    body: CommitBody | wire.CheckpointBody
     signature: bytes
     message: bytes
 

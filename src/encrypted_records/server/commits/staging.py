@@ -32,7 +32,6 @@ from encrypted_records.server.commits.storing import require_new
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.erasure import removing
 from encrypted_records.server.objects import objects
-from encrypted_records.server.objects.objects import CommitDraft
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import (
     BoundPart,
@@ -103,7 +102,7 @@ def _add(
     upload: PartUpload,
     job: JobGrant | None,
     bound: BoundPart,
-    draft: CommitDraft,
+    draft: objects.CommitDraft,
     numbers: Sequence[int],
     attempt: int,
 ) -> bool:
@@ -180,7 +179,7 @@ def _store(
     staging: Staging,
     upload: PartUpload,
     bound: BoundPart,
-    draft: CommitDraft,
+    draft: objects.CommitDraft,
     numbers: Sequence[int],
     attempt: int,
 ) -> None:

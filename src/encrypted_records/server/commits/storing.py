@@ -28,7 +28,6 @@ from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import EndedGroup, MovedRows, Size, judge_cover
 from encrypted_records.server import sql
 from encrypted_records.server.commits import checks
-from encrypted_records.server.commits.checks import CheckedCommit, require, require_none
 from encrypted_records.server.commits.judging import CommitSigner
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import Statement, insert
@@ -102,7 +101,7 @@ class ReplacingGroups:
             EndedGroup(_start(group), group.count, store.classes_of(group.fields))
             for group in self._old
         ]
-        require_none(commit_judging.judge_replacement(ended, body.groups))
+        checks.require_none(commit_judging.judge_replacement(ended, body.groups))
         self._pieces = commit_judging.pieces_of(ended, body.groups)
         #: for each new group and ordinal, the version that ended the row
         self._died: dict[bytes, dict[int, int]] = {group.uid: {} for group in body.groups}
@@ -191,14 +190,14 @@ class ReplacingGroups:
         uid = self._uid(piece)
         dead, holes = self._dead_rows[uid], self._holes.get(uid, set())
         shift = piece.to - piece.first
-        require(
+        checks.require(
             [(at + shift, *rest) for at, *rest in old if at + shift not in dead]
             == [row for row in new if row[0] not in dead],
             "a row is not of the record and version that it replaces",
         )
         with_bytes = {at for at, _, _ in new}
         killed = (at for at in dead - holes if piece.to <= at < piece.to_end)
-        require(
+        checks.require(
             with_bytes.isdisjoint(holes) and all(at in with_bytes for at in killed),
             "a hole has a row, or a deleted row has none",
         )
@@ -241,7 +240,7 @@ def not_live(message: str) -> Conflict:
 
 def add_segments(
     schema: Schema,
-    commit: CheckedCommit,
+    commit: checks.CheckedCommit,
     facts: Facts,
     freed: Sequence[RecordGroup],
     added: Mapping[bytes, Size],
@@ -273,7 +272,7 @@ def add_segments(
 
 
 def _store_segments(
-    schema: Schema, commit: CheckedCommit, facts: Facts, version: int
+    schema: Schema, commit: checks.CheckedCommit, facts: Facts, version: int
 ) -> dict[bytes, int]:
     segments = commit.body.segments
     # The facts have the answer for the first segment.
@@ -304,7 +303,7 @@ def _store_segments(
 
 def add_groups(
     schema: Schema,
-    commit: CheckedCommit,
+    commit: checks.CheckedCommit,
     facts: Facts,
     segments: Mapping[bytes, int],
     places: Mapping[bytes, GroupPlace],
@@ -349,7 +348,7 @@ _PUBLISHED = ["segment_id", "version", "start", "key_id", "live", "holes"]
 
 
 def _group(
-    schema: Schema, commit: CheckedCommit, group: Group, place: GroupPlace, version: int
+    schema: Schema, commit: checks.CheckedCommit, group: Group, place: GroupPlace, version: int
 ) -> RecordGroup:
     return RecordGroup(
         schema=schema,
@@ -397,12 +396,12 @@ def find_standing(schema: Schema, body: CommitBody) -> ReplacingGroups:
     if len(ended) != len(body.ended):
         raise not_live("a group that the commit ends is not live")
     homes = {group.segment_id for group in ended.values() if group.segment_id is not None}
-    require(len(homes) == 1, "a commit ends groups of several segments that stay")
+    checks.require(len(homes) == 1, "a commit ends groups of several segments that stay")
     segment = IndexSegment.objects.defer("header").get(pk__in=homes)
     bases = _Bases(schema, segment)
     at = bases.of(ended[body.ended[0]])
     for uid in body.ended:
-        require(
+        checks.require(
             bases.of(ended[uid]) == at,
             "a group would replace groups that are not neighbours in a segment",
         )
@@ -484,7 +483,7 @@ class Facts:
     has_ids_between: bool
 
 
-def find_facts(user: bytes, commit: CheckedCommit) -> Facts:
+def find_facts(user: bytes, commit: checks.CheckedCommit) -> Facts:
     """Read all facts, under the lock of the schema's row.
 
     Args:

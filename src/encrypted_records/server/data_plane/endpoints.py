@@ -36,7 +36,6 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.http import problems
 from encrypted_records.server.http.bodies import invalid_parameter, stream
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.rows import queries
 
 #: Errors that are meant for the client. Any other exception is a bug, and is raised as such.
@@ -127,7 +126,7 @@ def find_to_read(user: User, schema_id: str) -> Schema:
 
 
 def note_reading(user: User, schema: Schema) -> None:
-    audit.note_once(user, Action.RECORDS_READ, schema.dataset.organization_id, schema.url)
+    audit.note_once(user, audit.Action.RECORDS_READ, schema.dataset.organization_id, schema.url)
 
 
 def answer_manifest(asked: ApiRequest) -> HttpResponseBase:

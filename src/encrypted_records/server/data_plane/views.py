@@ -18,7 +18,6 @@ from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLar
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef
-from encrypted_records.model.wire import Checkpoint
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.authentication import (
@@ -52,7 +51,6 @@ from encrypted_records.server.http.bodies import (
     stream,
 )
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records.models import AskedErasure, RecordGroup
 from encrypted_records.server.rows import contents
 from encrypted_records.server.rows import queries as reading
@@ -313,7 +311,7 @@ class Checkpoints(APIView):
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, schema_id: str) -> HttpResponse:
         """Keep a checkpoint of a schema's log."""
-        checkpoint = wire.decode_one(body_of(request), Checkpoint)
+        checkpoint = wire.decode_one(body_of(request), wire.Checkpoint)
         new = commits.add_checkpoint(cast(User, request.user), schema_id, checkpoint)
         return HttpResponse(status=201 if new else 200)
 
@@ -417,7 +415,9 @@ class Erasure(APIView):
             schema = permissions.find(reached.select_for_update(of=("self",)), schema_id)
             permissions.require_writer(user, schema)
             erasing.ask(schema)
-            audit.note(user, Action.RECORDS_ERASED, schema.dataset.organization_id, schema.url)
+            audit.note(
+                user, audit.Action.RECORDS_ERASED, schema.dataset.organization_id, schema.url
+            )
         # Without a lock of the schema, which a staging request may hold.
         removing.drop_copies(schema)
         sweeping.look_soon()

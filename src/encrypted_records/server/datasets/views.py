@@ -50,7 +50,6 @@ from encrypted_records.server.http.bodies import (
 )
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import DatasetKey, Place
 from encrypted_records.server.organizations.roster_data import placed_elsewhere
 
@@ -156,7 +155,7 @@ class _Collection(viewsets.ModelViewSet[M]):
 
     def note(self, verb: str, row: M) -> None:
         path = ids.reference(f"{self.kind}s", row.pk)
-        audit.note(self.user, Action(f"{self.kind}.{verb}"), self.organization_id(row), path)
+        audit.note(self.user, audit.Action(f"{self.kind}.{verb}"), self.organization_id(row), path)
 
     @property
     def user(self) -> User:

@@ -24,16 +24,7 @@ from urllib.parse import unquote
 import environ
 import msgspec
 
-from encrypted_records import logs
-from encrypted_records.errors import (
-    DatabaseDamaged,
-    DatabaseDiskFailed,
-    DatabaseFull,
-    InvalidSetting,
-    Malformed,
-    Startup,
-    Unavailable,
-)
+from encrypted_records import errors, logs
 
 #: Django's alias of the replica, which only serves reads.
 REPLICA = "replica"
@@ -62,7 +53,7 @@ def configure_databases(url: str, replica_url: str, folder: Path) -> dict[str, d
     if replica_url:
         databases[REPLICA] = _settings_of(replica_url, folder)
         if {database["ENGINE"] for database in databases.values()} != {_POSTGRESQL}:
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 "only PostgreSQL has replicas that can answer readers",
                 hint="leave ERS_REPLICA_URL out, or name two servers of one PostgreSQL",
             )
@@ -105,7 +96,7 @@ def _settings_of(url: str, folder: Path) -> dict[str, Any]:
             database["HOST"] = unquote(database.get("HOST", ""))
             database["OPTIONS"] = {"connect_timeout": 5} | database.get("OPTIONS", {})
         case _:
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 "the database URL is of a kind that this service does not support",
                 hint="use sqlite:///path or postgres://user:password@host:port/name",
             )
@@ -141,7 +132,7 @@ class Served:
             return
         # Without ``served``, the folder is from before this file existed.
         if "sqlite" in self._read() or (self._key.exists() and not self._path.exists()):
-            raise Startup(
+            raise errors.Startup(
                 f"the database {database} is {'gone' if gone else 'empty'}, but this folder"
                 " has already been used with a database",
                 hint=f"restore it from a backup; to begin a new service here, delete {self._key}"
@@ -164,7 +155,7 @@ class Served:
         if known in (None, prepared):
             return
         what = "empty" if prepared is None else "another one"
-        raise Startup(
+        raise errors.Startup(
             f"the database {name} is {what}, and not the one that this folder was used with",
             hint="check ERS_DATABASE_URL, or restore the database from a backup; to serve this one"
             f" from here, delete {self._path}",
@@ -212,19 +203,21 @@ def error_name(error: BaseException) -> str:
     return ""
 
 
-def meaning_of(error: BaseException) -> Unavailable | None:
+def meaning_of(error: BaseException) -> errors.Unavailable | None:
     """The error to report if waiting does not help and an operator must act; None for other
     errors.
     """
     name = error_name(error)
     if name in _FULL:
-        return DatabaseFull("the disk that holds the API's database is full")
+        return errors.DatabaseFull("the disk that holds the API's database is full")
     # SQLite has several names for corruption, with a common prefix.
     if name in _DAMAGED or name.startswith("SQLITE_CORRUPT"):
-        return DatabaseDamaged("the API's database is damaged: restore it from a backup")
+        return errors.DatabaseDamaged("the API's database is damaged: restore it from a backup")
     # Also reads and writes that the system refuses, and a file system that became read-only.
     if name in _DISK or name.startswith(("SQLITE_IOERR", "SQLITE_READONLY")):
-        return DatabaseDiskFailed("the disk that holds the API's database fails, or is read-only")
+        return errors.DatabaseDiskFailed(
+            "the disk that holds the API's database fails, or is read-only"
+        )
     return None
 
 
@@ -239,5 +232,5 @@ def reading_stored(thing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Malformed, msgspec.DecodeError):
-        raise DatabaseDamaged(f"{thing} cannot be read as it is stored") from None
+    except (errors.Malformed, msgspec.DecodeError):
+        raise errors.DatabaseDamaged(f"{thing} cannot be read as it is stored") from None

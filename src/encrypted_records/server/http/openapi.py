@@ -29,7 +29,6 @@ from rest_framework.views import APIView
 from encrypted_records.http import openapi as reference
 from encrypted_records.http.openapi import add_examples
 from encrypted_records.model import ids
-from encrypted_records.model.ids import SLUG
 
 #: Statuses of problems, by the kind of operation.
 _ALWAYS = (400, 408, 413, 503, 507)
@@ -103,7 +102,7 @@ BY_ID = extend_schema(
 
 
 BY_SLUG = OpenApiParameter(
-    "slug", {"type": "string", "pattern": f"^{SLUG}$"}, OpenApiParameter.PATH
+    "slug", {"type": "string", "pattern": f"^{ids.SLUG}$"}, OpenApiParameter.PATH
 )
 
 

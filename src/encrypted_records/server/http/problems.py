@@ -1,8 +1,8 @@
 """Convert all exceptions to ``application/problem+json``.
 
-Our exceptions (:class:`ErsError`), the framework's and Django's all become the same document, which
-is made by :mod:`encrypted_records.http.problem`. A 401 names the ways of sending credentials, a 429
-says how long to wait.
+Our exceptions (:class:`.ErsError`), the framework's and Django's all become the same document,
+which is made by :mod:`encrypted_records.http.problem`. A 401 names the ways of sending credentials,
+a 429 says how long to wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
 from encrypted_records import errors
-from encrypted_records.errors import ErsError, Flaw
 from encrypted_records.http import problem
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.server.db import databases
@@ -62,7 +61,7 @@ def method_not_allowed(allowed: Iterable[str]) -> HttpResponse:
     return response
 
 
-def unsupported_media_type() -> ErsError:
+def unsupported_media_type() -> errors.ErsError:
     return errors.Unsupported(
         "the body has a media type that this path does not accept",
         code="unsupported_media_type",
@@ -70,7 +69,7 @@ def unsupported_media_type() -> ErsError:
     )
 
 
-def answer(error: ErsError) -> HttpResponse:
+def answer(error: errors.ErsError) -> HttpResponse:
     """An error of ours as a response."""
     response = _respond(problem.of_error(error))
     if response.status_code == 401:
@@ -81,7 +80,7 @@ def answer(error: ErsError) -> HttpResponse:
 
 
 #: The meaning of each foreign exception; the first match decides.
-_MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...] = (
+_MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], errors.ErsError]], ...] = (
     ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body cannot be read")),
     ((drf.NotAuthenticated,), lambda: errors.NotAuthenticated("this path needs credentials")),
     (
@@ -108,9 +107,9 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...
 )
 
 
-def to_error(exc: Exception) -> ErsError | None:
+def to_error(exc: Exception) -> errors.ErsError | None:
     """Our error with the meaning of ``exc``, without any value that ``exc`` may quote."""
-    if isinstance(exc, ErsError):
+    if isinstance(exc, errors.ErsError):
         return exc
     if isinstance(exc, drf.ValidationError):
         return errors.BadInput(
@@ -121,7 +120,7 @@ def to_error(exc: Exception) -> ErsError | None:
     return next((make() for kinds, make in _MEANINGS if isinstance(exc, kinds)), None)
 
 
-def _flaws(detail: Any, pointer: str) -> Iterator[Flaw]:
+def _flaws(detail: Any, pointer: str) -> Iterator[errors.Flaw]:
     if isinstance(detail, dict):
         for name, inner in detail.items():
             own = name == "non_field_errors"
@@ -131,7 +130,7 @@ def _flaws(detail: Any, pointer: str) -> Iterator[Flaw]:
             yield from _flaws(inner, pointer)
     else:
         code = getattr(detail, "code", "invalid") or "invalid"
-        yield Flaw(code, str(detail), pointer=pointer)
+        yield errors.Flaw(code, str(detail), pointer=pointer)
 
 
 def _document(status: int, code: str, detail: str, *, hint: str = "") -> HttpResponse:

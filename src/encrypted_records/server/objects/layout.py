@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from encrypted_records.errors import ObjectAltered
 from encrypted_records.model import digests
-from encrypted_records.model.digests import RUN
 
 #: The most bytes of an object, unless a single block is longer.
 MOST_BYTES = 64 << 20
@@ -122,9 +121,9 @@ def row_objects(
     size = HEAD_BYTES
     begun = first
     lines = _lines(rows, row_digests)
-    for at in range(0, len(rows), RUN):
-        own = lines[at * LINE_BYTES : (at + RUN) * LINE_BYTES]
-        block, entry = _block(rows[at : at + RUN], own)
+    for at in range(0, len(rows), digests.RUN):
+        own = lines[at * LINE_BYTES : (at + digests.RUN) * LINE_BYTES]
+        block, entry = _block(rows[at : at + digests.RUN], own)
         if entries and size + entry.length > MOST_BYTES:
             yield _row_object(group, begun, first + at - begun, pieces, entries, gone)
             pieces, entries, size, begun = [], [], HEAD_BYTES, first + at
@@ -225,8 +224,8 @@ def contents_of(data: bytes, name: str) -> RowsObject:
     rows: list[Row | None] = []
     at = HEAD_BYTES
     while len(rows) < count:
-        lines = data[at : at + LINE_BYTES * min(RUN, count - len(rows))]
-        if len(lines) < LINE_BYTES * min(RUN, count - len(rows)):
+        lines = data[at : at + LINE_BYTES * min(digests.RUN, count - len(rows))]
+        if len(lines) < LINE_BYTES * min(digests.RUN, count - len(rows)):
             raise altered(name)
         at += len(lines)
         for record_id, version, length, _ in _LINE.iter_unpack(lines):

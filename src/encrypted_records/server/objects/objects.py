@@ -28,7 +28,6 @@ from django.utils import timezone
 from encrypted_records.errors import StoreUnavailable
 from encrypted_records.model.records import Page
 from encrypted_records.server.objects import block_cache, choice, layout
-from encrypted_records.server.objects.layout import RowObject
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import BoundPart, PackedBatch
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
@@ -268,7 +267,7 @@ class CommitDraft:
     batches: list[PackedBatch]
     pages: list[tuple[Page, bytes]]
     changed: list[tuple[bytes, int, bytes, int]]
-    _rows: list[tuple[bytes, RowObject]]
+    _rows: list[tuple[bytes, layout.RowObject]]
     _pages: list[_PageObject]
 
     @property
@@ -319,7 +318,7 @@ class CommitDraft:
 
 
 def draft_rows(
-    group: bytes, made: Sequence[RowObject], changed: Sequence[tuple[bytes, int, bytes, int]]
+    group: bytes, made: Sequence[layout.RowObject], changed: Sequence[tuple[bytes, int, bytes, int]]
 ) -> CommitDraft:
     """A draft of a group's objects alone.
 

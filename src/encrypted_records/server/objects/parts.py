@@ -15,15 +15,12 @@ from django.db import connection
 
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
-from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.objects.block_cache import Ahead, Spare
-from encrypted_records.server.objects.layout import LINE_BYTES, BlockEntry, RowEntry
 from encrypted_records.server.objects.stores import Range, find_reach
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import RowPart
-from encrypted_records.server.records.store import Key, StoredSealedRow
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
@@ -41,7 +38,7 @@ FROM wanted JOIN row_part p ON p.group_id = one AND p.first <= two AND two < p.f
 """
 _PAGES = f"""
 SELECT one, two, p.first, p.count, page_bytes, name,
-    substr(digests, CAST((two - p.first) * {DIGEST} + 1 AS integer), {DIGEST})
+    substr(digests, CAST((two - p.first) * {digests.DIGEST} + 1 AS integer), {digests.DIGEST})
 FROM wanted JOIN page_part p ON p.segment_id = one AND p.first <= two AND two < p.first + p.count
     JOIN bulk_object o ON o.id = p.object_id
 """  # noqa: S608  no input
@@ -77,7 +74,7 @@ class _Block(NamedTuple):
     first: int
     rows: int
     salt: bytes
-    entry: BlockEntry
+    entry: layout.BlockEntry
     #: the number of neighbours before it, if their entries were read with it
     at: int = 0
     near: bytes = b""
@@ -85,7 +82,7 @@ class _Block(NamedTuple):
     @property
     def lines(self) -> Range:
         start = self.entry.start
-        return Range(self.name, start, start + LINE_BYTES * self.rows)
+        return Range(self.name, start, start + layout.LINE_BYTES * self.rows)
 
     @property
     def whole(self) -> Range:
@@ -97,12 +94,12 @@ class _Block(NamedTuple):
         return [_whole(self.name, entry) for entry in near]
 
 
-def _whole(name: str, entry: BlockEntry) -> Range:
+def _whole(name: str, entry: layout.BlockEntry) -> Range:
     return Range(name, entry.start, entry.start + entry.length)
 
 
 @_twice
-def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+def rows_at(keys: Sequence[store.Key]) -> dict[store.Key, store.StoredSealedRow]:
     """The rows at (group, ordinal) that are in objects; other keys are left out.
 
     Raises:
@@ -112,9 +109,9 @@ def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     return _read_rows(_blocks_of(keys), checked=True)
 
 
-def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+def rows_left(keys: Sequence[store.Key]) -> dict[store.Key, store.StoredSealedRow]:
     """The rows that can still be read if objects are lost or altered; see :func:`rows_at`."""
-    found: dict[Key, StoredSealedRow] = {}
+    found: dict[store.Key, store.StoredSealedRow] = {}
     for block, wanted in _blocks_of(keys).items():
         try:
             found |= _read_rows({block: wanted}, checked=False)
@@ -124,23 +121,23 @@ def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     return found
 
 
-def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
+def _blocks_of(keys: Sequence[store.Key]) -> dict[_Block, list[store.Key]]:
     """The block of each key that is in an object.
 
     Parts begin with a run, so all keys of a run are in one block. The database is queried once for
     each run, because it reads all entries of a part for each query.
     """
-    by_run: dict[Key, list[Key]] = {}
+    by_run: dict[store.Key, list[store.Key]] = {}
     for key in keys:
-        by_run.setdefault((key[0], key[1] - key[1] % RUN), []).append(key)
-    blocks: dict[_Block, list[Key]] = {}
+        by_run.setdefault((key[0], key[1] - key[1] % digests.RUN), []).append(key)
+    blocks: dict[_Block, list[store.Key]] = {}
     near = 1 if block_cache.opened() is None else _NEAR
-    asked = _ROWS.format(run=RUN * near, size=_ENTRY_BYTES * near)
+    asked = _ROWS.format(run=digests.RUN * near, size=_ENTRY_BYTES * near)
     for group, begins, first, count, name, salt, some in store.select(
         lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {asked}", list(by_run)
     ):
-        rows = min(RUN, first + count - begins)
-        entries, at = bytes(some), (begins - first) // RUN % near
+        rows = min(digests.RUN, first + count - begins)
+        entries, at = bytes(some), (begins - first) // digests.RUN % near
         entry = layout.entry_of(entries[at * _ENTRY_BYTES : (at + 1) * _ENTRY_BYTES])
         block = _Block(name, group, begins, rows, bytes(salt), entry, at, entries)
         held = [key for key in by_run[group, begins] if key[1] < begins + rows]
@@ -149,7 +146,9 @@ def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
     return blocks
 
 
-def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, StoredSealedRow]:
+def _read_rows(
+    blocks: dict[_Block, list[store.Key]], *, checked: bool
+) -> dict[store.Key, store.StoredSealedRow]:
     """Read short blocks whole; of long blocks the lines, and then the requested rows."""
     if not blocks:
         return {}
@@ -161,11 +160,11 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
         return by_range[place].around(most) if place in by_range else ()
 
     read = _read([*by_range, *(block.lines for block in long)], ahead=ahead)
-    found: dict[Key, StoredSealedRow] = {}
-    wanted: list[tuple[_Block, Key, RowEntry, Range]] = []
+    found: dict[store.Key, store.StoredSealedRow] = {}
+    wanted: list[tuple[_Block, store.Key, layout.RowEntry, Range]] = []
     contents: list[bytes] = []
     for block, data in zip([*short, *long], read, strict=True):
-        lines = layout.lines_of(data[: LINE_BYTES * block.rows], block.entry, block.name)
+        lines = layout.lines_of(data[: layout.LINE_BYTES * block.rows], block.entry, block.name)
         places = layout.places_of(lines)
         for key in blocks[block]:
             at = key[1] - block.first
@@ -179,7 +178,7 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
     for (block, key, line, _), packed in zip(wanted, contents, strict=True):
         if checked:
             layout.check_row(block.salt, line, packed, block.name)
-        found[key] = StoredSealedRow(*key, line.record_id, line.version, packed)
+        found[key] = store.StoredSealedRow(*key, line.record_id, line.version, packed)
     return found
 
 
@@ -198,10 +197,10 @@ def _read(
 
 
 @_twice
-def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
+def versions_at(keys: Sequence[store.Key]) -> dict[store.Key, tuple[bytes, int]]:
     """Record id and version at (group, ordinal), for rows in objects."""
     blocks = _blocks_of(keys)
-    found: dict[Key, tuple[bytes, int]] = {}
+    found: dict[store.Key, tuple[bytes, int]] = {}
     for block, lines in _lines_of(list(blocks)):
         for key in blocks[block]:
             line = lines[key[1] - block.first]
@@ -215,7 +214,7 @@ def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes,
     """Ordinal, id and version of each row of a group that is in an object, from ``first`` to below
     ``end``, unordered.
     """
-    keys = [(group, ordinal) for ordinal in range(first - first % RUN, end, RUN)]
+    keys = [(group, ordinal) for ordinal in range(first - first % digests.RUN, end, digests.RUN)]
     return [
         (ordinal, line.record_id, line.version)
         for block, lines in _lines_of(list(_blocks_of(keys)))
@@ -224,7 +223,7 @@ def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes,
     ]
 
 
-def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[RowEntry]]]:
+def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[layout.RowEntry]]]:
     for block, data in zip(blocks, _read([block.lines for block in blocks]), strict=True):
         yield block, layout.lines_of(data, block.entry, block.name)
 
@@ -243,7 +242,7 @@ def is_any_new(wanted: Set[bytes], span: tuple[bytes, bytes]) -> bool:
 
 
 @_twice
-def find_new(record_ids: Collection[bytes]) -> list[Key]:
+def find_new(record_ids: Collection[bytes]) -> list[store.Key]:
     """Keys of the rows in which these records were new in an object."""
     wanted, blocks = sorted(set(record_ids)), []
     for some in store.cut(wanted):
@@ -271,7 +270,7 @@ def find_new(record_ids: Collection[bytes]) -> list[Key]:
 
 def _spanning(
     record_ids: Collection[bytes], span: tuple[bytes, bytes]
-) -> Iterator[tuple[Key, RowEntry]]:
+) -> Iterator[tuple[store.Key, layout.RowEntry]]:
     """The rows of version 1 of all blocks whose span of ids may contain one of these."""
     spanning = as_driver_has_it(
         "SELECT group_id, first, count, name, blocks FROM row_part"
@@ -293,21 +292,21 @@ def _blocks_within(
     """The blocks of a part whose span may contain one of these sorted ids. A job's part has tens of
     thousands of blocks, and few of them match.
     """
-    each = zip(range(0, count, RUN), layout.entries_of(bytes(entries)), strict=True)
+    each = zip(range(0, count, digests.RUN), layout.entries_of(bytes(entries)), strict=True)
     return [
-        _Block(name, group, first + at, min(RUN, count - at), b"", entry)
+        _Block(name, group, first + at, min(digests.RUN, count - at), b"", entry)
         for at, entry in each
         if _is_any_within(record_ids, entry)
     ]
 
 
-def _is_any_within(record_ids: Sequence[bytes], entry: BlockEntry) -> bool:
+def _is_any_within(record_ids: Sequence[bytes], entry: layout.BlockEntry) -> bool:
     at = bisect_left(record_ids, entry.least)
     return at < len(record_ids) and record_ids[at] <= entry.greatest
 
 
 @_twice
-def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
+def pages_at(keys: Sequence[store.Key]) -> dict[store.Key, bytes]:
     """The pages at (segment, number) that are in objects; other keys are left out.
 
     Raises:
@@ -327,7 +326,7 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
             yield place._replace(start=at, end=at + place.end - place.start)
 
     read = _read(ranges, lambda: list(_pages_between(ranges)), ahead)
-    found: dict[Key, bytes] = {}
+    found: dict[store.Key, bytes] = {}
     for (segment, number, *_, name, digest), data in zip(rows, read, strict=True):
         if digests.page_digest(data) != bytes(digest):
             raise layout.altered(name)

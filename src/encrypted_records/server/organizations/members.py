@@ -22,17 +22,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    TooLarge,
-)
+from encrypted_records import errors
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import AccessRequest, AccessRequestBody
 from encrypted_records.rules import roster_judging
 from encrypted_records.rules.roster_judging import REQUEST_SECONDS, RequestFault
 from encrypted_records.rules.roster_state import Member
@@ -40,7 +32,6 @@ from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits, mail
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
     Invitation,
     Membership,
@@ -69,12 +60,12 @@ def invite(by: User, organization: Organization, email: str, role: str) -> Invit
             lock(organization), "ers share invite EMAIL --dataset DATASET --role reader"
         )
         if organization.memberships.filter(user__in=User.objects.with_email(email)).exists():
-            raise Conflict("the address already belongs to a member", code="already_member")
+            raise errors.Conflict("the address already belongs to a member", code="already_member")
         of_address(organization.invitations.all(), email).delete()
         invitation = Invitation.objects.create(
             organization=organization, email=email, role=role, invited_by=by
         )
-        audit.note(by, Action.MEMBER_INVITED, organization.pk, organization.url)
+        audit.note(by, audit.Action.MEMBER_INVITED, organization.pk, organization.url)
     write_to([invitation])
     return invitation
 
@@ -113,7 +104,7 @@ def accept(user: User, invitation: Invitation) -> Membership:
             defaults={"role": invitation.role, "all_data": True},
         )
         invitation.delete()
-        audit.note(user, Action.MEMBER_JOINED, organization.pk, user.url)
+        audit.note(user, audit.Action.MEMBER_JOINED, organization.pk, user.url)
     return membership
 
 
@@ -130,7 +121,7 @@ def change_role(by: User, membership: Membership, role: str) -> None:
             _keep_an_owner(membership)
         membership.role = role
         membership.save(update_fields=["role"])
-        audit.note(by, Action.MEMBER_CHANGED, membership.organization_id, membership.user.url)
+        audit.note(by, audit.Action.MEMBER_CHANGED, membership.organization_id, membership.user.url)
 
 
 def remove(by: User, membership: Membership) -> None:
@@ -145,7 +136,7 @@ def remove(by: User, membership: Membership) -> None:
             _through_a_proxy_alone(organization, "ers organization member delete EMAIL")
         _keep_an_owner(membership)
         membership.delete()
-        audit.note(by, Action.MEMBER_REMOVED, membership.organization_id, membership.user.url)
+        audit.note(by, audit.Action.MEMBER_REMOVED, membership.organization_id, membership.user.url)
 
 
 def withdraw(by: User, invitation: Invitation) -> None:
@@ -157,7 +148,7 @@ def withdraw(by: User, invitation: Invitation) -> None:
         organization = lock(invitation.organization)
         _through_a_proxy_alone(organization, "ers share withdraw ID")
         invitation.delete()
-        audit.note(by, Action.INVITATION_WITHDRAWN, organization.pk, organization.url)
+        audit.note(by, audit.Action.INVITATION_WITHDRAWN, organization.pk, organization.url)
 
 
 def lock(organization: Organization) -> Organization:
@@ -177,7 +168,7 @@ def require_existing(user_id: str) -> None:
         NotAuthenticated: ``bad_credentials``; it was deleted.
     """
     if not lock_existing(user_id):
-        raise NotAuthenticated("the account was deleted", code="bad_credentials")
+        raise errors.NotAuthenticated("the account was deleted", code="bad_credentials")
 
 
 def lock_existing(user_id: str) -> bool:
@@ -195,7 +186,7 @@ def _through_a_proxy_alone(organization: Organization, command: str) -> None:
         Conflict: ``through_a_proxy``; the members are in the roster, which members sign.
     """
     if organization.has_roster:
-        raise Conflict(
+        raise errors.Conflict(
             "the members of this organization are in its roster, which only signed"
             " entries can change",
             code="through_a_proxy",
@@ -211,7 +202,7 @@ def _keep_an_owner(leaving: Membership) -> None:
         organization=leaving.organization_id, role=Membership.Role.OWNER
     )
     if not owners.exclude(pk=leaving.pk).exists():
-        raise Conflict(
+        raise errors.Conflict(
             "an organization keeps at least one owner",
             code="last_owner",
             hint="make another member an owner first",
@@ -230,7 +221,7 @@ def make_owner(email: str, slug: str) -> None:
     user = User.objects.with_email(email).filter(is_active=True).first()
     organization = Organization.objects.filter(slug=slug).first()
     if user is None or organization is None:
-        raise NotFound(
+        raise errors.NotFound(
             "there is no such account" if user is None else "there is no such organization",
             hint="name the account by its address and the organization by its slug",
         )
@@ -246,7 +237,7 @@ def make_owner(email: str, slug: str) -> None:
                 "all_data": not locked.has_roster,
             },
         )
-        audit.note(user, Action.MEMBER_CHANGED, locked.pk, user.url)
+        audit.note(user, audit.Action.MEMBER_CHANGED, locked.pk, user.url)
 
 
 #: The most requests of a member, including declined requests.
@@ -264,7 +255,7 @@ _FAULTS = {
 
 def requests_of(
     organization: Organization, user: User, *, is_owner: bool
-) -> Iterator[AccessRequest]:
+) -> Iterator[form.AccessRequest]:
     """For owners, all waiting requests; for other members, their requests, with declined
     requests.
     """
@@ -276,10 +267,10 @@ def requests_of(
         "body", "signature", "declined"
     ):
         at = 0 if declined is None else int(declined.timestamp())
-        yield AccessRequest(bytes(body), bytes(signature), at)
+        yield form.AccessRequest(bytes(body), bytes(signature), at)
 
 
-def ask_access(user: User, organization: Organization, request: AccessRequest) -> bool:
+def ask_access(user: User, organization: Organization, request: form.AccessRequest) -> bool:
     """Store a request of the user, in place of an earlier request for the same dataset; returns
     whether it is new.
 
@@ -298,7 +289,7 @@ def ask_access(user: User, organization: Organization, request: AccessRequest) -
         locked = lock(organization)
         membership = locked.memberships.filter(user=user).first()
         if membership is None:
-            raise NotFound("this does not exist, or you cannot reach it")
+            raise errors.NotFound("this does not exist, or you cannot reach it")
         dataset = ids.to_text(body.dataset)
         earlier = StoredRequest.objects.filter(membership=membership, dataset=dataset).first()
         if earlier is not None and earlier.declined is None and bytes(earlier.body) == request.body:
@@ -316,12 +307,14 @@ def ask_access(user: User, organization: Organization, request: AccessRequest) -
             body=request.body,
             signature=request.signature,
         )
-        audit.note(user, Action.ACCESS_ASKED, locked.pk, ids.reference("datasets", body.dataset))
+        audit.note(
+            user, audit.Action.ACCESS_ASKED, locked.pk, ids.reference("datasets", body.dataset)
+        )
     return True
 
 
 def _require_standing(
-    organization: Organization, request: AccessRequest, body: AccessRequestBody
+    organization: Organization, request: form.AccessRequest, body: form.AccessRequestBody
 ) -> None:
     """
     Raises:
@@ -340,15 +333,15 @@ def _require_standing(
         raise _refusal(fault)
 
 
-def _refusal(fault: RequestFault) -> ErsError:
+def _refusal(fault: RequestFault) -> errors.ErsError:
     if fault is RequestFault.LISTED:
-        return NotAllowed(
+        return errors.NotAllowed(
             "members cannot ask for access to this dataset",
             code="not_listed",
             hint="ask an owner of the organization in another way",
         )
     if fault is RequestFault.RIGHT:
-        return Conflict("the member has this right already", code="already_shared")
+        return errors.Conflict("the member has this right already", code="already_shared")
     return invalid(_FAULTS[fault])
 
 
@@ -360,14 +353,14 @@ def _require_room(membership: Membership, earlier: StoredRequest | None) -> None
     """
     if earlier is not None:
         if earlier.declined is not None and timezone.now() < earlier.declined + DECLINED_FOR:
-            raise Conflict(
+            raise errors.Conflict(
                 "an owner has declined this request",
                 code="request_declined",
                 hint="ask the owner in another way, or repeat the request a week after it was"
                 " declined",
             )
     elif membership.requests.count() >= MAX_REQUESTS:
-        raise TooLarge(
+        raise errors.TooLarge(
             f"a member has at most {MAX_REQUESTS} requests for access",
             hint="withdraw a request, or wait until an owner has answered",
         )
@@ -388,15 +381,15 @@ def end_request(by: User, organization: Organization, dataset_id: str, user_id: 
         asked = found.select_related("membership__user").first()
         withdraws = asked is not None and asked.membership.user_id == by.pk
         if asked is None or (withdraws and asked.declined is not None):
-            raise NotFound("there is no such open request", code="no_request")
+            raise errors.NotFound("there is no such open request", code="no_request")
         if withdraws:
             asked.delete()
             dataset = ids.reference("datasets", ids.from_text(asked.dataset_id))
-            audit.note(by, Action.ACCESS_WITHDRAWN, organization.pk, dataset)
+            audit.note(by, audit.Action.ACCESS_WITHDRAWN, organization.pk, dataset)
         elif asked.declined is None:
             asked.declined = timezone.now()
             asked.save(update_fields=["declined"])
-            audit.note(by, Action.ACCESS_DECLINED, organization.pk, asked.membership.user.url)
+            audit.note(by, audit.Action.ACCESS_DECLINED, organization.pk, asked.membership.user.url)
 
 
 def end_requests_of_member(change: RosterChange, before: Member | None, member: bytes) -> None:

@@ -22,7 +22,6 @@ from django.db.models import QuerySet
 from encrypted_records.errors import Conflict, Flaw, NotAllowed, TooLarge
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import EntryBody, Grant, RosterEntry
 from encrypted_records.rules import roster_judging
 from encrypted_records.rules.roster_judging import EntryFault
 from encrypted_records.server import signatures
@@ -64,14 +63,14 @@ _LOCKED_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    entry: RosterEntry
-    body: EntryBody
+    entry: form.RosterEntry
+    body: form.EntryBody
     digest: bytes
 
 
 def entries_after(
     organization: Organization, number: int, among: QuerySet[Dataset] | None = None
-) -> Iterator[RosterEntry]:
+) -> Iterator[form.RosterEntry]:
     """The first ``form.ENTRIES_AT_ONCE`` entries after a number.
 
     Args:
@@ -87,7 +86,7 @@ def entries_after(
         yield entry if concerned is None else _cut(entry, concerned)
 
 
-def _cut(entry: RosterEntry, datasets: Set[bytes]) -> RosterEntry:
+def _cut(entry: form.RosterEntry, datasets: Set[bytes]) -> form.RosterEntry:
     with reading_stored("an entry of a roster"):
         return form.cut_entry(entry, datasets)
 
@@ -95,8 +94,8 @@ def _cut(entry: RosterEntry, datasets: Set[bytes]) -> RosterEntry:
 def append(
     user: User,
     organization: Organization,
-    entries: Sequence[RosterEntry],
-    grants: Sequence[Grant],
+    entries: Sequence[form.RosterEntry],
+    grants: Sequence[form.Grant],
 ) -> bool:
     """Add entries and grants, all or none; returns whether anything was new.
 
@@ -136,7 +135,9 @@ def append(
     return bool(new) or stored > 0
 
 
-def _require_chain(organization: Organization, read: Sequence[tuple[EntryBody, bytes]]) -> None:
+def _require_chain(
+    organization: Organization, read: Sequence[tuple[form.EntryBody, bytes]]
+) -> None:
     """
     Raises:
         BadInput: ``invalid_entry``; the entries do not follow each other.

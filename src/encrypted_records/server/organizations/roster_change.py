@@ -26,7 +26,6 @@ from django.db import transaction
 from encrypted_records.errors import BadInput, Conflict, DatabaseDamaged, ErsError, NotAllowed
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import EntryBody, RosterEntry
 from encrypted_records.rules import roster_judging
 from encrypted_records.rules.roster_judging import EntryFault
 from encrypted_records.rules.roster_state import RosterState
@@ -34,7 +33,6 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.db.databases import reading_stored
 from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
     Entry,
     Invitation,
@@ -153,12 +151,12 @@ def _go_on(organization: Organization, since: SizedState) -> SizedState | None:
     return SizedState(state, size)
 
 
-def _follows(state: RosterState, organization: bytes, body: EntryBody) -> bool:
+def _follows(state: RosterState, organization: bytes, body: form.EntryBody) -> bool:
     stated = (body.organization, body.number, body.previous)
     return stated == (organization, state.number + 1, state.digest)
 
 
-def stored_entries(organization: Organization, after: int, last: int) -> Iterator[RosterEntry]:
+def stored_entries(organization: Organization, after: int, last: int) -> Iterator[form.RosterEntry]:
     """The stored entries after number ``after``, up to ``last``.
 
     Raises:
@@ -175,7 +173,7 @@ def stored_entries(organization: Organization, after: int, last: int) -> Iterato
         for body, signature, openings in some:
             with reading_stored(_ENTRY):
                 shown = _openings.decode(openings)
-            yield RosterEntry(bytes(body), bytes(signature), shown)
+            yield form.RosterEntry(bytes(body), bytes(signature), shown)
         if len(some) < _AT_ONCE:
             return
 
@@ -272,7 +270,7 @@ class RosterChange:
     #: invitations to send once everything is stored
     invited: list[Invitation] = field(default_factory=list)
 
-    def note(self, action: Action, subject: str) -> None:
+    def note(self, action: audit.Action, subject: str) -> None:
         audit.note(self.caller, action, self.organization.pk, subject)
 
     def give_access(self, member: str, *, is_owner: bool) -> None:

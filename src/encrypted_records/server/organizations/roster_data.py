@@ -20,7 +20,6 @@ from django.utils import timezone
 from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed, StaleDefinition
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import EntryBody, Grant, GrantBody
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
@@ -192,8 +191,8 @@ _FIELDS = ["epoch", "number", "body", "signature"]
 class Given:
     """A grant of a request, and the actor's public keys that verified its signature."""
 
-    grant: Grant
-    body: GrantBody
+    grant: form.Grant
+    body: form.GrantBody
     keys: bytes
 
     @property
@@ -203,7 +202,7 @@ class Given:
 
 def newest_grants(
     organization: Organization, member: str, among: QuerySet[Dataset] | None = None
-) -> Iterator[Grant]:
+) -> Iterator[form.Grant]:
     """A member's grants, one per dataset.
 
     Args:
@@ -215,11 +214,11 @@ def newest_grants(
     for number in list(stored.order_by("dataset").values_list("pk", flat=True)):
         # Grants may be long, so they are not all in memory at once.
         for body, signature in stored.filter(pk=number).values_list("body", "signature"):
-            yield Grant(bytes(body), bytes(signature))
+            yield form.Grant(bytes(body), bytes(signature))
 
 
 def verify_grants(
-    organization: Organization, grants: Sequence[Grant], entries: Iterable[EntryBody]
+    organization: Organization, grants: Sequence[form.Grant], entries: Iterable[form.EntryBody]
 ) -> list[Given]:
     """Check all that needs no lock: the format, and the signature by keys that the actor has, or
     gets by the entries of the same request. :func:`store_grants` checks under the lock whether

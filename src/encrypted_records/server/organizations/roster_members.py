@@ -20,7 +20,6 @@ from django.db import transaction
 from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotFound
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Answer, EntryBody
 from encrypted_records.rules.roster_state import NOTHING, Member
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User, of_address
@@ -46,15 +45,15 @@ from encrypted_records.server.organizations.roster_change import (
 )
 
 
-def answer_of(seat: Seat) -> Answer | None:
+def answer_of(seat: Seat) -> form.Answer | None:
     """The answer to an invitation."""
     if seat.answer is None:
         return None
     with reading_stored("an answer to an invitation"):
-        return wire.decode_one(bytes(seat.answer), Answer)
+        return wire.decode_one(bytes(seat.answer), form.Answer)
 
 
-def give_answer(user: User, invitation_id: str, answer: Answer) -> bool:
+def give_answer(user: User, invitation_id: str, answer: form.Answer) -> bool:
     """Store the answer of an invited user, replacing an earlier answer; returns whether it is new.
 
     Raises:
@@ -78,7 +77,7 @@ def give_answer(user: User, invitation_id: str, answer: Answer) -> bool:
     return True
 
 
-def own_answer(user: User, invitation_id: str) -> Answer:
+def own_answer(user: User, invitation_id: str) -> form.Answer:
     """The answer that the user has given.
 
     Raises:
@@ -91,7 +90,7 @@ def own_answer(user: User, invitation_id: str) -> Answer:
     return given
 
 
-def waiting_answers(organization: Organization) -> Iterator[Answer]:
+def waiting_answers(organization: Organization) -> Iterator[form.Answer]:
     """All answers that no entry has admitted yet, for owners."""
     for seat in organization.seats.filter(over=False).exclude(answer=None).order_by("pk"):
         given = answer_of(seat)
@@ -115,7 +114,7 @@ def _mine(user: User, invitation_id: str) -> Invitation:
     return found
 
 
-def _require_right(user: User, seat: Seat, answer: Answer) -> None:
+def _require_right(user: User, seat: Seat, answer: form.Answer) -> None:
     require(answer.format == form.FORMAT, "the answer has an unknown format")
     named = (ids.to_text(answer.organization), ids.to_text(answer.id), ids.to_text(answer.member))
     require(
@@ -142,7 +141,7 @@ def _require_right(user: User, seat: Seat, answer: Answer) -> None:
 _LONGEST_INVITATION = 8 * 86_400
 
 
-def found(change: RosterChange, body: EntryBody, content: form.FoundingEntry[str]) -> None:
+def found(change: RosterChange, body: form.EntryBody, content: form.FoundingEntry[str]) -> None:
     """Apply the first entry: its signer becomes the first owner, with access to everything.
 
     Raises:
@@ -174,7 +173,9 @@ def found(change: RosterChange, body: EntryBody, content: form.FoundingEntry[str
     change.note(Action.ROSTER_FOUNDED, change.organization.url)
 
 
-def invite(change: RosterChange, body: EntryBody, content: form.Invite[str], digest: bytes) -> None:
+def invite(
+    change: RosterChange, body: form.EntryBody, content: form.Invite[str], digest: bytes
+) -> None:
     """Open a seat, and send its invitation to the address.
 
     Raises:
@@ -237,7 +238,10 @@ def _refuse_members(change: RosterChange, address: str) -> None:
 
 
 def admit(
-    change: RosterChange, body: EntryBody, content: form.MemberStanding[str], before: Member | None
+    change: RosterChange,
+    body: form.EntryBody,
+    content: form.MemberStanding[str],
+    before: Member | None,
 ) -> None:
     """Apply the complete state of a member who joins, or whose rights or keys change.
 
@@ -265,7 +269,7 @@ def admit(
 
 
 def _require_way_in(
-    change: RosterChange, body: EntryBody, content: form.MemberStanding[str], *, is_in: bool
+    change: RosterChange, body: form.EntryBody, content: form.MemberStanding[str], *, is_in: bool
 ) -> None:
     """Check the origin of the keys of a member without an invitation.
 

@@ -25,7 +25,6 @@ from rest_framework.views import APIView
 from encrypted_records.errors import Conflict, Malformed, NotFound, TooLarge
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import MAX_MEMBERS, RosterEntry
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.authentication import (
@@ -57,7 +56,6 @@ from encrypted_records.server.organizations import (
     roster_data,
     roster_members,
 )
-from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
     AuditEntry,
     DatasetKey,
@@ -199,7 +197,9 @@ class OrganizationsView(
         permissions.require_owner(self.user, organization)
         with transaction.atomic():
             serializer.save()
-            audit.note(self.user, Action.ORGANIZATION_CHANGED, organization.pk, organization.url)
+            audit.note(
+                self.user, audit.Action.ORGANIZATION_CHANGED, organization.pk, organization.url
+            )
 
 
 def _user(request: Request) -> User:
@@ -321,8 +321,8 @@ class AuditLogView(generics.ListAPIView[AuditEntry]):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("action", str, enum=list(Action)),
-            OpenApiParameter("without", str, enum=list(Action)),
+            OpenApiParameter("action", str, enum=list(audit.Action)),
+            OpenApiParameter("without", str, enum=list(audit.Action)),
             OpenApiParameter("user", str),
             OpenApiParameter("until", OpenApiTypes.DATE),
         ]
@@ -336,7 +336,7 @@ class AuditLogView(generics.ListAPIView[AuditEntry]):
         try:
             entries = entries.filter(organization=permissions.find_owned(caller, organization_id))
         except NotFound:
-            entries = entries.filter(subject=caller.url, action=Action.MEMBER_REMOVED)
+            entries = entries.filter(subject=caller.url, action=audit.Action.MEMBER_REMOVED)
             entries = entries.exclude(user=caller)  # users who left by themselves do not see it
             permissions.find(entries, organization_id, by="organization_id")
             entries = entries.filter(organization_id=ids.from_text(organization_id))
@@ -353,11 +353,11 @@ class AuditLogView(generics.ListAPIView[AuditEntry]):
         return entries
 
 
-def _known(name: str, action: str) -> Action:
+def _known(name: str, action: str) -> audit.Action:
     try:
-        return Action(action)
+        return audit.Action(action)
     except ValueError:
-        raise invalid_parameter(name, f"expected one of {', '.join(Action)}") from None
+        raise invalid_parameter(name, f"expected one of {', '.join(audit.Action)}") from None
 
 
 def _end_of_day(text: str) -> datetime:
@@ -552,7 +552,7 @@ class ServicesView(generics.ListAPIView[Service]):
 # A member has to sign them all the same. Entries that change rights need a user who has logged in.
 
 
-def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
+def _require_first_use(user: User, entries: Sequence[form.RosterEntry]) -> None:
     """
     Raises:
         NotAllowed: ``token_limited``; an entry does more than found the organization, begin the
@@ -615,14 +615,14 @@ def _make_service(
             if same and known.user.first_name == name:
                 return known, False
             raise _taken()
-        if locked.services.count() >= MAX_MEMBERS:
-            raise TooLarge(f"an organization has at most {MAX_MEMBERS} services")
+        if locked.services.count() >= form.MAX_MEMBERS:
+            raise TooLarge(f"an organization has at most {form.MAX_MEMBERS} services")
         try:
             with transaction.atomic():
                 made = _store(locked, service_id, name, digest, expires)
         except IntegrityError:
             raise _taken() from None
-        audit.note(by, Action.SERVICE_CREATED, locked.pk, ids.reference("users", service_id))
+        audit.note(by, audit.Action.SERVICE_CREATED, locked.pk, ids.reference("users", service_id))
     return made, True
 
 
