@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -107,18 +108,16 @@ def _point(y: int) -> tuple[int, int] | None:
     return None
 
 
+@cache
 def small_orders() -> set[int]:
     """The y of each point whose order divides 8: what is left of any point times L."""
     points = [_point(y) for y in range(2, 60)]
     return {_times(_L, point)[1] for point in points if point is not None}
 
 
-_SMALL = small_orders()
-
-
 def check_signing_key(key: bytes) -> None:
     y = int.from_bytes(key, "little") % 2**255
-    if y >= P or y in _SMALL:
+    if y >= P or y in small_orders():
         raise Refused("keys_refused")
 
 
