@@ -23,7 +23,7 @@ from encrypted_records.model.records import PageRef, RowRef
 from encrypted_records.proxy.process import ROW_CHECKS
 from encrypted_records.proxy.search import row_fetcher
 from encrypted_records.proxy.search.caches import BLOCK
-from encrypted_records.proxy.search.search import SearchPage
+from encrypted_records.proxy.search.search import OpenedPage
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_pages, is_for_rows, waiters
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
@@ -57,7 +57,7 @@ class Cold:
     front: Front
     schema: bytes
 
-    def ask(self, where: Any) -> asyncio.Task[SearchPage]:
+    def ask(self, where: Any) -> asyncio.Task[OpenedPage]:
         body = {"where": where, "limit": 3}
         search = self.proxy.services.search
         return asyncio.create_task(search.ask(self.proxy.caller, self.schema, body))
@@ -108,7 +108,7 @@ def is_named(number: int) -> dict[str, Any]:
     return {"field": "name", "op": "eq", "value": name(number)}
 
 
-def names(page: SearchPage) -> list[Any]:
+def names(page: OpenedPage) -> list[Any]:
     return [record.data["name"] for record in page.records]
 
 
@@ -374,7 +374,7 @@ def test_all_who_stay_are_answered_while_others_go_away_and_requests_fail(
                     asked[at].cancel()
                 found = await asyncio.gather(*asked, return_exceptions=True)
             stayed = [found[at] for at in range(AT_ONCE) if at not in leaving]
-            answered = [one.records for one in stayed if isinstance(one, SearchPage)]
+            answered = [one.records for one in stayed if isinstance(one, OpenedPage)]
             assert all(answered)
             failed = [one for one in stayed if isinstance(one, ErsError)]
             assert len(answered) + len(failed) == len(stayed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -179,6 +179,80 @@ class Reasons(msgspec.Struct, frozen=True):
     comparisons: list[Reason]
 
 
+class Segments(msgspec.Struct, frozen=True):
+    """The number of live index segments; ``mini`` segments come from direct ingests."""
+
+    live: Count
+    mini: Count
+    paged: Count
+
+
+class OpenedRows(msgspec.Struct, frozen=True):
+    """Rows of a question.
+
+    Attributes:
+        certain: number of rows that the index alone found.
+        unsure: number of rows that the index left undecided.
+        opened: number of rows that were decrypted.
+    """
+
+    certain: Count
+    unsure: Count
+    opened: Count
+
+
+class JoinCost(msgspec.Struct, frozen=True):
+    """The values of a field of another schema that a condition names.
+
+    Attributes:
+        pointer: JSON pointer of it in the question.
+        version: of the other schema's log.
+        rows: number of its matching records.
+        values: number of their values.
+    """
+
+    pointer: str
+    schema: SchemaPath
+    field: str
+    version: Count
+    rows: Count
+    values: Count
+
+
+class StageTime(msgspec.Struct, frozen=True):
+    """The time that a stage of a question took."""
+
+    stage: str
+    milliseconds: float
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a question.
+
+    Attributes:
+        version: of the log.
+        records: number of stored records.
+        columns: fields whose columns were read.
+        scan: column if the distinct values of some fields were tested one by one.
+        scanned: these fields.
+        pages: number of index pages.
+        requests: number of requests to the API.
+    """
+
+    kind: Literal["search", "aggregate"]
+    version: Count
+    records: Count
+    columns: list[str]
+    scan: Literal["column", "ranges"]
+    scanned: list[str]
+    segments: Segments
+    pages: Count
+    rows: OpenedRows
+    requests: Count
+    joins: list[JoinCost]
+    stages: list[StageTime]
+
+
 class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a measure; which members there are depends on its operator.
 
@@ -219,14 +293,6 @@ class GroupedAggregate(msgspec.Struct, frozen=True):
 
     total: Count
     groups: list[MeasuredGroup]
-
-
-class Segments(msgspec.Struct, frozen=True):
-    """The number of live index segments; ``mini`` segments come from direct ingests."""
-
-    live: Count
-    mini: Count
-    paged: Count
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -342,6 +408,15 @@ class Records(Connection):
         if body.get("group_by"):
             return convert(answer, GroupedAggregate)
         return convert(answer, Aggregate)
+
+    async def explain(self, /, schema: str, **members: Any) -> Explanation:
+        """The cost of a search or an aggregate, which is answered for it.
+
+        Args:
+            members: of the question, see docs/http-api.md; None values are left out.
+        """
+        body = {"schema": schema, **_said(members)}
+        return convert(await self._ask("POST", "/api/records/explain/", body), Explanation)
 
     async def explain_nothing(self, schema: str, where: Mapping[str, Any] | None) -> Reasons:
         """The effect of each comparison of a condition alone.

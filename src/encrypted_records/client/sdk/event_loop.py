@@ -160,6 +160,7 @@ class Calls:
     erase_subject = _Waited(ProxyClient.erase_subject)
     erasure_cost = _Waited(ProxyClient.erasure_cost)
     estimate = _Waited(ProxyClient.estimate)
+    explain = _Waited(ProxyClient.explain)
     explain_nothing = _Waited(ProxyClient.explain_nothing)
     export = _Entered(ProxyClient.export)
     forget_keys = _Waited(ProxyClient.forget_keys)

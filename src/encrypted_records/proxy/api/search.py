@@ -6,7 +6,6 @@ condition to all schemas of a dataset.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from msgspec import UNSET
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from encrypted_records import runtime
 from encrypted_records.client.proxy.records import (
     Aggregate,
+    Explanation,
     FoundIn,
     FoundInPage,
     GroupedAggregate,
@@ -26,11 +26,9 @@ from encrypted_records.client.proxy.records import (
     MemoryUse,
     Reasons,
     SearchPage,
-    Segments,
 )
 from encrypted_records.http import problem
 from encrypted_records.index.log.history import least_bytes
-from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.aggregate import GroupResults
 from encrypted_records.model.aggregations import (
     Aggregation,
@@ -48,7 +46,6 @@ from encrypted_records.proxy.api.json_schema import (
     FLAG,
     MEASURE,
     NAMES,
-    OBJECT,
     ORDER,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
@@ -72,10 +69,11 @@ from encrypted_records.proxy.http.messages import (
     write_each,
 )
 from encrypted_records.proxy.process import aside
-from encrypted_records.proxy.search import search as explaining
 from encrypted_records.proxy.search.search import (
     MOST_SHOWN,
     SchemaAnswer,
+    count_segments,
+    explain,
     explain_nothing,
     search_dataset,
 )
@@ -201,7 +199,7 @@ async def get_index_status(request: Request) -> Response:
             version=snapshot.version,
             records=snapshot.count,
             dead=sum(len(rows) for rows in snapshot.dead.values()),
-            segments=_segments(snapshot),
+            segments=count_segments(snapshot),
             merge_pending=services.merger.pending(state),
             memory={
                 name: MemoryUse(use.count, use.bytes)
@@ -216,54 +214,19 @@ async def get_index_status(request: Request) -> Response:
     )
 
 
-def _segments(snapshot: Snapshot) -> Segments:
-    forms = Counter(segment.form for segment in snapshot.segments)
-    return Segments(forms.total(), forms["mini"], forms["paged"])
-
-
 @endpoint(
     "POST",
     "/api/records/explain/",
     summary="Run a search or an aggregate, and return its cost instead of its result.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))),
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Explanation)},
 )
 async def explain_query(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
-    plan = await explaining.explain(services.query_runner, caller, schema, body)
-    snapshot, stats = plan.context.snapshot, plan.context.stats
-    return answer(
-        {
-            "kind": plan.kind,
-            "version": snapshot.version,
-            "records": snapshot.count,
-            "columns": plan.columns,
-            "scan": "column" if plan.scanned else "ranges",
-            "scanned": plan.scanned,
-            "segments": _segments(snapshot),
-            "pages": stats.pages,
-            "rows": {"certain": stats.certain, "unsure": stats.unsure, "opened": stats.rows},
-            "requests": stats.requests,
-            "joins": [
-                {
-                    "pointer": join.pointer,
-                    "schema": reference("schemas", join.schema),
-                    "field": join.field,
-                    "version": join.version,
-                    "rows": join.rows,
-                    "values": join.values,
-                }
-                for join in plan.context.joined
-            ],
-            "stages": [
-                {"stage": name, "milliseconds": round(seconds * 1000, 3)}
-                for name, seconds in stats.seconds.items()
-            ],
-        }
-    )
+    return answer(await explain(services.query_runner, caller, schema, body))
 
 
 @endpoint(

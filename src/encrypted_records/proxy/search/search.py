@@ -6,13 +6,23 @@ the log. A dataset is searched schema by schema with one condition.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.records import Reason, Reasons
+from encrypted_records.client.proxy.records import (
+    Explanation,
+    JoinCost,
+    OpenedRows,
+    Reason,
+    Reasons,
+    Segments,
+    StageTime,
+)
 from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotFound
+from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.aggregate import Aggregated, count_all, measure
 from encrypted_records.index.query.pages import (
     FIRST_ROWS,
@@ -26,7 +36,7 @@ from encrypted_records.index.query.pages import (
 from encrypted_records.model.aggregations import Aggregation, parse_aggregation
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.ids import from_reference, to_text
+from encrypted_records.model.ids import from_reference, reference, to_text
 from encrypted_records.model.predicates import (
     Joins,
     Not,
@@ -52,7 +62,7 @@ from encrypted_records.proxy.search.joins import parse_body
 
 
 @dataclass(frozen=True, slots=True)
-class SearchPage:
+class OpenedPage:
     """A page of results. ``definition`` and ``fields`` determine the fields to show, and their
     order.
     """
@@ -73,7 +83,7 @@ class SearchService:
         self._runner = runner
         self._first_rows = first_rows
 
-    async def ask(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> SearchPage:
+    async def ask(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> OpenedPage:
         """Records that match, at a version that was current during the call.
 
         Raises:
@@ -83,7 +93,7 @@ class SearchService:
             ErsError: as :meth:`QueryRunner.ask`.
         """
 
-        async def question(context: QueryContext) -> SearchPage:
+        async def question(context: QueryContext) -> OpenedPage:
             query = await parse_body(parse_query, body, context)
             return await answer(context, query, first_rows=self._first_rows)
 
@@ -91,21 +101,21 @@ class SearchService:
 
     async def page(
         self, caller: Holder, schema: bytes, *, offset: int, limit: int
-    ) -> tuple[int, SearchPage]:
+    ) -> tuple[int, OpenedPage]:
         """The number of records, and the records from ``offset`` on."""
 
-        async def question(context: QueryContext) -> tuple[int, SearchPage]:
+        async def question(context: QueryContext) -> tuple[int, OpenedPage]:
             snapshot = context.snapshot
             wanted = await runtime.in_thread(snapshot.find_live, offset, offset + limit)
             records = await context.rows(wanted)
-            return snapshot.count, SearchPage(None, None, records, context.definition, None)
+            return snapshot.count, OpenedPage(None, None, records, context.definition, None)
 
         return await self._runner.ask(caller, schema, question)
 
 
 async def answer(
     context: QueryContext, query: Query, *, first_rows: int = FIRST_ROWS
-) -> SearchPage:
+) -> OpenedPage:
     """Run a search and return one page.
 
     Args:
@@ -149,7 +159,7 @@ class _Asked:
         stored = start.stored if start else context.snapshot.stored
         return _Asked(context, query, question, start, stored)
 
-    def page(self, count: int | None, rows: Found) -> SearchPage:
+    def page(self, count: int | None, rows: Found) -> OpenedPage:
         """
         Args:
             rows: up to one more than the page has; the extra row says that there is another page.
@@ -162,7 +172,7 @@ class _Asked:
             last = rows[-1][0].position
             cursor = encode_cursor(Cursor(last, self.stored, joined, self.question))
         records = [record for _, record in rows]
-        return SearchPage(count, cursor, records, context.definition, query.fields)
+        return OpenedPage(count, cursor, records, context.definition, query.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +217,13 @@ _OF_AGGREGATES = frozenset({"measures", "group_by"})
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """``columns`` are the fields whose columns were used, and ``scanned`` the fields among them
-    whose texts were tested individually. The explanation contains no value."""
+class _Explained:
+    """A question that was answered; ``columns`` are the fields that it asks for beyond its
+    condition."""
 
     kind: Literal["search", "aggregate"]
-    columns: tuple[str, ...]
-    scanned: tuple[str, ...]
+    columns: Set[str]
+    where: Predicate
     context: QueryContext
 
 
@@ -225,7 +235,7 @@ async def explain(
     *,
     first_rows: int = FIRST_ROWS,
 ) -> Explanation:
-    """Run a search, or an aggregate if the body has measures or groups.
+    """Run a search, or an aggregate if the body has measures or groups. The answer has no value.
 
     Args:
         first_rows: as for :func:`.search.answer`.
@@ -234,31 +244,55 @@ async def explain(
         ErsError: as :meth:`SearchService.ask` or :meth:`Aggregates.ask`.
     """
 
-    async def question(context: QueryContext) -> Explanation:
+    async def question(context: QueryContext) -> _Explained:
         if _OF_AGGREGATES & set(body):
             with context.stats.stage("plan"):
                 aggregation = await parse_body(parse_aggregation, body, context)
             await measured(context, aggregation)
-            return Explanation(
-                "aggregate",
-                tuple(sorted(fields_of(aggregation.where) | aggregation.fields)),
-                _scanned(context, aggregation.where),
-                context,
-            )
+            return _Explained("aggregate", aggregation.fields, aggregation.where, context)
         with context.stats.stage("plan"):
             query = await parse_body(parse_query, body, context)
         await answer(context, query, first_rows=first_rows)
         sorted_by = {term.field for term in query.order}
-        columns = tuple(sorted(fields_of(query.where) | sorted_by))
-        return Explanation("search", columns, _scanned(context, query.where), context)
+        return _Explained("search", sorted_by, query.where, context)
 
     # Users may share this proxy: statistics must not show a user what another user searched.
-    return await runner.ask(caller, schema, question, cold=True)
+    explained = await runner.ask(caller, schema, question, cold=True)
+    where, context = explained.where, explained.context
+    snapshot, stats = context.snapshot, context.stats
+    # Fields are scanned, too, whose word index left too many records undecided.
+    scanned = sorted({*tested_fields(where, context.definition), *stats.scanned})
+    return Explanation(
+        kind=explained.kind,
+        version=snapshot.version,
+        records=snapshot.count,
+        columns=sorted(fields_of(where) | explained.columns),
+        scan="column" if scanned else "ranges",
+        scanned=scanned,
+        segments=count_segments(snapshot),
+        pages=stats.pages,
+        rows=OpenedRows(stats.certain, stats.unsure, stats.rows),
+        requests=stats.requests,
+        joins=[
+            JoinCost(
+                join.pointer,
+                reference("schemas", join.schema),
+                join.field,
+                join.version,
+                join.rows,
+                join.values,
+            )
+            for join in context.joined
+        ],
+        stages=[
+            StageTime(name, round(seconds * 1000, 3)) for name, seconds in stats.seconds.items()
+        ],
+    )
 
 
-def _scanned(context: QueryContext, where: Predicate) -> tuple[str, ...]:
-    """Scanned fields, including fields whose word index left too many records undecided."""
-    return tuple(sorted({*tested_fields(where, context.definition), *context.stats.scanned}))
+def count_segments(snapshot: Snapshot) -> Segments:
+    forms = Counter(segment.form for segment in snapshot.segments)
+    return Segments(forms.total(), forms["mini"], forms["paged"])
 
 
 #: Maximum number of comparisons that are explained.
@@ -399,7 +433,7 @@ class SchemaAnswer:
     id: bytes
     name: str
     slug: str
-    page: SearchPage | None = None
+    page: OpenedPage | None = None
     missing: tuple[str, ...] = ()
     error: ErsError | None = None
 
