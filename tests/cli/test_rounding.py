@@ -231,7 +231,7 @@ def test_a_definition_may_begin_and_stop_to_refuse_at_any_time(make: Callable[..
         schema.ingest(ROWS)
     before = dict(schema.definition)
     plan = schema.change({**before, "rounding": "refuse"}, dry_run=True)
-    assert [change["code"] for change in plan["changes"]] == ["rounding_changed"]
+    assert [change.code for change in plan.changes] == ["rounding_changed"]
     schema.change({**before, "rounding": "refuse"})
     with pytest.raises(InvalidRecords):
         schema.ingest([{"key": "e", "price": Decimal("0.25")}])

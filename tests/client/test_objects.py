@@ -103,8 +103,8 @@ def test_a_schema_takes_another_definition_and_is_sealed_again(schema: Schema) -
     properties = {**schema.definition["properties"], "age": {"type": "string"}}
     new = {"type": "object", "properties": properties}
     told = schema.change(new, dry_run=True)
-    assert (told["takes"], told["possible"], told["applied"]) == ("reseal", True, False)
-    assert schema.change(new)["applied"]
+    assert (told.takes, told.possible, told.applied) == ("reseal", True, False)
+    assert schema.change(new).applied
     assert schema.definition["properties"]["age"] == {"type": "string"}
     assert [one["name"] for one in schema.search("age = '41'")] == ["Bob"]
     assert schema.reseal().wait().status == "completed"

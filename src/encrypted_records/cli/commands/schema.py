@@ -40,6 +40,7 @@ from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession,
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import ProfileOption
 from encrypted_records.cli.terminal import DONE, REFUSED, TIMES, confirm, format_count, say, warn
+from encrypted_records.client.proxy.schema_logs import SchemaChange
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting
 from encrypted_records.model import strict_json
 
@@ -65,27 +66,27 @@ def read_renames(given: tuple[str, ...]) -> dict[str, str]:
     return renames
 
 
-def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(plan: SchemaChange) -> Iterator[str]:
     """The changes of a definition, a line for each, with what prevents it in the lines below."""
-    if not plan["changes"]:
+    if not plan.changes:
         yield "Only titles and descriptions change."
         return
-    for change in plan["changes"]:
-        yield f"{change['pointer']}: {change['detail']} ({_TAKES[change['takes']]})"
-        if count := change.get("records"):
+    for change in plan.changes:
+        yield f"{change.pointer}: {change.detail} ({_TAKES[change.takes]})"
+        if count := change.records:
             where = "all of them"
-            if change["where"] is not None:
-                where = f"find them with {strict_json.encode(change['where']).decode()}"
-            yield f"  {count} of {plan['records']} records prevent it: {where}"
-            if change["code"] == "field_removed":
-                name = change["field"]
+            if change.where is not None:
+                where = f"find them with {strict_json.encode(change.where).decode()}"
+            yield f"  {count} of {plan.records} records prevent it: {where}"
+            if change.code == "field_removed":
+                name = change.field
                 yield f"  --drop {name} loses its values; --rename NEW={name} keeps them"
-    if "old_enough" in plan:
-        yield f"{format_count(plan['old_enough'], 'record')} would expire at once."
-    if plan["takes"] == "proof":
-        yield f"Comparing {plan['records']} records took {plan['seconds']} s."
-    if plan["takes"] == "reseal" and plan["possible"]:
-        yield f"Encrypting {plan['records']} records again takes about {plan['seconds']} s."
+    if plan.old_enough is not None:
+        yield f"{format_count(plan.old_enough, 'record')} would expire at once."
+    if plan.takes == "proof":
+        yield f"Comparing {plan.records} records took {plan.seconds} s."
+    if plan.takes == "reseal" and plan.possible:
+        yield f"Encrypting {plan.records} records again takes about {plan.seconds} s."
 
 
 def read_length(text: str) -> tuple[str, int]:
@@ -404,14 +405,14 @@ async def change(
     resource = await session.names.schema(schema)
     url, ask = resource["url"], partial(session.client.change_schema, replaces=resource["schema"])
     plan = await ask(url, definition, renames=named, drops=drops, dry_run=True)
-    possible = plan["possible"]
+    possible = plan.possible
     if possible and apply:
-        if going := plan.get("old_enough"):
+        if going := plan.old_enough:
             goes = f"{format_count(going, 'record')} would expire at once"
             confirm(f"{goes}. Apply the change?", yes=yes, why=goes)
         plan = await ask(url, definition, renames=named, drops=drops)
-        if "job_id" in plan:
-            return await see_through(session, url, definition, plan["job_id"], output)
+        if plan.job_id is not None:
+            return await see_through(session, url, definition, plan.job_id, output)
     if output.form == "table":
         for line in lines_of(plan):
             say(line)

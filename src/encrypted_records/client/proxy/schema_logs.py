@@ -9,8 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from encrypted_records.client.proxy.connection import Connection, convert, encode
+from encrypted_records.client.proxy.connection import Connection, Count, Uuid, convert, encode
+from encrypted_records.client.proxy.jobs import BegunJob
 from encrypted_records.client.proxy.keyring import Proof, proof_member
 
 
@@ -80,6 +82,46 @@ class SchemaSigned(msgspec.Struct, frozen=True):
     applied: bool
 
 
+class PlannedChange(msgspec.Struct, frozen=True):
+    """A difference between two definitions, and what it takes.
+
+    Attributes:
+        pointer: JSON pointer into the new definition.
+        records: number of records that prevent it; absent if none does.
+        where: condition that finds these records; None finds all.
+    """
+
+    field: str
+    code: str
+    detail: str
+    pointer: str
+    takes: Literal["commit", "proof", "reseal"]
+    records: Count | UnsetType = UNSET
+    where: dict[str, Any] | UnsetType | None = UNSET
+
+
+class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A change of a definition: what it takes, and whether it is applied.
+
+    Attributes:
+        takes: the most that one of the changes takes.
+        possible: whether no stored records prevent it.
+        records: number of stored records.
+        seconds: time that comparing or re-encrypting them takes.
+        old_enough: number of records that would expire at once under a new retention rule.
+        job_id: of the job that re-encrypts all records.
+    """
+
+    changes: list[PlannedChange]
+    takes: Literal["nothing", "commit", "proof", "reseal"]
+    possible: bool
+    records: Count
+    seconds: float
+    applied: bool
+    old_enough: Count | None = None
+    job_id: Uuid | None = None
+
+
 class SchemaLogs(Connection):
     async def log_standing(self, schema_url: str, *, version: int | None = None) -> LogStanding:
         """The state of the API's log of a schema; ``schema_url`` is its path.
@@ -123,10 +165,9 @@ class SchemaLogs(Connection):
         drops: Sequence[str] = (),
         replaces: Any = None,
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> SchemaChange:
         """Change the definition of a schema, or with ``dry_run`` only report what the change would
-        take; docs/http-api.md describes the answer. If all records are re-encrypted for it,
-        ``job_id`` is the id of that job.
+        take.
 
         Args:
             renames: the new name of each renamed field, and its present name.
@@ -142,8 +183,7 @@ class SchemaLogs(Connection):
         body = {"schema": definition, "renames": dict(renames or {}), "dry_run": dry_run}
         body |= {"drops": list(drops)} if drops else {}
         body |= {} if replaces is None else {"replaces": replaces}
-        plan: dict[str, Any] = await self._ask("POST", f"{schema_url}change/", body)
-        return plan
+        return convert(await self._ask("POST", f"{schema_url}change/", body), SchemaChange)
 
     async def reseal_schema(self, schema_url: str) -> str:
         """Re-encrypt all records of a schema under its present key and definition; returns the
@@ -152,8 +192,7 @@ class SchemaLogs(Connection):
         Raises:
             Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
         """
-        job: str = (await self._ask("POST", f"{schema_url}reseal/", {}))["job_id"]
-        return job
+        return convert(await self._ask("POST", f"{schema_url}reseal/", {}), BegunJob).job_id
 
     def salvage(
         self, /, schema_url: str, form: str = "ndjson", **members: Any

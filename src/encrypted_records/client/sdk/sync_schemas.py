@@ -20,6 +20,7 @@ from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
+from encrypted_records.client.proxy.schema_logs import SchemaChange
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.condition_language import (
@@ -282,12 +283,12 @@ class Schema(Care):
         drops: Sequence[str] = (),
         replaces: Mapping[str, Any] | None = None,
         dry_run: bool = False,
-    ) -> Mapping[str, Any]:
+    ) -> SchemaChange:
         """Change the schema's definition and wait until the change is done; or only report what it
         takes.
 
         If all records have to be re-encrypted, a job does that; it continues if this call is
-        cancelled. The answer is that of ``POST /api/schemas/<id>/change/`` in docs/http-api.md.
+        cancelled.
 
         Args:
             renames: the new name of each renamed field, and its present name.
@@ -310,11 +311,11 @@ class Schema(Care):
                 dry_run=dry_run,
             )
         )
-        if "job_id" in plan:
-            Job(self._link, plan["job_id"]).wait()
+        if plan.job_id is not None:
+            Job(self._link, plan.job_id).wait()
             self._link.run(self._link.proxy.change_schema(self.url, definition))
-            plan = {**plan, "applied": True}
-        if plan["applied"]:
+            plan = msgspec.structs.replace(plan, applied=True)
+        if plan.applied:
             self.members = self._link.run(self._link.proxy.resource(self.url))
         return plan
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 from starlette.datastructures import Headers
@@ -176,7 +176,7 @@ async def create_job(request: Request) -> Response:
     return job_answer(job, 201)
 
 
-def job_answer(job: StoredJob, status: int, content: Any = None) -> Response:
+def job_answer(job: StoredJob, status: int, content: msgspec.Struct | None = None) -> Response:
     """The answer to a request that began a job: ``content``, or only the job's id."""
     name = name_of_job(job)
     response = answer(content or BegunJob(name), status)

@@ -9,27 +9,29 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.schema_logs import (
+    Placed,
+    PlannedChange,
+    SchemaChange,
+    SchemaSigned,
+)
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery
 from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.roster import Placement
-from encrypted_records.model.strict_json import encode
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import sign_change
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer, name_of_job
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
-    NAMES,
     NDJSON,
-    NUMBER,
     OBJECT,
     TEXT,
-    UUID,
-    Part,
     answer_of_kinds,
     array_of,
     json_answer,
@@ -45,17 +47,6 @@ from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.definitions import DefinitionPlan, refuse_obstacles
 
 endpoint = Endpoints("schemas")
-
-_PLAN: dict[str, Part] = {
-    "changes": array_of(OBJECT),
-    "takes": {"enum": ["nothing", "commit", "proof", "reseal"]},
-    "possible": FLAG,
-    "records": NUMBER,
-    "seconds": {"type": "number"},
-    "applied": FLAG,
-}
-_ANSWER = object_of(_PLAN, old_enough=NUMBER)
-_BEGUN = object_of({**_PLAN, "job_id": UUID})
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,9 +75,9 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
         )
     ),
     answers={
-        200: json_answer(_ANSWER),
+        200: json_answer(SchemaChange),
         202: json_answer(
-            _BEGUN, description="All records are re-encrypted for the change, as a job"
+            SchemaChange, description="All records are re-encrypted for the change, as a job"
         ),
     },
 )
@@ -100,20 +91,19 @@ async def change_schema(request: Request) -> Response:
     if body.dry_run:
         if plan.needs_reseal and not plan.obstacles:
             plan = await services.reseals.with_seconds(caller, schema, plan)
-        shown = _json_of(plan, applied=False)
+        going = None
         if any(change.code == "retention_changed" for change in plan.changes):
-            shown["old_enough"] = await services.retainer.look_ahead(caller, schema, plan.new)
-        return answer(msgspec.Raw(encode(shown)))
+            going = await services.retainer.look_ahead(caller, schema, plan.new)
+        return answer(_shown(plan, old_enough=going))
     if plan.needs_reseal:
         refuse_obstacles(plan)
         job = await services.reseals.begin(caller, schema, target_of(plan))
-        begun = {"job_id": name_of_job(job), **_json_of(plan, applied=False)}
-        return job_answer(job, 202, begun)
+        return job_answer(job, 202, _shown(plan, job_id=name_of_job(job)))
     plan = await services.definitions.change(caller, schema, text, body.renames, before)
     # The API shows the definition that it receives, with titles and descriptions; the log has the
     # rules.
     await _show(request, caller, schema, text)
-    return answer(msgspec.Raw(encode(_json_of(plan, applied=True))))
+    return answer(_shown(plan, applied=True))
 
 
 async def _show(request: Request, caller: Holder, schema: bytes, text: bytes) -> None:
@@ -165,45 +155,47 @@ def _decode(body: bytes) -> _Body:
         raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
 
 
-def _json_of(plan: DefinitionPlan, *, applied: bool) -> dict[str, Any]:
+def _shown(
+    plan: DefinitionPlan,
+    *,
+    applied: bool = False,
+    old_enough: int | None = None,
+    job_id: str | None = None,
+) -> SchemaChange:
     in_the_way = {obstacle.change: obstacle for obstacle in plan.obstacles}
     changes = []
     for change in plan.changes:
-        shown: dict[str, Any] = {
-            "field": change.field,
-            "code": change.code,
-            "detail": change.detail,
-            "pointer": change.pointer,
-            "takes": change.cost.value,
-        }
-        if change in in_the_way:
-            obstacle = in_the_way[change]
-            shown |= {"records": obstacle.records, "where": obstacle.where}
-        changes.append(shown)
-    return {
-        "changes": changes,
-        "takes": plan.takes,
-        "possible": not plan.obstacles,
-        "records": plan.records,
-        "seconds": round(plan.seconds, 3),
-        "applied": applied,
-    }
+        obstacle = in_the_way.get(change)
+        changes.append(
+            PlannedChange(
+                change.field,
+                change.code,
+                change.detail,
+                change.pointer,
+                change.cost.value,
+                UNSET if obstacle is None else obstacle.records,
+                UNSET if obstacle is None else obstacle.where,
+            )
+        )
+    return SchemaChange(
+        changes=changes,
+        takes=plan.takes,
+        possible=not plan.obstacles,
+        records=plan.records,
+        seconds=round(plan.seconds, 3),
+        applied=applied,
+        old_enough=old_enough,
+        job_id=job_id,
+    )
 
 
-_PLACED = object_of({"slug": TEXT, "name": TEXT, "definition": TEXT})
+class SeenNames(Placed, frozen=True, forbid_unknown_fields=True):
+    """What the caller was shown, and wants to be signed."""
 
 
-class _Seen(msgspec.Struct, forbid_unknown_fields=True):
-    """The state that the caller was shown, and wants to be signed."""
-
-    slug: str
-    name: str
-    definition: str
-
-
-class _Signing(msgspec.Struct, forbid_unknown_fields=True):
+class SigningWanted(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
-    seen: _Seen | None = None
+    seen: SeenNames | None = None
 
 
 @endpoint(
@@ -252,24 +244,13 @@ def _report_json(done: VerificationCounts) -> dict[str, Any]:
     "POST",
     "/api/schemas/{id}/sign/",
     summary="Sign the schema as the API shows it; with dry_run, only show what that changes.",
-    body=json_body(object_of({}, dry_run=FLAG, seen=_PLACED)),
-    answers={
-        200: json_answer(
-            object_of(
-                {
-                    "changes": NAMES,
-                    "signed": {"oneOf": [_PLACED, {"type": "null"}]},
-                    "shown": OBJECT,
-                    "applied": FLAG,
-                }
-            )
-        )
-    },
+    body=json_body(SigningWanted),
+    answers={200: json_answer(SchemaSigned)},
 )
 async def sign_schema(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    asked = await read_struct(request, _Signing)
+    asked = await read_struct(request, SigningWanted)
     schema = id_in_path(request)
     if asked.dry_run:
         difference = await services.signing.compare(caller, schema)
@@ -278,14 +259,14 @@ async def sign_schema(request: Request) -> Response:
         difference = await services.signing.sign(caller, schema, seen)
     signed = difference.signed
     return answer(
-        {
-            "changes": difference.members,
-            "signed": None if signed is None else _placed_json(signed),
-            "shown": _placed_json(difference.shown),
-            "applied": not asked.dry_run and bool(difference.members),
-        }
+        SchemaSigned(
+            changes=difference.members,
+            signed=None if signed is None else _placed(signed),
+            shown=_placed(difference.shown),
+            applied=not asked.dry_run and bool(difference.members),
+        )
     )
 
 
-def _placed_json(placed: Placement) -> dict[str, str]:
-    return {"slug": placed.slug, "name": placed.name, "definition": placed.definition.hex()}
+def _placed(placed: Placement) -> Placed:
+    return Placed(placed.slug, placed.name, placed.definition.hex())

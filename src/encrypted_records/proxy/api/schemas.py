@@ -18,6 +18,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.client import Merge
 from encrypted_records.errors import InvalidQuery, Malformed, Unsupported
 from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.ingest.infer import Wishes
@@ -251,11 +252,7 @@ def _reply(json: bytes) -> Response:
     "POST",
     "/api/schemas/{id}/merge/",
     summary="Run the next merge of index segments, if one is worthwhile.",
-    answers={
-        200: json_answer(
-            object_of({"merged": NUMBER, "records": NUMBER, "segments": NUMBER, "done": FLAG})
-        )
-    },
+    answers={200: json_answer(Merge)},
 )
 async def merge_segments(request: Request) -> Response:
     services = services_of(request)
@@ -263,12 +260,12 @@ async def merge_segments(request: Request) -> Response:
     state = await services.schemas.refresh(caller, id_in_path(request))
     merged = await services.merger.merge_next(caller, state)
     return answer(
-        {
-            "merged": merged.inputs if merged else 0,
-            "records": merged.rows if merged else 0,
-            "segments": len(state.ledger.snapshot().segments),
-            "done": merged is None,
-        }
+        Merge(
+            merged=merged.inputs if merged else 0,
+            records=merged.rows if merged else 0,
+            segments=len(state.ledger.snapshot().segments),
+            done=merged is None,
+        )
     )
 
 

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -317,7 +317,7 @@ class DefinitionPlan:
     dropped: Collection[str] = ()
 
     @property
-    def takes(self) -> str:
+    def takes(self) -> Literal["nothing", "commit", "proof", "reseal"]:
         """The largest cost of any of the changes."""
         costs = {change.cost for change in self.changes}
         order = (Cost.RESEAL, Cost.PROOF, Cost.COMMIT)
