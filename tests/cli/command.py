@@ -7,6 +7,9 @@ import io
 import json
 import logging
 import os
+import re
+import shlex
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -136,6 +139,32 @@ def run_here(
         for stream in (out, err):
             stream.flush()
     return Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+#: Words that only a shell understands: operators, which are part of a word if quoted, and commands
+#: whose output is one.
+_OF_SHELLS = re.compile(r"[();<>|&]+|.*\$\(.*")
+
+
+def run_line(told: Mapping[str, str], line: str, folder: Path, typed: str = "") -> Said:
+    """Run a line of a shell: ``ers`` in this process where the line is nothing else."""
+    plain = re.sub(r"\$([A-Z_]+)", lambda named: told[named[1]], line)
+    words = shlex.shlex(plain, posix=True, punctuation_chars=True)
+    words.whitespace_split, words.commenters = True, ""
+    program, *arguments = words
+    if program == "ers" and not any(map(_OF_SHELLS.fullmatch, arguments)):
+        return run_here(told, *arguments, typed=typed, folder=folder)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", line],
+        cwd=folder,
+        env=told,
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def environment(service: Service, account: Account) -> dict[str, str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.command import Said, environment, run_here
+from tests.cli.command import environment, run_line
 from tests.cli.tree import commands, examples
 from tests.support.service import Service, clean_environment, running_service, state_beside
 
@@ -140,28 +138,10 @@ class Shell:
         if "import people.csv" in line:  # each of a day of its own: the same one is refused
             self.uploads += 1
             (self.folder / "people.csv").write_text(f"{CSV}Eve {self.uploads},19,Oslo,\n")
-        if re.search(r"[|<>$`]|^\w+=", line):
-            said = self._by_bash(line)
-        else:
-            program, *arguments = shlex.split(line)
-            assert program == "ers"
-            said = run_here(self.told, *arguments, typed=typed, folder=self.folder)
+        said = run_line(self.told, line, self.folder, typed)
         assert said.code == 0, f"{line}\n{said.out}\n{said.err}"
         assert "Traceback" not in said.err
         return said.out
-
-    def _by_bash(self, line: str) -> Said:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", line],
-            cwd=self.folder,
-            env=self.told,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        return Said(done.returncode, done.stdout, done.stderr)
 
     def prepare(self) -> None:
         for line in WORLD.strip().splitlines():

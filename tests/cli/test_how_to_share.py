@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Said, environment, run_here
+from tests.cli.command import Said, environment, run_line
 from tests.support.service import Account, Service, clean_environment, running_service, state_beside
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "invite-a-colleague.md"
@@ -55,19 +53,7 @@ class Machine:
         return self.told["ERS_EMAIL"]
 
     def __call__(self, line: str, typed: str = "") -> Said:
-        if not re.search(r"[|<>$`]|^\w+=", line):
-            return run_here(self.told, *shlex.split(line)[1:], typed=typed, folder=self.folder)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", line],
-            cwd=self.folder,
-            env=self.told,
-            input=typed,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return run_line(self.told, line, self.folder, typed)
 
     def done(self, line: str, typed: str = "") -> Said:
         said = self(line, typed)
@@ -79,7 +65,7 @@ class Machine:
         return sorted(one["data"]["name"] for one in found)
 
     def store(self, name: str) -> Said:
-        return self(f'echo \'{{"name": "{name}"}}\' | ers record create --file - --schema patient')
+        return self("ers record create --file - --schema patient", f'{{"name": "{name}"}}')
 
 
 @pytest.fixture
@@ -128,7 +114,7 @@ def test_two_people_do_what_the_document_says(
 
     ada.done("ers dataset create --name Payroll --slug payroll")
     ada.done("ers schema create --dataset payroll --name Salary --file patient.json")
-    ada.done("""echo '{"name": "Emmy"}' | ers record create --file - --schema salary""")
+    ada.done("ers record create --file - --schema salary", '{"name": "Emmy"}')
     (line,) = listing
     ada.done(line)
     found, ask, withdraw = asking
