@@ -26,7 +26,7 @@ from bench.support.results import keep
 from bench.support.table import Row, show
 from encrypted_records.client.proxy.uploads import HEAD_BYTES
 from encrypted_records.ingest.blocks import Parser, RecordStart
-from encrypted_records.ingest.parse_csv import CsvParser, read_header
+from encrypted_records.ingest.parsing import CsvParser, read_header
 from encrypted_records.ingest.reading.parser import head_of, parser_by
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.proxy.workers.messages import DetectTask

@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from bench.support.table import Row, show
 from encrypted_records.crypto.identity import MemberKeys
 from encrypted_records.crypto.keys import DatasetKey, Keyring, RootKey
-from encrypted_records.index.roster.grants import open_grant, seal_grant
+from encrypted_records.index.roster.access import open_grant, seal_grant
 from encrypted_records.index.roster.roster import Roster, sign_entry
 from encrypted_records.model import digests, wire
 from encrypted_records.model import roster as form

@@ -149,8 +149,7 @@ urlpatterns = [
 
 
 def _serve(port: int) -> None:
-    from encrypted_records.server.gateway.admission import RequestPlaces
-    from encrypted_records.server.gateway.bodies import Room
+    from encrypted_records.server.gateway.admission import RequestPlaces, Room
     from encrypted_records.server.gateway.gateway import Gateway
 
     settings.configure(ALLOWED_HOSTS=["127.0.0.1"], ROOT_URLCONF="bench.support.plain")

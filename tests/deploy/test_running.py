@@ -15,7 +15,7 @@ import pytest
 from websockets.sync.client import connect
 
 from encrypted_records.model import wire
-from encrypted_records.server.gateway.bodies import MAX_FRAMES_BYTES
+from encrypted_records.server.gateway.admission import MAX_FRAMES_BYTES
 from tests.deploy.files import documents, needed
 from tests.deploy.fronts import NAMES, Front, running_caddy, running_nginx
 from tests.deploy.watching import MONITORING, expressions, told, unknown

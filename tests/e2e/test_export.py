@@ -14,7 +14,7 @@ import pytest
 
 from encrypted_records.index.query.candidates import BATCH
 from encrypted_records.ingest.blocks import RawRecord, RecordStart
-from encrypted_records.ingest.parse_csv import CsvParser, read_header, read_numbers
+from encrypted_records.ingest.parsing import CsvParser, read_header, read_numbers
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW

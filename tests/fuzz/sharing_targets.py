@@ -20,8 +20,7 @@ from encrypted_records.errors import (
     RosterBroken,
     Unsupported,
 )
-from encrypted_records.index.roster.grants import open_grant
-from encrypted_records.index.roster.invitations import check_answer
+from encrypted_records.index.roster.access import check_answer, open_grant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import credentials
 from encrypted_records.model import roster as form

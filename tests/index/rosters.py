@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import DatasetKey, Keyring
-from encrypted_records.index.roster.grants import seal_grant
-from encrypted_records.index.roster.invitations import admit, answer_invitation, compose_invite
+from encrypted_records.index.roster.access import (
+    admit,
+    answer_invitation,
+    compose_invite,
+    seal_grant,
+)
 from encrypted_records.index.roster.roster import Roster, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (

@@ -7,6 +7,7 @@ import pytest
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.crypto.recovery import keyring_of, phrase_of
 from encrypted_records.errors import IdentityReplaced, NotAllowed, RosterOlder, RosterUnknown
+from encrypted_records.index.roster.access import admit
 from encrypted_records.index.roster.belief import (
     Believed,
     Remembered,
@@ -17,7 +18,6 @@ from encrypted_records.index.roster.belief import (
     recognize,
     remember,
 )
-from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Remove

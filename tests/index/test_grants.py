@@ -11,7 +11,7 @@ from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.errors import GrantBroken, KeyMissing, NotAllowed, Unsupported
-from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
+from encrypted_records.index.roster.access import OpenedGrant, open_grant, seal_grant
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Grant, Remove
 from tests.index.rosters import ORGANIZATION, Person, Team, again, reader, uid

@@ -13,7 +13,7 @@ from encrypted_records.errors import (
     KeysRefused,
     Unsupported,
 )
-from encrypted_records.index.roster.invitations import (
+from encrypted_records.index.roster.access import (
     InvitationStatus,
     admit,
     check_answer,

@@ -7,7 +7,7 @@ import pytest
 
 from encrypted_records.errors import Conflict, KeysRefused, NotAllowed, RosterBroken, Unsupported
 from encrypted_records.index.roster import roster
-from encrypted_records.index.roster.invitations import admit
+from encrypted_records.index.roster.access import admit
 from encrypted_records.index.roster.roster import Roster, due_services, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Remove, RosterEntry

@@ -14,7 +14,7 @@ from encrypted_records.errors import ErsError, LogBroken
 from encrypted_records.index.log import ledger_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogMembership
-from encrypted_records.index.roster.grants import OpenedGrant
+from encrypted_records.index.roster.access import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model import wire

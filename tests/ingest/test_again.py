@@ -11,7 +11,7 @@ import pytest
 from encrypted_records.errors import ErsError
 from encrypted_records.ingest.blocks import BadRow
 from encrypted_records.ingest.check import validate
-from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.ingest.reading.choices import (
     NOTHING,
     ReadingChoices,

@@ -18,7 +18,7 @@ from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.estimate import look_at
 from encrypted_records.ingest.infer import NOTHING_MORE, InferredSchema, Wishes, infer
 from encrypted_records.ingest.layouts import parser_for, recognize
-from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.record_formats import Format

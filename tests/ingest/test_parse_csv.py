@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidRecords, Malformed, TooLarge
-from encrypted_records.ingest import parse_csv
+from encrypted_records.ingest import parsing
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
@@ -21,7 +21,7 @@ from encrypted_records.ingest.blocks import (
     RecordBlock,
     RecordStart,
 )
-from encrypted_records.ingest.parse_csv import (
+from encrypted_records.ingest.parsing import (
     BLOCK_BYTES,
     CsvParser,
     check_columns,
@@ -162,7 +162,7 @@ def test_a_header_has_at_most_512_columns_and_a_mib(data: bytes, final: bool) ->
 def test_a_header_is_waited_for_until_its_line_ends() -> None:
     assert read_header(b"a,b", final=False) is None
     assert read_header(b'a,"b\n', final=False) is None
-    assert read_header(b'a,"b\nc"\n1', final=False) == parse_csv.Header(("a", "b\nc"), None, 8)
+    assert read_header(b'a,"b\nc"\n1', final=False) == parsing.Header(("a", "b\nc"), None, 8)
 
 
 def test_columns_are_held_against_the_schema_without_repeating_unknown_names() -> None:

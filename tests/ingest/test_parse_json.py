@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Malformed, TooLarge
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
-from encrypted_records.ingest.parse_json import ArrayParser, parse_records
+from encrypted_records.ingest.parsing import ArrayParser, parse_records
 
 PATH = "/api/schemas/x/"
 

@@ -20,7 +20,7 @@ from encrypted_records.ingest.blocks import (
     RawRecord,
     RecordBlock,
 )
-from encrypted_records.ingest.parse_json import BLOCK_BYTES, ArrayParser, LinesParser, layout_of
+from encrypted_records.ingest.parsing import BLOCK_BYTES, ArrayParser, LinesParser, layout_of
 
 S = "/api/schemas/x/"
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.check import validate
-from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.ingest.reading import columns
 from encrypted_records.ingest.reading import detect as detecting
 from encrypted_records.ingest.reading.choices import ReadingChoices, SaidOfColumn, detect_as

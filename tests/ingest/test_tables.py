@@ -19,7 +19,7 @@ from encrypted_records.ingest.check import (
     RecordColumns,
     SchemaLookup,
 )
-from encrypted_records.ingest.parse_csv import CsvParser, Header
+from encrypted_records.ingest.parsing import CsvParser, Header
 from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import ID_BYTES

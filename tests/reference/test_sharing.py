@@ -17,9 +17,14 @@ from encrypted_records.errors import (
     Malformed,
     NotAuthenticated,
 )
+from encrypted_records.index.roster.access import (
+    OpenedGrant,
+    answer_invitation,
+    check_answer,
+    open_grant,
+    seal_grant,
+)
 from encrypted_records.index.roster.belief import head_words
-from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
-from encrypted_records.index.roster.invitations import answer_invitation, check_answer
 from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import credentials, signatures
 from encrypted_records.model.roster import (

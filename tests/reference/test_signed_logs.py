@@ -10,7 +10,7 @@ from encrypted_records.crypto.keys import DatasetKey, RootKey
 from encrypted_records.errors import ErsError
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogMembership
-from encrypted_records.index.roster.grants import OpenedGrant
+from encrypted_records.index.roster.access import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records.listening.pace import ServerLimits
-from encrypted_records.server.gateway.admission import SENDER, RequestPlaces
-from encrypted_records.server.gateway.bodies import Room
+from encrypted_records.server.gateway.admission import SENDER, RequestPlaces, Room
 from encrypted_records.server.gateway.gateway import Gateway
 from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, running
 

@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.server.gateway.admission import RequestPlaces
-from encrypted_records.server.gateway.bodies import DISK_BYTES, MEMORY_BYTES, HeldBody, Room
+from encrypted_records.server.gateway.admission import (
+    DISK_BYTES,
+    MEMORY_BYTES,
+    HeldBody,
+    RequestPlaces,
+    Room,
+)
 from encrypted_records.server.gateway.gateway import Passing, Untaken
 from tests.listening.conftest import PATIENCE, rest_of
 from tests.server.gateways import FRAMES, THREADS, Start, code, request, starting, status

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.server.gateway.bodies import MEMORY_BYTES, HeldBody, Room
+from encrypted_records.server.gateway.admission import MEMORY_BYTES, HeldBody, Room
 from tests.server.gateways import THREADS, Start, code, starting, status
 from tests.support.eventually import eventually
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.server.gateway.admission import SENDER, RequestPlaces
-from encrypted_records.server.gateway.bodies import Room
+from encrypted_records.server.gateway.admission import SENDER, RequestPlaces, Room
 from encrypted_records.server.gateway.gateway import Gateway
 
 BUSY, QUIET = b"busy", b"quiet"

@@ -355,7 +355,7 @@ PLANTED = (
     ),
     Planted(
         "an_invitation_is_used_twice",
-        "index.roster.invitations",
+        "index.roster.access",
         ("    if status is not InvitationStatus.WAITING:\n", "    if False:\n"),
         "people",
         behind="the API has no invitation any more that was used (not_found)",

@@ -27,7 +27,7 @@ from encrypted_records.ingest.blocks import (
     RecordBlock,
     RecordStart,
 )
-from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.model import ids, strict_json
 from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value

@@ -36,7 +36,7 @@ from encrypted_records.index.segments.merge_policy import TIERS
 from encrypted_records.ingest.blocks import MAX_RECORD_BYTES
 from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.infer import MAX_SAMPLED, read_rows
-from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.ciphertext_lengths import (
     BESIDE_CLASS,

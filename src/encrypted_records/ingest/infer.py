@@ -21,7 +21,7 @@ import msgspec
 
 from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, CellBlock, RecordBlock, RecordStart
-from encrypted_records.ingest.parse_csv import BLOCK_BYTES, CsvParser, Header, read_header
+from encrypted_records.ingest.parsing import BLOCK_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.reading.text_table import rows_of
 from encrypted_records.model import field_types, record_formats, strict_json
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS, FieldSpec

@@ -18,10 +18,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from encrypted_records.errors import BadInput, Malformed
-from encrypted_records.ingest import parse_json
+from encrypted_records.ingest import parsing
 from encrypted_records.ingest.blocks import CellBlock, Parser, RecordBlock, RecordStart
-from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES, CsvParser, Header, read_header
-from encrypted_records.ingest.parse_json import ArrayParser, LinesParser
+from encrypted_records.ingest.parsing import (
+    MAX_HEADER_BYTES,
+    ArrayParser,
+    CsvParser,
+    Header,
+    LinesParser,
+    read_header,
+)
 from encrypted_records.ingest.reading.parser import FileHead, head_of, parser_by
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.record_formats import Charset, Format
@@ -227,7 +233,7 @@ def to_utf8(data: bytes, charset: Charset | None) -> bytes:
     return b"".join([*pieces, transcoder.finish()])
 
 
-Layout = Header | FileHead | parse_json.Layout
+Layout = Header | FileHead | parsing.Layout
 
 
 def recognize(
@@ -256,7 +262,7 @@ def recognize(
         return None if head is None else (head, head.start)
     if kind is Format.CSV:
         return _recognize_csv(start, settle(charset, start, final=final), final=final)
-    layout = parse_json.layout_of(start)
+    layout = parsing.layout_of(start)
     if layout is None and (final or len(start) > MAX_HEADER_BYTES):
         raise Malformed("the upload is empty, or begins with a MiB of whitespace")
     return layout

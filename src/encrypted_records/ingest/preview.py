@@ -20,7 +20,7 @@ from encrypted_records.errors import Flaw, Malformed
 from encrypted_records.ingest.blocks import BadRow, Parser, RawRecord, RecordStart
 from encrypted_records.ingest.check import text_of_cell, validate
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
-from encrypted_records.ingest.parse_csv import Header, check_columns, read_numbers
+from encrypted_records.ingest.parsing import Header, check_columns, read_numbers
 from encrypted_records.ingest.reading.parser import (
     BLOCK_BYTES,
     FileHead,

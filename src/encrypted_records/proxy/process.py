@@ -482,6 +482,20 @@ class Gathering(Generic[K, I, O]):
                 del self._lines[key]
 
 
+async def run_together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run all; if one fails, cancel the others and raise its error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(_coroutine(job))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _coroutine(job: Callable[[], Awaitable[None]]) -> None:
+    await job()
+
+
 # Constants of <sys/prctl.h>, <sys/mman.h> and <linux/capability.h>.
 _PR_SET_DUMPABLE = 4
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4

@@ -1,7 +1,10 @@
-"""The services that endpoints use, and their construction from the settings.
+"""The services that endpoints use, and their construction from the settings; their metrics.
 
 Each folder has a function that builds its services; nothing else constructs them. Tests replace
 parts by :class:`Overrides`.
+
+Metrics for Prometheus are read at each request for them (:class:`Figures`). All values are sums
+over all users and schemas: no label distinguishes them.
 """
 
 from __future__ import annotations
@@ -9,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
@@ -31,36 +36,34 @@ from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.feed import Feed
 from encrypted_records.proxy.http.guard import OwnNames, RunningRequests
 from encrypted_records.proxy.http.sessions import Desks, cookie_name
-from encrypted_records.proxy.jobs.dependencies import JobDependencies, Progress
 from encrypted_records.proxy.jobs.job import JobSecrets
 from encrypted_records.proxy.jobs.publisher import Undo
 from encrypted_records.proxy.jobs.runner import JobRunner
 from encrypted_records.proxy.jobs.service import BatchJobs, Reseals
+from encrypted_records.proxy.jobs.store import JobDependencies, JobStore, Progress
 from encrypted_records.proxy.keyrings.devices import AccessStore, Enrolment
 from encrypted_records.proxy.keyrings.files import secrets_from
 from encrypted_records.proxy.keyrings.holder import Circumstances, Holder, decide_policy
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.mirrored import Mirrored
 from encrypted_records.proxy.retention import NOTE_SECONDS, DailyRetention, Retainer, WatchedClock
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.differences import SchemaSigning, Standings
 from encrypted_records.proxy.schemas.logs import NEVER
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.search.caches import MemoryCache, RowCache
+from encrypted_records.proxy.search.caches import DiskCache, MemoryCache, RowCache
 from encrypted_records.proxy.search.context import DatasetSchemas, QueryRunner
 from encrypted_records.proxy.search.fetcher import Fetcher, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.salvage import Salvager
 from encrypted_records.proxy.search.search import Aggregates, SearchService
-from encrypted_records.proxy.search.verification import LogVerifier
 from encrypted_records.proxy.settings import Overrides, ProxySettings
 from encrypted_records.proxy.sharing.settling import Sharing, VerifiedHead
 from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.stores import Stores
 from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, UploadService
-from encrypted_records.proxy.webhooks import Webhooks
+from encrypted_records.proxy.webhooks import Status, Webhooks
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
@@ -69,11 +72,116 @@ from encrypted_records.proxy.write.erasure import Eraser, OlderKeys
 from encrypted_records.proxy.write.ingest import DirectIngest
 from encrypted_records.proxy.write.merge_executor import MergeExecutor
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.repair import Repairer
+from encrypted_records.proxy.write.repair import LogVerifier, Repairer
 from encrypted_records.proxy.write.unique import UniqueKeys
 from encrypted_records.proxy.write.update import Updater, Upserter
 
 log = logging.getLogger(__name__)
+
+
+#: Seconds that the proxy may be too busy to answer.
+_METRICS_SECONDS = 10.0
+
+
+class Figures(Collector):
+    """Collected in threads; the values are read in the event loop, which changes them."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        schemas: Schemas,
+        merger: MergeScheduler,
+        cache: MemoryCache,
+        pages: DiskCache,
+        jobs: JobStore,
+        clock: WatchedClock,
+        feed: Feed,
+        webhooks: Webhooks,
+    ) -> None:
+        self._loop = loop
+        self._schemas = schemas
+        self._merger = merger
+        self._cache = cache
+        self._pages = pages
+        self._jobs = jobs
+        self._clock = clock
+        self._feed = feed
+        self._webhooks = webhooks
+
+    def collect(self) -> Iterator[Metric]:
+        """
+        Raises:
+            TimeoutError: the proxy is too busy.
+        """
+        asked = asyncio.run_coroutine_threadsafe(self._index(), self._loop)
+        yield from asked.result(_METRICS_SECONDS)
+        yield from self._caches()
+        jobs = GaugeMetricFamily(
+            "ers_jobs", "Batch jobs in the proxy's store, by state.", labels=["state"]
+        )
+        for state, count in self._jobs.counts().items():
+            jobs.add_metric([state], count)
+        yield jobs
+        yield from self._sent()
+        yield GaugeMetricFamily(
+            "ers_clock_doubtful_seconds",
+            "Seconds by which the clock jumped ahead without evidence; retention ignores them.",
+            self._clock.doubtful,
+        )
+
+    def _sent(self) -> Iterator[Metric]:
+        every = GaugeMetricFamily("ers_webhooks", "Webhooks, by status.", labels=["status"])
+        for status in Status:
+            every.add_metric([status], self._webhooks.counts[status])
+        sent = CounterMetricFamily(
+            "ers_webhook_deliveries", "Deliveries of webhooks, by outcome.", labels=["outcome"]
+        )
+        for outcome in ("delivered", "failed"):
+            sent.add_metric([outcome], self._webhooks.deliveries[outcome])
+        yield from (every, sent)
+
+    async def _index(self) -> list[Metric]:
+        segments = pending = 0
+        states = self._schemas.in_use()
+        for state in states:
+            segments += len(state.ledger.snapshot().segments)
+            pending += self._merger.pending(state)
+            await runtime.sleep(0)  # queries go first
+        return [
+            GaugeMetricFamily(
+                "ers_schemas_in_use", "Schemas whose log the proxy has in memory.", len(states)
+            ),
+            GaugeMetricFamily(
+                "ers_live_segments", "Live index segments of schemas in use.", segments
+            ),
+            GaugeMetricFamily(
+                "ers_pending_merges", "Schemas in use that have segments to merge.", pending
+            ),
+            GaugeMetricFamily(
+                "ers_feed_waiting", "Requests that are waiting for changes.", self._feed.waiting
+            ),
+            GaugeMetricFamily(
+                "ers_running_merges", "Merges running in the background.", self._merger.running
+            ),
+        ]
+
+    def _caches(self) -> Iterator[Metric]:
+        entries = GaugeMetricFamily("ers_cache_entries", "Entries in a cache.", labels=["cache"])
+        size = GaugeMetricFamily("ers_cache_bytes", "Size of a cache, in bytes.", labels=["cache"])
+        lookups = CounterMetricFamily(
+            "ers_cache_lookups", "Lookups in a cache, by outcome.", labels=["cache", "outcome"]
+        )
+        for name, use in (*self._cache.uses.items(), ("disk", self._pages.use)):
+            entries.add_metric([name], use.count)
+            size.add_metric([name], use.bytes)
+            lookups.add_metric([name, "hit"], use.hits)
+            lookups.add_metric([name, "miss"], use.misses)
+        yield from (entries, size, lookups)
+        budget = self._cache.pool.budget
+        yield GaugeMetricFamily(
+            "ers_memory_budget_bytes", "Limit for all caches in memory together, in bytes.", budget
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,7 @@ def prepare_operator(settings: ApiSettings) -> None:
 def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) -> None:
     from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - as all that needs Django
     from encrypted_records.server.erasure import sweeping  # noqa: PLC0415
-    from encrypted_records.server.gateway.admission import RequestPlaces  # noqa: PLC0415
-    from encrypted_records.server.gateway.bodies import Room  # noqa: PLC0415
+    from encrypted_records.server.gateway.admission import RequestPlaces, Room  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from encrypted_records.index.roster.grants import make_request
+from encrypted_records.index.roster.access import make_request
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import AccessRequest, AccessRequestBody

@@ -24,7 +24,7 @@ import msgspec
 import pytest
 
 from encrypted_records.crypto.recovery import phrase_of
-from encrypted_records.index.roster.grants import read_requests
+from encrypted_records.index.roster.access import read_requests
 from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form

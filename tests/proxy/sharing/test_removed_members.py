@@ -15,7 +15,7 @@ from encrypted_records.crypto import sealing
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import DatasetKey, SchemaKey
 from encrypted_records.errors import DoesNotOpen, ErsError, NotAllowed, SqlError
-from encrypted_records.index.roster import grants
+from encrypted_records.index.roster import access
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
@@ -95,7 +95,7 @@ def opened_grants(database: Database, roster: Roster, identity: Identity) -> lis
         member = roster.member(body.member)
         assert member is not None
         try:
-            identity.open(body.sealed, grants._info(body, roster.keys_of(member).digest))
+            identity.open(body.sealed, access._info(body, roster.keys_of(member).digest))
         except DoesNotOpen:
             continue
         found.append(body.member)

@@ -9,7 +9,7 @@ from typing import Any
 
 from encrypted_records.errors import InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
-from encrypted_records.ingest.parse_json import ArrayParser, LinesParser, layout_of
+from encrypted_records.ingest.parsing import ArrayParser, LinesParser, layout_of
 from encrypted_records.ingest.reading.text_table import ParsedRow, refused
 from encrypted_records.model import record_formats, strict_json
 from encrypted_records.model.definition import MAX_FIELDS

@@ -25,7 +25,7 @@ from encrypted_records.ingest.blocks import (
     RecordStart,
     record_too_large,
 )
-from encrypted_records.ingest.parse_json import layout_of
+from encrypted_records.ingest.parsing import layout_of
 from encrypted_records.ingest.reading.json_rows import find_objects, flatten, parser_of, rows_of_all
 from encrypted_records.ingest.reading.recipe import (
     ABSENT,

@@ -30,7 +30,7 @@ from encrypted_records.client.proxy.sharing import (
     ShareRole,
 )
 from encrypted_records.errors import BadInput, NotFound
-from encrypted_records.index.roster.grants import ReadRequests
+from encrypted_records.index.roster.access import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
 from encrypted_records.proxy.api.endpoint import Endpoints

@@ -26,9 +26,14 @@ from encrypted_records.client.proxy.sharing import (
     WaitingInvitation,
 )
 from encrypted_records.errors import ErsError
+from encrypted_records.index.roster.access import (
+    InvitationStatus,
+    ReadRequests,
+    StandingRequest,
+    check_answer,
+    status_of,
+)
 from encrypted_records.index.roster.belief import RosterSummary, head_words
-from encrypted_records.index.roster.grants import ReadRequests, StandingRequest
-from encrypted_records.index.roster.invitations import InvitationStatus, check_answer, status_of
 from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import reference, to_text

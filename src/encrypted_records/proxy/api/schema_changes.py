@@ -42,9 +42,9 @@ from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
 from encrypted_records.proxy.jobs.service import target_of
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.search.verification import VerificationCounts
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.definitions import DefinitionPlan, refuse_obstacles
+from encrypted_records.proxy.write.repair import VerificationCounts
 
 endpoint = Endpoints("schemas")
 

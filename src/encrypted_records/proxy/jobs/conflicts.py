@@ -35,11 +35,11 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference
 from encrypted_records.model.predicates import greatest_classes
 from encrypted_records.model.records import MAX_KILLED, RowRef
-from encrypted_records.proxy.jobs.dependencies import JobDependencies, run_together
 from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.row_keys import JobKeys, Name, Numbers, SetCodes, look_up_names
+from encrypted_records.proxy.jobs.store import JobDependencies
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process import aside
+from encrypted_records.proxy.process import aside, run_together
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.fetcher import Fetcher

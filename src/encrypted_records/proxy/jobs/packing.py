@@ -20,10 +20,11 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.jobs.conflicts import decode_fates
-from encrypted_records.proxy.jobs.dependencies import JobDependencies, run_together
 from encrypted_records.proxy.jobs.job import StoredJob
+from encrypted_records.proxy.jobs.store import JobDependencies
 from encrypted_records.proxy.jobs.tables import sequence_of
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process import run_together
 from encrypted_records.proxy.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool

@@ -25,13 +25,12 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import CommitUpload, RowRef
-from encrypted_records.proxy.jobs.dependencies import JobDependencies, run_together
 from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.publisher import as_checked, is_published
-from encrypted_records.proxy.jobs.store import StagedContents
+from encrypted_records.proxy.jobs.store import JobDependencies, StagedContents
 from encrypted_records.proxy.jobs.tables import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process import aside
+from encrypted_records.proxy.process import aside, run_together
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.fetcher import PageFetcher
 from encrypted_records.proxy.search.upstream import VersionHold

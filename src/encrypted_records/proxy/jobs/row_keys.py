@@ -25,8 +25,7 @@ from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import MAX_BLOCK_REFS, BlockNames, BlockRef, Group
-from encrypted_records.proxy.jobs.dependencies import run_together
-from encrypted_records.proxy.process import aside
+from encrypted_records.proxy.process import aside, run_together
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.upstream import Upstream
 from encrypted_records.proxy.workers.messages import SchemaRows

@@ -28,13 +28,13 @@ from encrypted_records.proxy.jobs.conflicts import (
     decode_fates,
     require_set,
 )
-from encrypted_records.proxy.jobs.dependencies import JobDependencies, run_together
 from encrypted_records.proxy.jobs.job import StoredJob, in_words
 from encrypted_records.proxy.jobs.packing import PACKING, JobPacking, Packing, PackingPolicy
 from encrypted_records.proxy.jobs.publisher import Publisher, as_checked, require_same
 from encrypted_records.proxy.jobs.resealing import Resealing
-from encrypted_records.proxy.jobs.store import CheckedSchema
+from encrypted_records.proxy.jobs.store import CheckedSchema, JobDependencies
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process import run_together
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.fetcher import Fetcher, PageFetcher
 from encrypted_records.proxy.workers import messages

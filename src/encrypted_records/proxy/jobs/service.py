@@ -33,12 +33,11 @@ from encrypted_records.errors import (
 )
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.ingest.layouts import Layout, recognize
-from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns, no_schema
+from encrypted_records.ingest.parsing import Header, bad_schema, check_columns, no_schema
 from encrypted_records.ingest.reading.parser import FileHead, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model import ids
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.jobs.dependencies import PAUSE_SECONDS, JobDependencies
 from encrypted_records.proxy.jobs.job import (
     END_BYTES,
     ENDED,
@@ -50,6 +49,7 @@ from encrypted_records.proxy.jobs.job import (
     uploaded_before,
 )
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
+from encrypted_records.proxy.jobs.store import PAUSE_SECONDS, JobDependencies
 from encrypted_records.proxy.jobs.tables import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import JOBS, Background

@@ -6,26 +6,36 @@ change is on disk. Progress never decreases, even if a job begins its check agai
 
 The store also has the outcomes of a job's rows whose values other records have: numbers, ids and
 versions of rows, but no value. The errors about them are sealed.
+
+A watcher of a job gets its newest state, not every state in between (:class:`Progress`). A job
+never waits for a watcher: each reads the newest state when it is ready, so a slow watcher misses
+states and delays nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from encrypted_records import runtime
+from encrypted_records.client.api import Api
 from encrypted_records.client.proxy.jobs import JobState
 from encrypted_records.errors import Conflict
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.records import Group, Segment
 from encrypted_records.proxy.disk import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
-from encrypted_records.proxy.jobs.job import NEXT, Phase, StoredJob
+from encrypted_records.proxy.jobs.job import NEXT, JobSecrets, Phase, StoredJob
+from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
 
 _segments = msgspec.msgpack.Decoder(list[Segment])
@@ -507,3 +517,51 @@ class FateStore:
         with self._database.asking() as database:
             statement = "SELECT sealed FROM conflict WHERE job = ? ORDER BY number"
             return [bytes(sealed) for (sealed,) in database.execute(statement, (job,)).fetchall()]
+
+
+#: Seconds between two states that one watcher gets.
+PAUSE_SECONDS = 0.1
+
+
+class Progress:
+    def __init__(self) -> None:
+        self._watchers: dict[bytes, set[asyncio.Event]] = {}
+        #: the reasons of waiting jobs
+        self._waiting: dict[bytes, str] = {}
+
+    def note_waiting(self, job: bytes, why: str) -> None:
+        """Note that the job does nothing until it continues later."""
+        self._waiting[job] = why
+
+    def why_waiting(self, job: bytes) -> str | None:
+        """The reason why the job waits, if it does, since its last progress."""
+        return self._waiting.get(job)
+
+    def announce(self, job: bytes) -> None:
+        """Wake the watchers of a job that made progress."""
+        self._waiting.pop(job, None)
+        for event in self._watchers.get(job, ()):
+            event.set()
+
+    @contextmanager
+    def watching(self, job: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job has changed."""
+        event = asyncio.Event()
+        self._watchers.setdefault(job, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._watchers[job].discard(event)
+            if not self._watchers[job]:
+                del self._watchers[job]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDependencies:
+    api: Api
+    schemas: Schemas
+    keyrings: Keyrings
+    store: JobStore
+    secrets: JobSecrets
+    spool: Spool
+    progress: Progress

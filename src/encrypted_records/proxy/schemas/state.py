@@ -17,7 +17,7 @@ from encrypted_records.crypto.keys import LogKeys, SchemaKey
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead, LogMembership, LogOlder
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.roster.grants import OpenedGrant
+from encrypted_records.index.roster.access import OpenedGrant
 from encrypted_records.index.roster.roster import Roster, require_reader
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition

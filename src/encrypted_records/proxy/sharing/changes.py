@@ -18,7 +18,7 @@ from encrypted_records import errors, runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import DatasetKey, Keyring
-from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
+from encrypted_records.index.roster.access import OpenedGrant, open_grant, seal_grant
 from encrypted_records.index.roster.roster import Roster, require_member, require_owner, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder

@@ -15,11 +15,11 @@ from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import DatasetKey, Keyring
 from encrypted_records.crypto.recovery import keyring_of
 from encrypted_records.index.roster import belief
-from encrypted_records.index.roster.grants import open_grant
-from encrypted_records.index.roster.invitations import (
+from encrypted_records.index.roster.access import (
     answer_invitation,
     check_words,
     compose_invite,
+    open_grant,
 )
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids

@@ -19,7 +19,7 @@ from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotAllowed, NotFound
-from encrypted_records.index.roster.grants import (
+from encrypted_records.index.roster.access import (
     ReadRequests,
     StandingRequest,
     make_request,

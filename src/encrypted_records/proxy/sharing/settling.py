@@ -26,7 +26,7 @@ from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.errors import ApiFailed, Closed, Conflict, ErsError, NotFound, Unavailable
-from encrypted_records.index.roster.invitations import admit
+from encrypted_records.index.roster.access import admit
 from encrypted_records.index.roster.roster import Roster, due_datasets, due_services
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form

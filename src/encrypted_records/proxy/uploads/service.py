@@ -22,7 +22,7 @@ from dataclasses import replace
 from encrypted_records import errors, runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.ingest.layouts import SHORTEST, check_start
-from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES
+from encrypted_records.ingest.parsing import MAX_HEADER_BYTES
 from encrypted_records.model import ids
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.http.guard import OwnNames

@@ -22,7 +22,7 @@ from encrypted_records.errors import ErsError, NotFound
 from encrypted_records.index.segments.sorted_runs import Blocks, cut_columns
 from encrypted_records.ingest.check import STANDARD, Checker, RecordColumns, SchemaLookup
 from encrypted_records.ingest.layouts import GROWTH
-from encrypted_records.ingest.parse_csv import Header, check_columns
+from encrypted_records.ingest.parsing import Header, check_columns
 from encrypted_records.ingest.reading.parser import CellCounts, check_fields
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.seal import build_columns, seal_columns

@@ -35,7 +35,7 @@ from encrypted_records.errors import (
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.check import validate
-from encrypted_records.ingest.parse_json import parse_records
+from encrypted_records.ingest.parsing import parse_records
 from encrypted_records.ingest.seal import SealedCommit, seal
 from encrypted_records.model import ids
 from encrypted_records.model.predicates import UniqueKey, keys_of

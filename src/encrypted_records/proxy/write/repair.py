@@ -1,24 +1,42 @@
-"""Repair a schema after data loss at the API, such as after a restore: delete records without
-remaining data, and rebuild missing indexes from rows.
+"""Compare all stored data of a schema with its log, and repair a schema after data loss.
 
-The API reports what is lost, and may lie: then an index is rebuilt needlessly, and a hidden record
-is deleted. The API could hide that record anyway, but a deletion is a commit of this proxy, and
-permanent. So nothing is deleted before a user has confirmed the number of records.
+With the API's help, a holder of the schema's key can replace stored bytes by others that open. Each
+group's commit names a digest of its rows, and each segment's commit a digest of its pages
+(docs/SPEC.md, section 7.2.1). A verification fetches everything from the API, and caches nothing.
+
+After data loss at the API, such as after a restore, a repair deletes records without remaining
+data, and rebuilds missing indexes from rows. The API reports what is lost, and may lie: then an
+index is rebuilt needlessly, and a hidden record is deleted. The API could hide that record anyway,
+but a deletion is a commit of this proxy, and permanent. So nothing is deleted before a user has
+confirmed the number of records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from pyroaring import BitMap
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api, Damage, DamageApi
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import Altered, Conflict, Malformed, NotFound
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.model.records import Group, RowRef, Segment
+from encrypted_records.model.digests import (
+    DIGEST,
+    RUN,
+    check_page,
+    check_pages,
+    check_row,
+    group_digest,
+    row_digests,
+    run_digests,
+)
+from encrypted_records.model.records import Group, PageRef, RowDigests, RowRef, SealedRow, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
@@ -26,6 +44,233 @@ from encrypted_records.proxy.workers.messages import ChunkAt, RowsReply
 from encrypted_records.proxy.write.compactor import RowSource, refetch
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.update import MAX_DELETED, Updater
+
+#: Rows and pages in one request.
+ROWS_AT_ONCE, PAGES_AT_ONCE = 1000, 200
+#: Maximum number of altered places that are named; the others are only counted.
+MAX_NAMED = 1000
+
+
+@dataclass(slots=True)
+class VerificationCounts:
+    """The counts of a verification so far. ``altered`` counts altered places; ``named`` are the
+    first of them.
+    """
+
+    head: LogHead
+    groups: int = 0
+    rows: int = 0
+    segments: int = 0
+    pages: int = 0
+    altered: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def note(self, place: str) -> None:
+        self.altered += 1
+        if len(self.named) < MAX_NAMED:
+            self.named.append(place)
+
+
+class LogVerifier:
+    def __init__(self, api: Api, schemas: Schemas) -> None:
+        self._api = api
+        self._schemas = schemas
+
+    async def verify(
+        self, caller: Callable[[], Awaitable[Holder]], schema: bytes
+    ) -> AsyncIterator[VerificationCounts]:
+        """Compare every live row and page of a schema; yields the same object after each step.
+
+        Args:
+            caller: awaited for each request, because a verification takes long.
+
+        Raises:
+            ErsError: as :meth:`Schemas.refresh`; ``row_gone`` or ``segment_gone`` if the log still
+                contains data that the API says is gone.
+        """
+        state = await self._schemas.verified(await caller(), schema)
+        snapshot = state.ledger.snapshot()
+        done = VerificationCounts(state.ledger.head)
+        yield done
+        for state_of_group in list(snapshot.groups.values()):
+            group = state_of_group.group
+            async for _ in self._group(caller, schema, snapshot, group, done):
+                yield done
+            done.groups += 1
+        for segment in snapshot.segments:
+            async for _ in self._segment(caller, schema, snapshot, segment, done):
+                yield done
+            done.segments += 1
+        yield done
+
+    # --- rows -------------------------------------------------------------------------------
+
+    async def _group(
+        self,
+        caller: Callable[[], Awaitable[Holder]],
+        schema: bytes,
+        snapshot: Snapshot,
+        group: Group,
+        done: VerificationCounts,
+    ) -> AsyncIterator[None]:
+        first: RowDigests | None = None
+        for batch in _batches(list(snapshot.live_of([group.uid]))):
+            wanted = batch
+            while wanted:
+                who = await caller()
+                try:
+                    if first is None:
+                        (first,) = await self._api.row_digests(schema, wanted[:1], who.auth)
+                        if first.group != group.uid or group_digest(first.runs) != group.rows:
+                            done.note(f"group {group.uid.hex()}: what proves its rows")
+                            return
+                    await self._compare(who, schema, group, wanted, first, done)
+                    break
+                except NotFound as error:
+                    # Rows that ended meanwhile are gone; rows that are still live are missing.
+                    state = await self._schemas.refresh(await caller(), schema)
+                    now = state.ledger.snapshot()
+                    left = [ref for ref in wanted if now.is_live(ref.group, ref.ordinal)]
+                    if len(left) == len(wanted):
+                        done.note(f"group {group.uid.hex()}, rows: {error.message}")
+                        break
+                    wanted = left
+            done.rows += len(batch)
+            yield
+
+    async def _compare(
+        self,
+        who: Holder,
+        schema: bytes,
+        group: Group,
+        batch: Sequence[RowRef],
+        first: RowDigests,
+        done: VerificationCounts,
+    ) -> None:
+        rows = await self._api.rows(schema, batch, who.auth)
+        sealed = {row.ordinal: row.row for row in rows if row.group == group.uid}
+        await self._runs(who, schema, group, batch, sealed, first, done)
+
+    async def _runs(
+        self,
+        who: Holder,
+        schema: bytes,
+        group: Group,
+        batch: Sequence[RowRef],
+        sealed: dict[int, SealedRow],
+        first: RowDigests,
+        done: VerificationCounts,
+    ) -> None:
+        """Compare the rows of whole runs; if rows of a run are gone, or the run does not match its
+        digest, the API has to prove each row of the run."""
+        by_run: dict[int, list[RowRef]] = defaultdict(list)
+        for ref in batch:
+            by_run[ref.ordinal // RUN].append(ref)
+        doubtful = [
+            number
+            for number, refs in by_run.items()
+            if not _is_proven(group, number, refs, sealed, first)
+        ]
+        if not doubtful:
+            return
+        wanted = [by_run[number][0] for number in doubtful]
+        told = await self._api.row_digests(schema, wanted, who.auth)
+        for number, own in zip(doubtful, told, strict=True):
+            for place in await runtime.in_thread(_faults, group, by_run[number], sealed, own):
+                done.note(place)
+
+    # --- pages ------------------------------------------------------------------------------
+
+    async def _segment(
+        self,
+        caller: Callable[[], Awaitable[Holder]],
+        schema: bytes,
+        snapshot: Snapshot,
+        segment: Segment,
+        done: VerificationCounts,
+    ) -> AsyncIterator[None]:
+        try:
+            who = await caller()
+            (told,) = await self._api.page_digests(schema, [segment.uid], who.auth)
+            try:
+                check_pages(segment, snapshot.header(segment), told.pages)
+            except Altered as error:
+                done.note(error.message)
+                return
+            for start in range(0, segment.pages, PAGES_AT_ONCE):
+                numbers = range(start, min(start + PAGES_AT_ONCE, segment.pages))
+                who = await caller()
+                pages = await self._api.pages(
+                    schema, [PageRef(segment.uid, number) for number in numbers], who.auth
+                )
+                for number, page in zip(numbers, pages, strict=True):
+                    try:
+                        check_page(segment.uid, number, page.data, told.pages)
+                    except Altered as error:
+                        done.note(error.message)
+                done.pages += len(pages)
+                yield
+        except NotFound as error:
+            gone = segment.uid
+            if await self._has_moved(
+                caller, schema, lambda now: all(segment.uid != gone for segment in now.segments)
+            ):
+                return
+            done.note(f"segment {segment.uid.hex()}: {error.message}")
+
+    async def _has_moved(
+        self,
+        caller: Callable[[], Awaitable[Holder]],
+        schema: bytes,
+        ended: Callable[[Snapshot], bool],
+    ) -> bool:
+        """Whether the log now says that data has ended which the API said is gone."""
+        state = await self._schemas.refresh(await caller(), schema)
+        return ended(state.ledger.snapshot())
+
+
+def _batches(live: Sequence[RowRef]) -> Iterator[list[RowRef]]:
+    """Rows of whole runs, about ``ROWS_AT_ONCE`` in each part."""
+    part: list[RowRef] = []
+    for _, run in itertools.groupby(live, lambda ref: ref.ordinal // RUN):
+        part += run
+        if len(part) > ROWS_AT_ONCE - RUN:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _is_proven(
+    group: Group,
+    number: int,
+    refs: Sequence[RowRef],
+    sealed: dict[int, SealedRow],
+    first: RowDigests,
+) -> bool:
+    """Whether all rows of a run are here and match the run's digest."""
+    places = range(number * RUN, min(number * RUN + RUN, group.count))
+    if len(refs) < len(places) or any(at not in sealed for at in places):
+        return False
+    own = run_digests(row_digests(first.salt, [sealed[at] for at in places]))
+    return own == first.runs[number * DIGEST : (number + 1) * DIGEST]
+
+
+def _faults(
+    group: Group, refs: Sequence[RowRef], sealed: dict[int, SealedRow], told: RowDigests
+) -> list[str]:
+    """Places of a run that are not as they were stored."""
+    found: list[str] = []
+    for ref in refs:
+        row = sealed.get(ref.ordinal)
+        if row is None:
+            found.append(f"group {group.uid.hex()}, row {ref.ordinal}: the API did not return it")
+            continue
+        try:
+            check_row(ref, row, group.rows, told)
+        except (Altered, Malformed) as error:
+            found.append(error.message)
+    return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

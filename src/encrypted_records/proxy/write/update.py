@@ -36,7 +36,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.check import validate
-from encrypted_records.ingest.parse_json import parse_records
+from encrypted_records.ingest.parsing import parse_records
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition

@@ -1,7 +1,7 @@
 """The gateway between the asynchronous server and Django's synchronous threads.
 
 A thread gets a request when it has arrived completely, and is free again when it has made the
-answer. So slow senders and slow readers cost bounded memory (:mod:`.bodies`) but no thread. The
+answer. So slow senders and slow readers cost bounded memory (:mod:`.admission`) but no thread. The
 server limits the time for a body (:mod:`encrypted_records.listening`).
 
 Up to ``SMALL_BYTES`` of a body are accepted from any sender. Before more is read, the request is
@@ -43,7 +43,7 @@ from encrypted_records import logs
 from encrypted_records.errors import ErsError, Overloaded, TooLarge
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
-from encrypted_records.server.gateway import bodies
+from encrypted_records.server.gateway import admission
 from encrypted_records.server.gateway.admission import SENDER, RequestPlaces, overloaded
 
 #: How long credentials stay known, in seconds, and how many are remembered.
@@ -79,7 +79,7 @@ class Untaken(Exception):
 class Passing:
     """One answer: one thread writes it, and one coroutine of ``loop`` reads it."""
 
-    def __init__(self, room: bodies.Room, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, room: admission.Room, loop: asyncio.AbstractEventLoop) -> None:
         self._room = room
         self._loop = loop
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class Passing:
         self._tell()
 
     def _keep(self, piece: bytes) -> bool:
-        counted = self.size > bodies.SMALL_BYTES
+        counted = self.size > admission.SMALL_BYTES
         if counted and not self._room.memory.take(len(piece)):
             return False
         self._memory.append((piece, counted))
@@ -253,7 +253,7 @@ class Gateway:
     def __init__(
         self,
         application: WSGIApplication,
-        room: bodies.Room,
+        room: admission.Room,
         places: RequestPlaces,
         observe: Callable[[str, int, float], None],
     ) -> None:
@@ -292,9 +292,9 @@ class Gateway:
             _Gone: the client has disconnected.
         """
         environ = _environ(scope)
-        if not bodies.is_to_be_read(environ):
+        if not admission.is_to_be_read(environ):
             return await self._ask(scope, environ, io.BytesIO())
-        body = bodies.HeldBody(self._room, on_disk=bodies.are_sealed(scope["path"]))
+        body = admission.HeldBody(self._room, on_disk=admission.are_sealed(scope["path"]))
         try:
             early = await self._receive(scope, receive, body, environ)
             return early or await self._ask_with(scope, environ, body)
@@ -302,7 +302,7 @@ class Gateway:
             body.close()
 
     async def _ask_with(
-        self, scope: Scope, environ: dict[str, Any], body: bodies.HeldBody
+        self, scope: Scope, environ: dict[str, Any], body: admission.HeldBody
     ) -> _Answer:
         """Django's answer to a request whose body is complete. A large request first waits for
         memory, and occupies no thread while it waits.
@@ -311,7 +311,7 @@ class Gateway:
             Overloaded: the request cannot be answered now.
         """
         async with AsyncExitStack() as turn:
-            if body.size > bodies.LARGE_BYTES:
+            if body.size > admission.LARGE_BYTES:
                 # No more of one sender's requests have a turn than it may have threads: its
                 # requests that wait for a thread keep no other sender from a turn.
                 size = max(body.size, -(-self._room.turns.room // self._places.most_of_one))
@@ -324,7 +324,7 @@ class Gateway:
             return await self._ask(scope, environ, body.rewind())
 
     async def _receive(
-        self, scope: Scope, receive: Receive, body: bodies.HeldBody, environ: dict[str, Any]
+        self, scope: Scope, receive: Receive, body: admission.HeldBody, environ: dict[str, Any]
     ) -> _Answer | None:
         """Receive the body; returns an answer if the request is answered without it."""
         more = True
@@ -334,7 +334,7 @@ class Gateway:
                 raise _Gone
             more = message.get("more_body", False)
             piece: bytes = message.get("body", b"")
-            if more and body.size + len(piece) > bodies.SMALL_BYTES:
+            if more and body.size + len(piece) > admission.SMALL_BYTES:
                 early = await self._look_at_caller(scope, environ)
                 if early is not None:
                     return early
@@ -358,7 +358,7 @@ class Gateway:
             except _BodyWanted:
                 if name is None:
                     raise TooLarge(
-                        f"without credentials, a body has at most {bodies.SMALL_BYTES} bytes"
+                        f"without credentials, a body has at most {admission.SMALL_BYTES} bytes"
                     ) from None
             self._known[name] = time.monotonic() + KNOWN_SECONDS
             while len(self._known) > MOST_KNOWN:
@@ -452,7 +452,7 @@ class Gateway:
         for piece in rest:
             small.append(piece)
             size += len(piece)
-            if size > bodies.SMALL_BYTES:
+            if size > admission.SMALL_BYTES:
                 break
         else:
             return b"".join(small)

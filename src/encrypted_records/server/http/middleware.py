@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from encrypted_records import logs
 from encrypted_records.errors import BadInput, ErsError, Misdirected, TooLarge
 from encrypted_records.server import metrics as api_metrics
-from encrypted_records.server.gateway import bodies
+from encrypted_records.server.gateway import admission
 from encrypted_records.server.http import problems
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -163,8 +163,8 @@ class RequestGate:
                 hint="send Content-Length instead of Transfer-Encoding",
             )
         length = request.META.get("CONTENT_LENGTH") or "0"
-        if not bodies.is_within(length, request.path):
+        if not admission.is_within(length, request.path):
             raise TooLarge(
-                f"the body is larger than {bodies.limit_of(request.path)} bytes",
+                f"the body is larger than {admission.limit_of(request.path)} bytes",
                 hint="send it in several requests",
             )
