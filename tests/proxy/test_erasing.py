@@ -26,8 +26,8 @@ DEFINITION = {
         "age": {"type": "integer", "minimum": 0, "maximum": 150},
     },
 }
-#: Bytes that are looked for together.
-PIECE = 40
+#: Bytes that are looked for together, and how far they are from the next.
+PIECE, APART = 40, 400
 FRAMES = {"Content-Type": wire.MEDIA_TYPE}
 
 
@@ -51,7 +51,7 @@ def sealed_fields(store: Store, record: str) -> list[bytes]:
 
 
 def index_bytes(store: Store) -> list[bytes]:
-    """Pages and headers of the segments that live, in pieces: files may cut them anywhere."""
+    """Pieces of pages and headers of the segments that live: files may cut them anywhere."""
     path = f"{store.service.base_url}/api/schemas/{store.schema_id}/"
     answer = call("GET", f"{path}manifest/?since=0", auth=store.account.auth)
     deltas = wire.decode_all(answer.body, ManifestDelta)
@@ -78,7 +78,7 @@ def index_bytes(store: Store) -> list[bytes]:
     )
     assert headers and pages
     whole = [*headers, *(page.data for page in pages)]
-    return [one[at : at + PIECE] for one in whole for at in range(2, len(one) - PIECE, PIECE)]
+    return [one[at : at + PIECE] for one in whole for at in range(2, len(one) - PIECE, APART)]
 
 
 def in_files(store: Store, needles: list[bytes]) -> set[bytes]:
