@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -28,11 +28,33 @@ class Program(Account):
         return f"Bearer {self.password}"
 
 
-def test_what_one_stores_another_finds_and_changes(shared: Shared) -> None:
-    ada = shared.proxy(shared.team.ada)
+@dataclass(frozen=True)
+class Three:
+    """An owner, a writer and a reader, each by their proxy, with a schema that has no record."""
+
+    owner: Store
+    writer: Store
+    reader: Store
+
+
+@pytest.fixture(scope="module")
+def people(lasting: Shared) -> Three:
+    writer, reader = lasting.person(form.WRITER), lasting.person(form.READER)
+    return Three(*(lasting.proxy(person) for person in (lasting.team.ada, writer, reader)))
+
+
+@pytest.fixture
+def three(lasting: Shared, people: Three) -> Three:
+    schema = lasting.new_schema()
+    return Three(
+        *(replace(one, schema=schema) for one in (people.owner, people.writer, people.reader))
+    )
+
+
+def test_what_one_stores_another_finds_and_changes(three: Three) -> None:
+    ada, grace = three.owner, three.writer
     assert numbers(ada) == []
     (first, _) = ada.ingest([{"n": 1, "s": "one"}, {"n": 2}])
-    grace = shared.proxy(shared.person(form.WRITER))
     assert numbers(grace) == [1, 2]
     assert grace.found({"field": "n", "op": "eq", "value": 1}) == [first]
     grace.ingest([{"n": 3}])
@@ -42,10 +64,9 @@ def test_what_one_stores_another_finds_and_changes(shared: Shared) -> None:
     assert numbers(grace) == [2, 3]
 
 
-def test_a_definition_is_changed_by_a_signed_commit_and_others_follow(shared: Shared) -> None:
-    ada = shared.proxy(shared.team.ada)
+def test_a_definition_is_changed_by_a_signed_commit_and_others_follow(three: Three) -> None:
+    ada, grace, reader = three.owner, three.writer, three.reader
     ada.ingest([{"n": 1}, {"n": 9000}])
-    grace = shared.proxy(shared.person(form.WRITER))
     assert numbers(grace) == [1, 9000]
     wider = DEFINITION | {"properties": {**DEFINITION["properties"], "n": WIDER}}
     taken = ada.proxy("POST", f"{ada.schema}change/", {"schema": wider})
@@ -53,7 +74,6 @@ def test_a_definition_is_changed_by_a_signed_commit_and_others_follow(shared: Sh
     grace.ingest([{"n": -5}, {"n": 50_000}])
     assert numbers(ada) == numbers(grace) == [-5, 1, 9000, 50_000]
     assert ada.found({"field": "n", "op": "gt", "value": 9000}) != []
-    reader = shared.proxy(shared.person(form.READER))
     assert numbers(reader) == [-5, 1, 9000, 50_000]
     refusal = reader.proxy("POST", f"{ada.schema}change/", {"schema": DEFINITION})
     assert refused(refusal) == (409, "needs_reencryption")
@@ -65,11 +85,10 @@ def test_a_definition_is_changed_by_a_signed_commit_and_others_follow(shared: Sh
     assert numbers(grace) == [-5, 1, 9000, 50_000]
 
 
-def test_a_reader_finds_what_a_writer_finds(shared: Shared) -> None:
-    ada = shared.proxy(shared.team.ada)
+def test_a_reader_finds_what_a_writer_finds(three: Three) -> None:
+    ada, reader = three.owner, three.reader
     rows = [{"n": at * 37 % 100, "s": f"{'ab'[at % 2]}{at % 7}"} for at in range(60)]
     ada.ingest(rows, at_once=20)
-    reader = shared.proxy(shared.person(form.READER))
     chance = random.Random(18)
     for _ in range(12):
         bound, text = chance.randrange(100), f"{chance.choice('ab')}{chance.randrange(7)}"
@@ -102,11 +121,10 @@ def _matches(asked: dict[str, Any], row: dict[str, Any]) -> bool:
     return str(have).startswith(value) if asked["op"] == "prefix" else tests[asked["op"]]
 
 
-def test_a_reader_reads_and_stores_nothing(shared: Shared) -> None:
-    shared.proxy(shared.team.ada).ingest([{"n": 1}])
-    reader = shared.proxy(shared.person(form.READER))
-    assert numbers(reader) == [1]
-    assert refused(reader.send([{"n": 2}])) == (403, "not_writer")
+def test_a_reader_reads_and_stores_nothing(three: Three) -> None:
+    three.owner.ingest([{"n": 1}])
+    assert numbers(three.reader) == [1]
+    assert refused(three.reader.send([{"n": 2}])) == (403, "not_writer")
 
 
 def test_who_was_let_into_one_schema_reads_it_and_not_its_neighbour(shared: Shared) -> None:
@@ -121,21 +139,16 @@ def test_who_was_let_into_one_schema_reads_it_and_not_its_neighbour(shared: Shar
     assert Store(one.service, one.account, neighbour.schema).ask().status == 404
 
 
-def test_a_member_stores_nothing_for_what_no_owner_signed(shared: Shared) -> None:
-    shared.proxy(shared.team.ada)
-    writer = shared.proxy(shared.person(form.WRITER))
+@pytest.mark.parametrize("signing", ["sign", "store"])
+def test_a_member_stores_for_what_an_owner_signs_and_for_nothing_else(
+    three: Three, signing: str
+) -> None:
+    ada, writer = three.owner, three.writer
     assert numbers(writer) == []
     assert refused(writer.send([{"n": 1}])) == (422, "schema_unsigned")
-
-
-@pytest.mark.parametrize("signing", ["sign", "store"])
-def test_a_member_stores_at_once_for_what_an_owner_signs(shared: Shared, signing: str) -> None:
-    ada = shared.proxy(shared.team.ada)
-    writer = shared.proxy(shared.person(form.WRITER))
-    assert refused(writer.send([{"n": 1}])) == (422, "schema_unsigned")
     if signing == "sign":
-        seen = ada.proxy("POST", f"{shared.schema}sign/", {"dry_run": True}).json()["shown"]
-        assert ada.proxy("POST", f"{shared.schema}sign/", {"seen": seen}).json()["applied"]
+        seen = ada.proxy("POST", f"{ada.schema}sign/", {"dry_run": True}).json()["shown"]
+        assert ada.proxy("POST", f"{ada.schema}sign/", {"seen": seen}).json()["applied"]
     else:
         ada.ingest([{"n": 2}])
     writer.ingest([{"n": 1}])
@@ -162,10 +175,9 @@ def test_after_a_removal_others_go_on_under_the_next_key(shared: Shared) -> None
     assert numbers(shared.proxy(shared.person(form.READER))) == [1, 2, 4, 5]
 
 
-def test_a_job_stores_signed_records(shared: Shared) -> None:
-    ada = shared.proxy(shared.team.ada)
+def test_a_job_stores_signed_records(three: Three) -> None:
+    ada, grace = three.owner, three.writer
     ada.ingest([{"n": 1}])
-    grace = shared.proxy(shared.person(form.WRITER))
     rows = [{"n": n, "s": "x"} for n in range(10, 30)]
     completed(grace, started(grace, as_json(grace, rows)))
     assert numbers(ada) == [1, *range(10, 30)]
