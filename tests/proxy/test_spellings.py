@@ -25,7 +25,7 @@ from tests.support.service import ANSWER_SECONDS, Account, Service, call
 
 CANARY = "Zq7Canary"
 #: Spellings that are tried within the process, and by real connections.
-MANY, BY_SOCKET = 10_000, 1_000
+MANY, BY_SOCKET = 5_000, 500
 #: So often each path is tried as it is, with methods, bodies and parameters that are not.
 UNCHANGED = 20
 METHODS = (

@@ -210,8 +210,8 @@ def test_who_shares_nothing_sees_no_mark(shared: Shared) -> None:
     assert "signed" not in one
 
 
-@pytest.mark.parametrize("body", [b"[]", b'{"results": 1}', b'{"results": [{"id": 5}]}', b"{}"])
-def test_an_answer_that_has_no_names_is_not_handed_on(world: World, body: bytes) -> None:
-    with world.front.telling(instead(("schemas",), 200, body, "application/json")):
-        answer = world.patients.proxy("GET", "/api/schemas/")
-    assert (answer.status, answer.json()["code"]) == (502, "api_answer")
+def test_an_answer_that_has_no_names_is_not_handed_on(world: World) -> None:
+    for body in (b"[]", b'{"results": 1}', b'{"results": [{"id": 5}]}', b"{}"):
+        with world.front.telling(instead(("schemas",), 200, body, "application/json")):
+            answer = world.patients.proxy("GET", "/api/schemas/")
+        assert (answer.status, answer.json()["code"]) == (502, "api_answer"), body

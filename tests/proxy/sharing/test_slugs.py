@@ -323,14 +323,14 @@ def test_a_second_schema_of_a_name_in_a_dataset_has_a_numbered_slug(world: World
     assert (search(again, "patients-2"), search(again, "patients")) == ([6], [1])
 
 
-@pytest.mark.parametrize("name", ["Ümläut Straße", "王小明", "Łukasz / 2026", "🦀"])
-def test_a_name_in_any_letters_has_a_slug_that_leads_to_it(world: World, name: str) -> None:
-    made = world.new_schema(name, world.public)
-    made.ingest([{"n": 7}])
-    slug = world.slug_of(made)
-    assert slug.isascii()
-    assert search(made, slug) == [7]
-    assert world.patients.proxy("GET", f"/api/schemas/{slug}/").json()["name"] == name
+def test_a_name_in_any_letters_has_a_slug_that_leads_to_it(world: World) -> None:
+    for name in ("Ümläut Straße", "王小明", "Łukasz / 2026", "🦀"):
+        made = world.new_schema(name, world.public)
+        made.ingest([{"n": 7}])
+        slug = world.slug_of(made)
+        assert slug.isascii()
+        assert search(made, slug) == [7]
+        assert world.patients.proxy("GET", f"/api/schemas/{slug}/").json()["name"] == name
 
 
 def test_a_slug_that_looks_like_an_id_is_not_found(world: World) -> None:
