@@ -152,6 +152,8 @@ def test_a_database_that_went_through_all_migrations_of_then_is_used_as_it_is(
             assert not is_there(api, "SELECT id FROM roster_used_key")
 
 
+# What it went through is read by the same statement from either database.
+@pytest.mark.parametrize("earlier", ["sqlite"], indirect=True)
 def test_a_database_that_lacks_one_of_them_is_refused_by_name_and_left_as_it_was(
     earlier: Earlier,
 ) -> None:
