@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from encrypted_records import errors
-from encrypted_records.errors import ApiFailed, ErsError, SqlError
 
 SYNTAX, UNKNOWN_TABLE, UNKNOWN_COLUMN, UNKNOWN_FUNCTION = "42601", "42P01", "42703", "42883"
 READ_ONLY, CANCELED, OUT_OF_MEMORY, TOO_MUCH = "25006", "57014", "53200", "54000"
@@ -15,24 +14,24 @@ NARROWER = "narrow the statement with WHERE, or select fewer columns"
 
 def sql_error(
     state: str, message: str, *, code: str | None = None, hint: str | None = None
-) -> SqlError:
+) -> errors.SqlError:
     """An error with this SQLSTATE."""
-    error = SqlError(message, code=code, hint=hint)
+    error = errors.SqlError(message, code=code, hint=hint)
     error.sqlstate = state
     return error
 
 
-def broken_stream() -> ApiFailed:
+def broken_stream() -> errors.ApiFailed:
     """The error for bytes from the proxy that are not an Arrow stream."""
-    return ApiFailed("the columns that came are not of the expected form")
+    return errors.ApiFailed("the columns that came are not of the expected form")
 
 
-def ended() -> SqlError:
+def ended() -> errors.SqlError:
     """The error for reading rows after their statement has ended."""
     return sql_error(CANCELED, "the statement has ended", code="sql_canceled")
 
 
-def moved() -> SqlError:
+def moved() -> errors.SqlError:
     """The error if definitions keep changing, or have types unknown to this package."""
     return sql_error(
         "40001",
@@ -43,7 +42,7 @@ def moved() -> SqlError:
 
 
 #: The nearest class in the inheritance order decides.
-_OF_OURS: dict[type[ErsError], str] = {
+_OF_OURS: dict[type[errors.ErsError], str] = {
     errors.SqlError: INVALID,
     errors.NotAuthenticated: "28000",
     errors.NotAllowed: REFUSED,
@@ -55,12 +54,12 @@ _OF_OURS: dict[type[ErsError], str] = {
     errors.Overloaded: "53300",
     errors.OutOfSpace: "53100",
     errors.Unavailable: "08006",
-    ErsError: INTERNAL,
+    errors.ErsError: INTERNAL,
 }
 
 
-def state_of(error: ErsError) -> str:
+def state_of(error: errors.ErsError) -> str:
     """The SQLSTATE of an error of this package, such as one that the proxy answers with."""
-    if isinstance(error, SqlError):
+    if isinstance(error, errors.SqlError):
         return error.sqlstate
     return next(_OF_OURS[kind] for kind in type(error).__mro__ if kind in _OF_OURS)

@@ -19,14 +19,18 @@ import click
 
 from encrypted_records import errors
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.keychain import KeptDevices
+from encrypted_records.cli.login.keychain import KeptDevices, KeptLogin, Logins
 from encrypted_records.cli.login.proofs import (
+    DEVICE,
     answer,
     ask_code,
     ask_link,
     ask_secret,
     confirm_account,
+    describe,
+    devices_of,
     set_password,
+    take_in,
     with_code,
 )
 from encrypted_records.cli.login.session import (
@@ -117,8 +121,6 @@ async def login(session: CommandSession, email: str | None) -> None:
     Example:
       ers login --email ada@example.org
     """
-    from encrypted_records.cli.login.keychain import KeptLogin, Logins  # noqa: PLC0415 - slow to import
-
     email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
     # From the device that is kept: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
@@ -142,8 +144,6 @@ async def login(session: CommandSession, email: str | None) -> None:
 
 async def _take_in(session: CommandSession) -> None:
     """Have a device; have it taken in where that needs no question, or a single one."""
-    from encrypted_records.cli.login.proofs import DEVICE, describe, devices_of, take_in  # noqa: PLC0415 - slow to import
-
     devices = await devices_of(session)
     session.make_device()
     if devices.enrolled:
@@ -175,8 +175,6 @@ async def logout(session: CommandSession) -> None:
     Example:
       ers logout
     """
-    from encrypted_records.cli.login.keychain import Logins  # noqa: PLC0415 - slow to import
-
     logins = Logins()
     login = logins.find(session.address)
     if login is None:

@@ -20,7 +20,7 @@ import click
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.selection import dataset_option
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import CommandSession, ProxyAddress, connected
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import say, show, warn
 from encrypted_records.errors import ErsError, InvalidSetting, SqlError
@@ -28,7 +28,6 @@ from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.sql.extra import require_mcp, require_sql
 
 if TYPE_CHECKING:
-    from encrypted_records.cli.login.session import ProxyAddress
     from encrypted_records.client.proxy.client import ProxyClient
     from encrypted_records.sql.engine import Engine, StatementResult
 

@@ -26,7 +26,7 @@ from decimal import Decimal
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 import msgspec
@@ -39,16 +39,11 @@ from encrypted_records.cli.terminal import format_count, warn
 from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk.files import bar
-from encrypted_records.client.sdk.frames import ColumnFacts, field_of
+from encrypted_records.client.sdk.frames import ColumnFacts, field_of, rows_of
 from encrypted_records.client.sdk.names import as_sent
 from encrypted_records.client.sdk.rows import encode_row
 from encrypted_records.model import field_types
 from encrypted_records.model.field_types import PLAIN, proposed_type
-
-if TYPE_CHECKING:
-    from encrypted_records.cli.login.session import CommandSession
-    from encrypted_records.client.proxy.connection import Resource
-
 
 #: Rows of a page, and thus the maximum to be sent again after a kill.
 PAGE_ROWS = 20_000
@@ -391,8 +386,6 @@ class ColumnFile(SourceTable):
         self.mark = f"file {self._file.mark}"
 
     async def shape(self) -> Shape:
-        import asyncio  # noqa: PLC0415 - slow to import
-
         return await asyncio.to_thread(self._shape)
 
     def _shape(self) -> Shape:
@@ -436,8 +429,6 @@ class ColumnFile(SourceTable):
         return read
 
     def _rows(self, skipped: int) -> Iterator[Row]:
-        from encrypted_records.client.sdk.frames import rows_of  # noqa: PLC0415 - slow to import
-
         left = skipped
         for batch in batches_of(self._file):
             if left >= batch.num_rows:

@@ -21,20 +21,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.limits import PROXY_TIMING, Timing
 from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import BARE, Authorization, Transport
-from encrypted_records.errors import (
-    ApiFailed,
-    BadInput,
-    ClientClosed,
-    ErsError,
-    NoProxy,
-    NotThisProxy,
-    ProxyUnreachable,
-    Unavailable,
-)
 from encrypted_records.model import credentials
 from encrypted_records.model.credentials import DeviceSecret
 
@@ -64,7 +54,7 @@ _FLAWS_NOTED = 5
 _MOST_CONNECTIONS = 200
 
 T = TypeVar("T")
-_Error = TypeVar("_Error", bound=ErsError)
+_Error = TypeVar("_Error", bound=errors.ErsError)
 
 
 class _NewConnection(Exception):
@@ -97,7 +87,7 @@ def device_of(text: str) -> Device:
     """
     secret = credentials.parse_device_secret(text)
     if secret is None:
-        raise BadInput(
+        raise errors.BadInput(
             "this is not a device secret",
             hint="take what ers device create printed: ersd1_, 8 characters, _, 43 characters",
         )
@@ -116,7 +106,7 @@ class ProxyTransport(Transport):
         service: whether the credential is a service's string, which only a proxy may get.
     """
 
-    unreachable = ProxyUnreachable
+    unreachable = errors.ProxyUnreachable
     connections = 100
     # The challenge and the stream have to use the same connection.
     streams_apart = False
@@ -155,7 +145,7 @@ class ProxyTransport(Transport):
             ClientClosed: it was closed; nothing more is sent.
         """
         if self._closed:
-            raise ClientClosed("this client is closed")
+            raise errors.ClientClosed("this client is closed")
         return super()._pool(name, connections)
 
     async def close(self) -> None:
@@ -165,7 +155,7 @@ class ProxyTransport(Transport):
     async def request(self, *args: Any, **options: Any) -> Response:
         try:
             return await super().request(*args, **options)
-        except ErsError as error:
+        except errors.ErsError as error:
             explain(error)
             raise
 
@@ -199,7 +189,7 @@ class ProxyTransport(Transport):
         """
         if not path.startswith("/"):
             # It would be appended to the host's name; a list's next page can contain anything.
-            raise ApiFailed("the answer refers to something that is not a path")
+            raise errors.ApiFailed("the answer refers to something that is not a path")
         async with self._one_asks:
             await self._meet()
             by_door = _THROUGH_THE_DOOR.match(path) and await self._knows_door()
@@ -207,7 +197,7 @@ class ProxyTransport(Transport):
             if alone and not self._is_proxy:
                 await self._ask_status({})
                 if not self._is_proxy:
-                    raise NoProxy(f"{self.base_url} is not a proxy")
+                    raise errors.NoProxy(f"{self.base_url} is not a proxy")
         shown: dict[str, str] = {}
         if self.device is not None and self._is_proxy:
             shown[credentials.DEVICE_HEADER] = self.device.secret.text
@@ -224,11 +214,11 @@ class ProxyTransport(Transport):
         if device is not None and not self._own:
             if await self._knows(device.secret) or device.new or await self._knows_door():
                 return
-            raise NotThisProxy(
+            raise errors.NotThisProxy(
                 f"the program that answers at {self.base_url} does not know your device"
             )
         if self._own and not await self._knows_door():
-            raise NotThisProxy(
+            raise errors.NotThisProxy(
                 f"the program that answers at {self.base_url} is not the proxy that was started",
                 hint="nothing was sent: another program took its port; try again",
             )
@@ -261,12 +251,12 @@ class ProxyTransport(Transport):
         self._is_proxy = False
         try:
             answer = await self.request("GET", _STATUS, headers=headers, bare=True)
-        except Unavailable:
+        except errors.Unavailable:
             raise
-        except ErsError:
+        except errors.ErsError:
             return {}
         self._closes = answer.headers.get("Connection", "").lower() == "close"
-        with suppress(ApiFailed):
+        with suppress(errors.ApiFailed):
             members = answer.json()
             self._is_proxy = isinstance(members, dict) and members.get("behind_proxy") is True
         return answer.headers
@@ -306,7 +296,7 @@ class ProxyTransport(Transport):
                 return await super().send_prepared(path, send, more, auth)
             except _NewConnection:
                 self._known.clear()  # the challenge opens a connection for the request
-        raise ProxyUnreachable(f"the connections to {self.base_url} keep breaking off")
+        raise errors.ProxyUnreachable(f"the connections to {self.base_url} keep breaking off")
 
     # --- about the device -------------------------------------------------------------------
 

@@ -26,18 +26,12 @@ from typing import Any, ClassVar, Protocol, overload
 
 import msgspec
 
+from encrypted_records import errors
 from encrypted_records.client import MAX_DIRECT
 from encrypted_records.client.proxy.connection import AS_IT_IS, encode_plain, plain
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.frames import is_of, refuse, rows_of
-from encrypted_records.errors import (
-    ApiFailed,
-    BadInput,
-    InvalidRecords,
-    InvalidSetting,
-    ValuesRounded,
-)
 from encrypted_records.model.field_types import type_in
 
 
@@ -112,7 +106,9 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise InvalidSetting(f"{name} is not installed", hint=f"pip install {name}") from None
+        raise errors.InvalidSetting(
+            f"{name} is not installed", hint=f"pip install {name}"
+        ) from None
 
 
 def own_column(name: str, kind: str, fields: Collection[str]) -> str:
@@ -157,7 +153,7 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
         ]
         return Groups(rows, [*fields, *named.values()], answer)
     except (KeyError, TypeError, ValueError):
-        raise ApiFailed("the aggregate is not of the expected form") from None
+        raise errors.ApiFailed("the aggregate is not of the expected form") from None
 
 
 def _results(answer: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
@@ -258,13 +254,13 @@ def encode_row(
             continue
         try:
             sent = plain(value)
-        except BadInput as error:
+        except errors.BadInput as error:
             raise refuse(number, name, error.message) from None
         is_day = name in days and isinstance(sent, str) and not isinstance(value, str)
         values[name] = sent.removesuffix(_MIDNIGHT) if is_day else sent
     try:
         return values, encode_plain({"data": values}) + b"\n"
-    except BadInput as error:
+    except errors.BadInput as error:
         raise _find_unsayable(values, number) or refuse(number, None, error.message) from None
 
 
@@ -284,11 +280,11 @@ def _fields_of(row: object) -> Mapping[Any, Any] | None:
     return dict(row) if is_of(row, "pydantic", "BaseModel") else None  # type: ignore[call-overload] # gives pairs
 
 
-def _find_unsayable(values: Row, number: int) -> InvalidRecords | None:
+def _find_unsayable(values: Row, number: int) -> errors.InvalidRecords | None:
     for name, value in values.items():
         try:
             encode_plain({name: value})
-        except BadInput as error:
+        except errors.BadInput as error:
             return refuse(number, name, error.message)
     return None
 
@@ -305,7 +301,9 @@ def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Itera
     gathering = _Gathering(piece_bytes, _days(definition))
     data = rows_of(rows)
     if not isinstance(data, Iterable):
-        raise explain(InvalidRecords("these are not rows", hint="give dicts, or a frame or table"))
+        raise explain(
+            errors.InvalidRecords("these are not rows", hint="give dicts, or a frame or table")
+        )
     for row in data:
         yield from gathering.add(row)
     yield gathering.end()
@@ -380,7 +378,7 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
     if fields is not None:
         told = tell_rounding(Counter(fields))
     if told:
-        warnings.warn(told, ValuesRounded, stacklevel=3)
+        warnings.warn(told, errors.ValuesRounded, stacklevel=3)
 
 
 def to_arrow(
@@ -455,7 +453,7 @@ def to_polars(
     table = to_arrow(records, definition, fields)
     for column in table.schema:
         if str(column.type).startswith("decimal256"):
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 f"Polars has no type for numbers with as many digits as {column.name}",
                 hint=f"at most {_DECIMAL_DIGITS}; name the other fields in the search's fields, or"
                 " ask for an Arrow table",
@@ -463,5 +461,5 @@ def to_polars(
     return polars.from_arrow(table)
 
 
-def _missing(library: str) -> InvalidSetting:
-    return InvalidSetting(f"{library} is not installed", hint=f"pip install {library}")
+def _missing(library: str) -> errors.InvalidSetting:
+    return errors.InvalidSetting(f"{library} is not installed", hint=f"pip install {library}")

@@ -37,7 +37,6 @@ from encrypted_records.index.columns.column import (
     search,
     stored_key_type,
 )
-from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.columns.pages import CAPACITY, entries_per_page
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.field_types.base import KeyKind
@@ -482,7 +481,7 @@ class Separators:
     def between(cls, firsts: Keys, lasts: Keys) -> Separators:
         """The separators of pages with these first and last keys, which are in order."""
         width = firsts.dtype.itemsize
-        before, after = matrix(lasts[:-1]), matrix(firsts[1:])
+        before, after = packing.matrix(lasts[:-1]), packing.matrix(firsts[1:])
         differs = before != after
         apart = differs.any(axis=1)
         # Up to its first differing byte, a key is above the last key of the previous page.
@@ -539,7 +538,7 @@ class Separators:
 
 def _begin_alike(keys: Keys, others: Keys) -> Mask:
     """A mask of the pairs in which both keys are of long strings with the same first bytes."""
-    own, other = matrix(keys), matrix(others)
+    own, other = packing.matrix(keys), packing.matrix(others)
     long = own[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
     same: Mask = long & (own[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
     return same
@@ -547,6 +546,6 @@ def _begin_alike(keys: Keys, others: Keys) -> Mask:
 
 def _hash_pairs(firsts: Keys, lasts: Keys) -> NDArray[np.int64]:
     """A hash of each pair under a key of this process: Python's SipHash of bytes."""
-    pairs = np.concatenate((matrix(firsts), matrix(lasts)), axis=1)
+    pairs = np.concatenate((packing.matrix(firsts), packing.matrix(lasts)), axis=1)
     whole = np.ascontiguousarray(pairs).view(f"S{pairs.shape[1]}").reshape(-1)
     return np.fromiter(map(hash, whole.tolist()), np.int64, len(firsts))

@@ -23,7 +23,6 @@ from encrypted_records.index.columns.column import (
     run_starts,
     stored_key_type,
 )
-from encrypted_records.index.columns.packing import MAX_ENTRIES, Packer
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import TAG_BYTES
 from encrypted_records.model.field_types.base import KeyKind
@@ -104,7 +103,7 @@ def lay_plain(rows: Ordinals, keys: Keys, kind: KeyKind) -> bytes:
 
 
 def _cut_packed(column: Column, most: int) -> Iterator[PageCut]:
-    most = min(most, MAX_ENTRIES)
+    most = min(most, packing.MAX_ENTRIES)
     missing = column.absent_rows()
 
     def pack_missing(first: int, last: int) -> bytes:
@@ -113,7 +112,7 @@ def _cut_packed(column: Column, most: int) -> Iterator[PageCut]:
     yield from _fill(len(missing), most, pack_missing, 0)
     if column.present:
         (entries,) = column.entries(0, column.present)
-        packer = Packer(entries)
+        packer = packing.Packer(entries)
         yield from _fill(column.present, most, packer.pack, column.absent)
 
 
@@ -190,7 +189,7 @@ def _absent_rows(content: bytes, count: int, *, packed: bool) -> Ordinals:
         if len(content) != count * _ORDINAL.itemsize:
             raise DoesNotOpen("a page has other entries than its directory says")
         return np.frombuffer(content, _ORDINAL).astype(np.uint32)
-    if not 1 <= count <= MAX_ENTRIES:
+    if not 1 <= count <= packing.MAX_ENTRIES:
         raise DoesNotOpen("a packed page has no entries, or too many")
     raw = packing.decompress(content, count * _ORDINAL.itemsize)
     if len(raw) != count * _ORDINAL.itemsize:

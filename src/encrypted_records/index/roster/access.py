@@ -34,7 +34,6 @@ from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.identity import Identity, MemberKeys, Verifier
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import AnchorKey, DatasetKey, SchemaKey
-from encrypted_records.errors import InvitationOver, InvitationWords, KeysRefused, Unsupported
 from encrypted_records.index.roster.roster import Roster, require_member, require_owner
 from encrypted_records.model import roster as form
 from encrypted_records.model.records import Digest, Uid
@@ -146,7 +145,7 @@ def check_words(
     """
     found = roster.invitation(invitation)
     if found is None:
-        raise InvitationWords("the organization has no such invitation")
+        raise errors.InvitationWords("the organization has no such invitation")
     secret.keys(roster.organization, invitation).verify(found.previous, found.content)
     _require_open(found, now)
     _require_fitting(roster, found, member)
@@ -167,26 +166,28 @@ def check_answer(roster: Roster, answer: form.Answer, now: int) -> InvitationSta
         Unsupported: of a format that this version does not know.
     """
     if answer.format != form.FORMAT:
-        raise Unsupported(
+        raise errors.Unsupported(
             "an answer to an invitation is of a format that this version does not know",
             hint="use the newest version of encrypted-records",
         )
     found = roster.invitation(answer.id)
     if found is None or answer.organization != roster.organization:
-        raise InvitationWords("the organization has no such invitation")
+        raise errors.InvitationWords("the organization has no such invitation")
     _require_open(found, now)
     _require_fitting(roster, found, answer.member)
     signed = form.answer_message(
         found.digest, answer.member, answer.keys, answer.anchor, answer.proof
     )
     if not Verifier(found.content.answer_key).verify(answer.signature, signed):
-        raise InvitationWords("an answer to an invitation was not made with its words")
+        raise errors.InvitationWords("an answer to an invitation was not made with its words")
     keys = MemberKeys(answer.keys)
     if roster.is_of_another(answer.member, answer.keys):
-        raise KeysRefused("an answer to an invitation has keys of another member")
+        raise errors.KeysRefused("an answer to an invitation has keys of another member")
     proof = form.proof_message(roster.found, answer.member, answer.keys, answer.anchor)
     if not keys.verifier.verify(answer.proof, proof):
-        raise KeysRefused("an answer to an invitation does not prove that its keys belong to it")
+        raise errors.KeysRefused(
+            "an answer to an invitation does not prove that its keys belong to it"
+        )
     return found
 
 
@@ -219,19 +220,19 @@ def _require_open(invitation: InvitationState, now: int) -> None:
             InvitationStatus.WITHDRAWN: "the invitation was withdrawn",
             InvitationStatus.EXPIRED: "the invitation has expired",
         }
-        raise InvitationOver(said[status])
+        raise errors.InvitationOver(said[status])
 
 
 def _require_fitting(roster: Roster, invitation: InvitationState, member: bytes) -> None:
     wanted = invitation.content.member
     if wanted and wanted != member:
-        raise InvitationWords(
+        raise errors.InvitationWords(
             "the invitation is for the account that had this address in the organization",
             hint="nothing was sent; if that account is gone or belonged to somebody else, ask an"
             " owner to invite this account as a new person",
         )
     if not wanted and roster.member(member) is not None:
-        raise InvitationOver(
+        raise errors.InvitationOver(
             "the invitation is for a new person, and this account is or was in the organization",
             hint="ask an owner to invite this account by the address that the organization has of"
             " it, and not as a new person",

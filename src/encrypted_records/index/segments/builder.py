@@ -27,7 +27,6 @@ from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.packing import MAX_ENTRIES
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments import cuts
-from encrypted_records.index.segments.cuts import Contents, ContentsInMemory, Cut
 from encrypted_records.index.segments.headers import (
     PagedHeader,
     encode_numbers,
@@ -145,7 +144,7 @@ class Builder:
         definition: SchemaDefinition,
         shell: Shell,
         limits: SegmentLimits = STANDARD,
-        contents: Contents | None = None,
+        contents: cuts.Contents | None = None,
     ) -> None:
         """
         Args:
@@ -156,11 +155,11 @@ class Builder:
         self._shell = shell
         self._limits = limits
         self._count = shell.count
-        self._contents = ContentsInMemory() if contents is None else contents
+        self._contents = cuts.ContentsInMemory() if contents is None else contents
         self._small: dict[str, Column] = {}
         #: the number of entries for which the word columns in ``_small`` have room
         self._room = 0
-        self._cuts: list[Cut] = []
+        self._cuts: list[cuts.Cut] = []
 
     @property
     def packed(self) -> bool:
@@ -249,7 +248,7 @@ class Builder:
         )
         uid = key.uids.uid(self._digest(header, places))
         sealed = seal_header(key, uid, header)
-        if isinstance(self._contents, ContentsInMemory):
+        if isinstance(self._contents, cuts.ContentsInMemory):
             every = list(self._seal_pages(uid, places))
             digests = b"".join(map(page_digest, every))
             given = _hand_out(uid, every)
@@ -326,7 +325,7 @@ class Builder:
         keys = {name: self._key.field(spec).index(uid) for name, spec in specs.items()}
         for number, place in enumerate(places):
             content = self._content(place)
-            if isinstance(self._contents, ContentsInMemory) and isinstance(place.content, int):
+            if isinstance(self._contents, cuts.ContentsInMemory) and isinstance(place.content, int):
                 self._contents.free(place.content)
             yield sealing.seal_page(
                 keys[place.name],

@@ -30,7 +30,6 @@ from encrypted_records.index.columns.column import (
     stored_key_type,
 )
 from encrypted_records.index.columns.directory import MAX_RUNS, Directory, most_runs
-from encrypted_records.index.columns.packing import MAX_ENTRIES, Packer
 from encrypted_records.index.columns.pages import (
     FIRST_GUESS,
     choose_fullest,
@@ -56,7 +55,7 @@ class StreamCutter:
         """
         self._kind: KeyKind = kind
         self._packed = packed
-        self._most = min(most, MAX_ENTRIES)
+        self._most = min(most, packing.MAX_ENTRIES)
         none: Keys = np.zeros(0, key_type(kind))
         self._absent = 0
         self._ends: list[int] = []
@@ -141,7 +140,7 @@ class StreamCutter:
 
 def _packer(window: EntryBlock) -> Callable[[int, int], bytes]:
     if len(window.keys):
-        return Packer(window).pack
+        return packing.Packer(window).pack
     rows = window.ordinals
     return lambda first, last: packing.compress(packing.pack_ordinals(rows[first:last]))
 

@@ -14,7 +14,6 @@ from typing import Any
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
-from encrypted_records.index.columns.column import Column, EntryBlock, Lookup
 from encrypted_records.index.columns.dictionary import (
     ByRow,
     ColumnDictionary,
@@ -36,7 +35,7 @@ class LoadedSegment(PagedSegment):
     def __init__(self, opened: OpenedHeader) -> None:
         super().__init__(opened)
         #: opened data pages by number
-        self.blocks: dict[int, EntryBlock] = {}
+        self.blocks: dict[int, columns.EntryBlock] = {}
         #: whole row-major columns by field; a column with its keys needs no pages
         self.columns: dict[str, ByRow] = {}
         #: the sums of columns by field
@@ -61,11 +60,11 @@ class LoadedSegment(PagedSegment):
             return missing
         return set().union(*map(self.column_pages, names)) - self.blocks.keys()
 
-    def lookup(self, name: str) -> Lookup:
+    def lookup(self, name: str) -> columns.Lookup:
         """The column of a field, as far as it is loaded; its directory must be loaded."""
         return self._paged(name) if self.has_column(name) else self._missing(name)
 
-    def _missing(self, name: str) -> Column:
+    def _missing(self, name: str) -> columns.Column:
         kind = column_spec(self.definition, name).kind
         return (
             words.undecided(self.rows) if kind is KeyKind.WORDS else columns.absent(self.rows, kind)
@@ -74,7 +73,7 @@ class LoadedSegment(PagedSegment):
     def _paged(self, name: str) -> PagedColumn:
         return PagedColumn(self.directories[name], self.blocks)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> columns.Column:
         """The whole column of a field; all absent if the field is younger than the segment.
 
         Raises:

@@ -26,7 +26,6 @@ from encrypted_records.index import ordinals as bitmaps
 from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.block_streams import absent_block
-from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.log.snapshot import Laid, Snapshot
 from encrypted_records.index.segments.builder import (
@@ -115,7 +114,7 @@ class SegmentMerger:
         else:
             self._builder.add(name, block_streams.gather(blocks, spec.kind))
 
-    def _join(self, spec: FieldSpec) -> Column:
+    def _join(self, spec: FieldSpec) -> columns.Column:
         """A column of the new segment, from whole columns."""
         whole = [renumber(part, _whole(part, spec.name), spec.kind) for part in self._parts]
         joined = columns.join(whole, spec.kind)
@@ -124,7 +123,9 @@ class SegmentMerger:
         rebase = Rebase.between(self._compared.fields[spec.name], spec)
         return rebase.column(joined) if rebase else joined
 
-    def _stream(self, part: LivingRows, spec: FieldSpec, read: ReadPage) -> Iterator[EntryBlock]:
+    def _stream(
+        self, part: LivingRows, spec: FieldSpec, read: ReadPage
+    ) -> Iterator[columns.EntryBlock]:
         """The live rows of an input's column, with the new segment's ordinals."""
         segment = part.segment
         if not isinstance(segment, PagedSegment):
@@ -201,25 +202,27 @@ def merge(
     return merging.finish()
 
 
-def _whole(part: LivingRows, name: str) -> Column:
+def _whole(part: LivingRows, name: str) -> columns.Column:
     segment = part.segment
     assert isinstance(segment, MiniSegment | LoadedSegment), "it is here as a whole"
     return segment.column(name)
 
 
-def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
+def _missing(covered: int, kind: KeyKind) -> Iterator[columns.EntryBlock]:
     """The blocks of a field that is younger than its segment."""
     for first in range(0, covered, _PIECE):
         rows = np.arange(first, min(first + _PIECE, covered), dtype=np.uint32)
         if kind is KeyKind.WORDS:
-            yield EntryBlock(rows, np.array([UNDECIDED_FROM], np.uint64), np.zeros(1, np.uint32))
+            yield columns.EntryBlock(
+                rows, np.array([UNDECIDED_FROM], np.uint64), np.zeros(1, np.uint32)
+            )
         else:
             yield absent_block(rows, kind)
 
 
 def _read_column(
     part: LivingRows, segment: PagedSegment, spec: FieldSpec, read: ReadPage
-) -> Iterator[EntryBlock]:
+) -> Iterator[columns.EntryBlock]:
     """The blocks of an input's column, checked as :meth:`LoadedSegment.column` checks all of it.
 
     Raises:
@@ -229,7 +232,7 @@ def _read_column(
     name, uid = spec.name, segment.segment.uid
     room = segment.directories.rooms.get(name)
     rows = _ListedRows(segment.covered, is_words=room is not None)
-    before: EntryBlock | None = None
+    before: columns.EntryBlock | None = None
     for number in segment.directories[name].numbers.tolist():
         block = segment.open_block(number, read(uid, number))
         if before is not None:
@@ -249,7 +252,7 @@ class _ListedRows:
         self._is_words = is_words
         self._rows = self._entries = self._room = self._absent = 0
 
-    def add(self, block: EntryBlock) -> None:
+    def add(self, block: columns.EntryBlock) -> None:
         rows = len(block.ordinals)
         self._entries += rows
         if not len(block.keys):
@@ -291,7 +294,7 @@ class LivingRows:
         if np.any(self.living & ~listed):
             raise DoesNotOpen("a column lacks rows that are alive")
 
-    def of(self, block: EntryBlock) -> EntryBlock | None:
+    def of(self, block: columns.EntryBlock) -> columns.EntryBlock | None:
         """The block without dead rows, with the new segment's ordinals; None if nothing is left."""
         living = block.select(self.living[block.ordinals])
         return living and replace(living, ordinals=living.ordinals + np.uint32(self.base))
@@ -322,7 +325,7 @@ def lay_out(
     return parts, Shell(every, living, purged=sum(map(len, dead)), inputs=uids)
 
 
-def renumber(part: LivingRows, column: Column, kind: KeyKind) -> Column:
+def renumber(part: LivingRows, column: columns.Column, kind: KeyKind) -> columns.Column:
     """A whole column without dead rows, with the new segment's ordinals.
 
     Raises:
@@ -334,5 +337,5 @@ def renumber(part: LivingRows, column: Column, kind: KeyKind) -> Column:
         raise DoesNotOpen("a column lacks rows that are alive")
     moved = column.ordinals + np.uint32(part.base)
     if alive.all():
-        return Column(moved, column.keys)
-    return Column(moved[alive], column.keys[alive[column.absent :]])
+        return columns.Column(moved, column.keys)
+    return columns.Column(moved[alive], column.keys[alive[column.absent :]])

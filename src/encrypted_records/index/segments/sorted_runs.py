@@ -19,7 +19,6 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns.block_streams import absent_block
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
-from encrypted_records.index.columns.words import most_listed
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments.builder import (
     STANDARD,
@@ -149,7 +148,7 @@ class RunMerger:
         """A mask of the local ordinals with more words than a column may list; None if all may be
         listed.
         """
-        most = most_listed(self._count) if self._most_words is None else self._most_words
+        most = words.most_listed(self._count) if self._most_words is None else self._most_words
         if sum(run.listed for run in runs) <= most:
             return None
         counts = words.WordCounts(self._count)

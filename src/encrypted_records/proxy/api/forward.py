@@ -37,24 +37,13 @@ from starlette.responses import Response
 from starlette.routing import Match, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from encrypted_records import errors
 from encrypted_records.client.messages import note_request
 from encrypted_records.client.rosters import DatasetResource, ListedSchema
-from encrypted_records.errors import (
-    ApiTimeout,
-    ApiUnreachable,
-    BadInput,
-    ErsError,
-    Flaw,
-    Malformed,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-)
 from encrypted_records.model import credentials, ids
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import FORWARDED, SIGNED, Forwarded, has_form, methods_of
-from encrypted_records.model.ids import ID_BYTES, from_path, no_identifier, reference, slug_in
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute, require_writing
 from encrypted_records.proxy.api.parameters import find_slug
@@ -115,7 +104,7 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
     holder = await services.holder(request)
     members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     names = WantedNames(_text_of_change(members, "slug"), _text_of_change(members, "name"))
-    resource = from_path(path.split("/")[3])
+    resource = ids.from_path(path.split("/")[3])
     if path.split("/")[2] == "datasets":
         dataset = await services.sharing.api.dataset(resource, holder.auth)
         organization = _organization(dataset)
@@ -147,7 +136,7 @@ async def free_name(request: Request, path: str) -> None:
         path: of the dataset or schema.
     """
     services = services_of(request)
-    sharing, resource = services.sharing, from_path(path.split("/")[3])
+    sharing, resource = services.sharing, ids.from_path(path.split("/")[3])
     try:
         require_writing(credentials.api_token_of(request.headers.get("authorization", "")))
         holder = await services.holder(request)
@@ -160,7 +149,7 @@ async def free_name(request: Request, path: str) -> None:
             schemas, dataset = [each.schema for each in placed], resource
         if view is not None:
             await sharing.naming.free_deleted(holder, view.organization, schemas, dataset)
-    except ErsError as error:
+    except errors.ErsError as error:
         log.warning("a deleted resource keeps its name in the roster: %s", error.reason)
 
 
@@ -206,7 +195,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
     try:
         # A lookup only reads: the proxy does not act for an owner because of it.
         holder = await services.admission.holder(request)
-    except (NotAuthenticated, NotAllowed):
+    except (errors.NotAuthenticated, errors.NotAllowed):
         return body  # without keys they store nothing
     shown = [_shown_object(kind, name) for name in listed]
     asked = request.query_params
@@ -254,7 +243,7 @@ def _shown_object(kind: str, resource: _Resource) -> ShownName:
             if kind == "schemas"
             else None,
         )
-    except (msgspec.MsgspecError, Malformed, BadInput):
+    except (msgspec.MsgspecError, errors.Malformed, errors.BadInput):
         raise refusal("it is not a dataset or schema") from None
 
 
@@ -286,7 +275,8 @@ _OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
 
 _OF_RESOURCE = re.compile(r"/api/(datasets|schemas)/([^/]+)/(.*)")
 _ANY = {
-    collection: reference(collection, bytes(ID_BYTES)) for collection in ("datasets", "schemas")
+    collection: ids.reference(collection, bytes(ids.ID_BYTES))
+    for collection in ("datasets", "schemas")
 }
 
 endpoint = Endpoints("forward")
@@ -338,10 +328,10 @@ async def _by_id(request: Request, path: str) -> str:
     if found is None or methods_of(path):
         return path
     collection: Collection = "datasets" if found[1] == "datasets" else "schemas"
-    if slug_in(found[2], collection) is None or not methods_of(f"{_ANY[collection]}{found[3]}"):
+    if ids.slug_in(found[2], collection) is None or not methods_of(f"{_ANY[collection]}{found[3]}"):
         return path
     resource = await find_slug(request, collection, found[2])
-    return f"{reference(collection, resource)}{found[3]}"
+    return f"{ids.reference(collection, resource)}{found[3]}"
 
 
 async def _show(
@@ -381,7 +371,7 @@ async def _sign(
     try:
         begin = await refused.content.read(_PROBLEM_BYTES)
     except (aiohttp.ClientError, OSError, TimeoutError):
-        raise ApiUnreachable("the API cannot be reached") from None
+        raise errors.ApiUnreachable("the API cannot be reached") from None
     finally:
         refused.close()
     if b'"code":"through_a_proxy"' not in begin.replace(b" ", b""):
@@ -438,15 +428,17 @@ async def _commit_definition(request: Request, path: str, body: bytes) -> bool:
     if text is None:
         return False
     if "if-match" in request.headers:
-        raise BadInput(
+        raise errors.BadInput(
             "a definition is committed to the schema's log, and an ETag is not a version"
             " of that log",
             hint="send it to /api/schemas/<id>/change/ with the definition that it replaces",
-            flaws=(Flaw("invalid", "cannot be used to change a definition", header="If-Match"),),
+            flaws=(
+                errors.Flaw("invalid", "cannot be used to change a definition", header="If-Match"),
+            ),
         )
     services = services_of(request)
     caller = await services.caller(request)
-    schema = from_path(path.split("/")[3])
+    schema = ids.from_path(path.split("/")[3])
     if not await services.definitions.has_log(caller.user, schema, caller.auth):
         return False
     holder = await services.holder(request)
@@ -469,9 +461,9 @@ async def _ask(
     try:
         answered = await transport.open(request.method, target, headers, body)
     except TimeoutError:
-        raise ApiTimeout("the API gave no answer in time") from None
+        raise errors.ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
-        raise ApiUnreachable("the API cannot be reached") from None
+        raise errors.ApiUnreachable("the API cannot be reached") from None
     note_request(request.method, target, len(body or b""), answered.content_length, answered.status)
     return answered
 
@@ -484,8 +476,8 @@ def _refusal(request: Request, path: str) -> Exception:
     if allowed:
         return HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
     if has_form(path):
-        return no_identifier()
-    return NotFound(
+        return ids.no_identifier()
+    return errors.NotFound(
         "unknown path; it is not forwarded, because the request could contain plaintext",
         code="not_forwarded",
         hint=_advice(request, path),
@@ -534,7 +526,7 @@ async def _refuse_socket(socket: WebSocket) -> None:
         NotFound: always.
     """
     slash = "" if socket.scope["path"].endswith("/") else "paths end in a slash; "
-    raise NotFound(
+    raise errors.NotFound(
         "there is no WebSocket at this path",
         hint=f"{slash}the WebSocket of a job is /api/ws/jobs/<id>/",
     )

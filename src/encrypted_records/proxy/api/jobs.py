@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.websockets import WebSocket
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.proxy.jobs import (
     BadRow,
     BadRows,
@@ -37,15 +37,6 @@ from encrypted_records.client.proxy.jobs import (
     UnchangedRecords,
 )
 from encrypted_records.client.proxy.records import DeletedRecords
-from encrypted_records.errors import (
-    BadInput,
-    ErsError,
-    Flaw,
-    InvalidQuery,
-    Malformed,
-    Unavailable,
-    Unsupported,
-)
 from encrypted_records.http import problem
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.reading.text_table import refused
@@ -165,10 +156,10 @@ async def create_job(request: Request) -> Response:
         size = await services.jobs.receive(caller, job, request.stream())
         await services.jobs.accept(caller, job, size, once=options.once)
     except ClientDisconnect:
-        lost = Unavailable("the upload was interrupted", code="upload_broken_off", hint="")
+        lost = errors.Unavailable("the upload was interrupted", code="upload_broken_off", hint="")
         await services.jobs.abandon(job.id, lost)
         raise
-    except ErsError as error:
+    except errors.ErsError as error:
         await services.jobs.abandon(job.id, error)
         if error.reason == "uploaded_before":
             await services.jobs.forget(job.id)
@@ -204,7 +195,7 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
     if kind is None and "reading" in metadata:
         kind = Format.CSV
     if kind is None:
-        raise Unsupported(
+        raise errors.Unsupported(
             "an upload must be CSV or JSON",
             code="unsupported_media_type",
             hint=f"send Content-Type: {MEDIA_TYPES}",
@@ -244,12 +235,12 @@ class HeaderText(NamedTuple):
     def said(cls, text: str | None, key: str) -> HeaderText | None:
         return None if text is None else cls(text, "Upload-Metadata", key)
 
-    def refused(self, detail: str) -> BadInput:
+    def refused(self, detail: str) -> errors.BadInput:
         if not self.header:
             return invalid(self.key, detail)
         name = f"{self.key} in {self.header}" if self.key else self.header
-        flaw = Flaw("invalid_header", detail, header=self.header)
-        return Malformed(f"{name}: {detail}", code="invalid_header", hint="", flaws=(flaw,))
+        flaw = errors.Flaw("invalid_header", detail, header=self.header)
+        return errors.Malformed(f"{name}: {detail}", code="invalid_header", hint="", flaws=(flaw,))
 
 
 def options_of(
@@ -326,9 +317,9 @@ def note_of(metadata: Mapping[str, bytes]) -> FileNote:
     return FileNote.of_texts(*(text_of(metadata, name) for name in ("filename", "changed", "ends")))
 
 
-def invalid(name: str, detail: str) -> InvalidQuery:
-    flaw = Flaw("invalid_parameter", detail, parameter=name)
-    return InvalidQuery(f"the parameter {name}: {detail}", flaws=(flaw,), hint="")
+def invalid(name: str, detail: str) -> errors.InvalidQuery:
+    flaw = errors.Flaw("invalid_parameter", detail, parameter=name)
+    return errors.InvalidQuery(f"the parameter {name}: {detail}", flaws=(flaw,), hint="")
 
 
 @endpoint(
@@ -374,7 +365,7 @@ async def watch_job(socket: WebSocket) -> None:
     try:
         caller = await services.holder(socket)
         job = await services.jobs.find(caller, socket.path_params["id"])
-    except ErsError as error:
+    except errors.ErsError as error:
         await socket.send_denial_response(problem_answer(problem.of_error(error)))
         return
     await socket.accept()
@@ -419,7 +410,7 @@ async def _send_progress(jobs: BatchJobs, job: bytes, send: Send) -> None:
             await send({"type": "websocket.send", "text": text})
     except OSError:  # the watcher has disconnected
         return
-    except ErsError as error:
+    except errors.ErsError as error:
         await _close(send, 1011, error.reason)
     except Exception as error:
         log.exception("unexpected %s", type(error).__name__)

@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client.api import SchemaKeyState
 from encrypted_records.client.proxy.keyring import (
     ChangedPassphrase,
@@ -33,15 +33,6 @@ from encrypted_records.crypto.recovery import (
     root_of,
     unwrap,
     wrap,
-)
-from encrypted_records.errors import (
-    BadInput,
-    DoesNotOpen,
-    ErsError,
-    InvalidQuery,
-    NotAllowed,
-    Unavailable,
-    Unsupported,
 )
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_reference, from_text
@@ -268,7 +259,7 @@ async def confirm_backup(request: Request) -> Response:
     # Fingerprints are public, so comparing them reveals nothing.
     here = {root.fingerprint for root in keyring.roots.values()}
     if not all(root.fingerprint in here for root in shown_roots):
-        raise BadInput(
+        raise errors.BadInput(
             "this is the backup of another keyring",
             code="invalid_phrase",
             hint="use the words that ers keyring backup shows",
@@ -363,7 +354,7 @@ async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, by
     try:
         keyring = await _open_backup(asked)
         user = await services.sharing.reader.user_of(keyring, reader, older_keys=asked.older_keys)
-    except Unavailable:
+    except errors.Unavailable:
         attempts.right(NOBODY)
         raise
     attempts.right(NOBODY)
@@ -387,7 +378,7 @@ async def _try_restoring(request: Request, asked: Restoration) -> Response:
     if lost:
         code = "invalid_backup" if asked.phrases is None else "invalid_phrase"
         named = ", ".join(map(str, sorted(lost)))
-        raise BadInput(
+        raise errors.BadInput(
             f"the backup opens, but it lacks version {named} of the keyring that is here",
             code=code,
             hint="back the keyring up again",
@@ -425,7 +416,7 @@ def _check_missing(services: Services, applicant: Applicant, restored: Keyring) 
     if known is None or applicant.enrolled or applicant.door:
         return
     if not any(root.verifier == known.verifier for root in restored.roots.values()):
-        raise NotAllowed(
+        raise errors.NotAllowed(
             "you had another keyring here, and this request does not come from one of its devices",
             code="proof_needed",
             hint="restore the keyring that was here, or use one of its devices, or ers on the"
@@ -440,12 +431,12 @@ async def _open_file(asked: ShownBackup | Restoration) -> Keyring:
         BadInput: ``invalid_backup``; it is not a backup, or the passphrase is wrong.
     """
     if asked.file is None or asked.passphrase is None:
-        raise InvalidQuery("expected a phrase, or a file and its passphrase")
+        raise errors.InvalidQuery("expected a phrase, or a file and its passphrase")
     try:
         passphrase = Passphrase(asked.passphrase)
         return await deriving(unwrap, asked.file, passphrase, NO_OWNER)
-    except (DoesNotOpen, Unsupported) as error:
-        raise BadInput(
+    except (errors.DoesNotOpen, errors.Unsupported) as error:
+        raise errors.BadInput(
             f"the backup cannot be used: {error.message}",
             code="invalid_backup",
             hint="use the file that ers keyring backup --file wrote, and its passphrase",
@@ -510,7 +501,7 @@ async def unlock_keyring(request: Request) -> Response:
         await runtime.in_thread(
             services.admission.enrolment.take_in, user, device, "passphrase", "unlocked here"
         )
-    except ErsError:
+    except errors.ErsError:
         await runtime.in_thread(services.keyrings.dismiss, user, device.id)
         raise
     shown = await runtime.in_thread(info_of, services, user, keyring)

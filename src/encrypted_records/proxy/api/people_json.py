@@ -37,7 +37,6 @@ from encrypted_records.index.roster.belief import RosterSummary, head_words
 from encrypted_records.index.roster.roster import Roster, due_datasets
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import reference, to_text
-from encrypted_records.model.roster import Answer, Share
 from encrypted_records.proxy.api.json_schema import DATASET_NAME, SCHEMA_NAME
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services
@@ -75,7 +74,7 @@ Shares = Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)]
 
 async def read_shares(
     services: Services, holder: Holder, wanted: Iterable[ShareWanted]
-) -> list[Share]:
+) -> list[form.Share]:
     """Raises:
     BadInput: a reference is unknown.
     ErsError: as :meth:`ShownNames.by_slug`.
@@ -106,7 +105,7 @@ async def read_share(
     schemas: Sequence[str] | None,
     *,
     pointer: str = "/schemas",
-) -> Share:
+) -> form.Share:
     """
     Raises:
         ErsError: as :func:`read_shares`.
@@ -116,7 +115,7 @@ async def read_share(
         await find(holder, schema, "schemas", pointer=f"{pointer}/{number}", own_hosts=own)
         for number, schema in enumerate(schemas or ())
     ]
-    return Share(dataset, _RIGHTS[role], named)
+    return form.Share(dataset, _RIGHTS[role], named)
 
 
 def right_of(role: ShareRole) -> Literal[1, 2]:
@@ -137,7 +136,7 @@ class OwnersAnswers:
         accounts: ids of people with an account; None without a request.
     """
 
-    answers: Sequence[Answer] = ()
+    answers: Sequence[form.Answer] = ()
     waiting: Set[str] | None = None
     number: int = 0
     used: Mapping[str, datetime | None] | None = None
@@ -274,7 +273,7 @@ def _known_by(roster: Roster, member: Member) -> str:
     return "words" if member.invitation else "recovery"
 
 
-def share_of(roster: Roster, share: Share, entry: int | None = None) -> Shared:
+def share_of(roster: Roster, share: form.Share, entry: int | None = None) -> Shared:
     """Args:
     entry: the entry since which a member has the share.
     """

@@ -30,20 +30,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from encrypted_records import runtime
+from encrypted_records import errors, runtime
 from encrypted_records.client import messages, transport
 from encrypted_records.client.transport import forwarded_for
-from encrypted_records.errors import (
-    ApiFailed,
-    ApiTimeout,
-    ApiUnreachable,
-    BadInput,
-    Flaw,
-    InvalidQuery,
-    Malformed,
-    TooLarge,
-    Unsupported,
-)
 from encrypted_records.http import problem
 from encrypted_records.model import strict_json
 from encrypted_records.model.credentials import without_device
@@ -82,14 +71,14 @@ async def query_of(request: Request, endpoint: Forwarded) -> str:
     try:
         pairs = parse_qsl(request.url.query, keep_blank_values=True, errors="strict")
     except ValueError:
-        raise BadInput("the parameters are not UTF-8") from None
+        raise errors.BadInput("the parameters are not UTF-8") from None
     flaws = tuple(
-        Flaw("unknown_parameter", "there is no such parameter", parameter=name)
+        errors.Flaw("unknown_parameter", "there is no such parameter", parameter=name)
         for name in dict.fromkeys(name for name, _ in pairs)
         if name not in endpoint.query
     )
     if flaws:
-        raise InvalidQuery(
+        raise errors.InvalidQuery(
             "this path does not have such a parameter",
             hint="leave it out; docs/http-api.md lists the parameters of each path",
             flaws=flaws,
@@ -99,9 +88,11 @@ async def query_of(request: Request, endpoint: Forwarded) -> str:
         collection = endpoint.references.get(name, "")
         try:
             sent.append((name, await _as_path(request, value, collection, pointer="")))
-        except BadInput as error:
+        except errors.BadInput as error:
             flaws = tuple(replace(flaw, pointer=None, parameter=name) for flaw in error.flaws)
-            raise BadInput(f"{name}: {error.message}", hint=error.hint, flaws=flaws) from None
+            raise errors.BadInput(
+                f"{name}: {error.message}", hint=error.hint, flaws=flaws
+            ) from None
     return urlencode(sent)
 
 
@@ -126,7 +117,7 @@ async def _as_path(request: Request, value: str, collection: str, *, pointer: st
         return value
     try:
         return reference(collection, from_reference(value, collection, pointer="", own_hosts=own))
-    except BadInput:
+    except errors.BadInput:
         return value  # the API's error names its position
 
 
@@ -144,7 +135,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
     if not comes or not endpoint.takes:
         return None
     if media_type(request) not in endpoint.takes:
-        raise Unsupported(
+        raise errors.Unsupported(
             f"this path accepts {' or '.join(sorted(endpoint.takes))}",
             code="unsupported_media_type",
             hint="name it in Content-Type",
@@ -154,7 +145,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
         raise _too_large(endpoint)
     try:
         body = await read_body(request, limit=endpoint.most)
-    except TooLarge:
+    except errors.TooLarge:
         raise _too_large(endpoint) from None
     if not body:
         return body
@@ -164,8 +155,8 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
     return await _as_sent_on(request, body, members, endpoint)
 
 
-def _too_large(endpoint: Forwarded) -> TooLarge:
-    return TooLarge(
+def _too_large(endpoint: Forwarded) -> errors.TooLarge:
+    return errors.TooLarge(
         f"the body is larger than {endpoint.most} bytes, the maximum for this path",
         hint="nothing was forwarded; check that the body belongs to this path",
     )
@@ -203,7 +194,7 @@ async def _read_object(body: bytes) -> Mapping[str, object]:
     quick = len(body) <= _QUICK_BYTES
     value = strict_json.loads(body) if quick else await runtime.in_thread(strict_json.loads, body)
     if not isinstance(value, dict):
-        raise Malformed("expected a JSON object; nothing was forwarded")
+        raise errors.Malformed("expected a JSON object; nothing was forwarded")
     return value
 
 
@@ -242,7 +233,7 @@ def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[
         headers.append(("If-Match", matching))
     elif matching:
         detail = 'expected "*", or ETags'
-        raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-Match"),))
+        raise errors.BadInput(detail, flaws=(errors.Flaw("invalid", detail, header="If-Match"),))
     if body is not None:
         headers.append(("Content-Type", media_type(request)))
     return headers
@@ -346,9 +337,9 @@ def _with_headers(
     return response
 
 
-def refusal(detail: str) -> ApiFailed:
+def refusal(detail: str) -> errors.ApiFailed:
     """The API's answer is not used; ``detail`` quotes nothing of it."""
-    return ApiFailed(
+    return errors.ApiFailed(
         f"the API's answer was not forwarded: {detail}",
         code="api_answer",
         hint="check that --base-url names the API itself, and check any server in front of it",
@@ -368,7 +359,7 @@ def read_object(upstream: messages.Response, kind: str = JSON) -> dict[str, Any]
         raise refusal("it is not the requested kind of answer")
     try:
         value = strict_json.loads(upstream.body)
-    except Malformed:
+    except errors.Malformed:
         raise refusal("it is not JSON, although it is declared as JSON") from None
     if not isinstance(value, dict):
         raise refusal("it is not a JSON object")
@@ -446,7 +437,7 @@ async def _check(body: bytes) -> None:
             strict_json.loads(body)
         else:
             await runtime.in_thread(strict_json.loads, body)
-    except Malformed:
+    except errors.Malformed:
         raise refusal("it is not JSON, although it is declared as JSON") from None
 
 
@@ -463,9 +454,9 @@ def _ours() -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise ApiTimeout("the API gave no answer in time") from None
+        raise errors.ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
-        raise ApiUnreachable("the connection to the API was lost") from None
+        raise errors.ApiUnreachable("the connection to the API was lost") from None
 
 
 def _headers(

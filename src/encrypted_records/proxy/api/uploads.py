@@ -47,7 +47,6 @@ from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.uploads import tus
 from encrypted_records.proxy.uploads import tus as header
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
-from encrypted_records.proxy.uploads.tus import Append, Create, DescribeServer, Show
 
 _VERSION = one_of(header.VERSION)
 _BYTES = RequestBody({header.CONTENT_TYPE: BINARY})
@@ -200,20 +199,20 @@ async def _answer(request: Request, upload: str | None) -> Response:
     if asked is None:
         allowed = ", ".join(tus.list_methods(on_upload=on_upload))
         raise HTTPException(405, headers={"Allow": allowed})
-    if isinstance(asked, DescribeServer):
+    if isinstance(asked, header.DescribeServer):
         return Response(status_code=204, headers=tus.describe())
-    if isinstance(asked, Create):
+    if isinstance(asked, header.Create):
         options = await _options(request, caller, asked.metadata)
         note = note_of(asked.metadata)
         made = await services.uploads.create(caller, asked, options, request.stream(), note)
         return Response(status_code=201, headers=_creation_headers(request, made))
     assert upload is not None
     identifier = from_path(upload)
-    if isinstance(asked, Show):
+    if isinstance(asked, header.Show):
         shown = await services.uploads.show(caller, identifier)
         of_job = {} if shown.kind is header.Kind.PARTIAL else {"X-Job-Id": _job_of(identifier)}
         return Response(status_code=200, headers=tus.show(shown) | of_job)
-    if isinstance(asked, Append):
+    if isinstance(asked, header.Append):
         reached = await services.uploads.append(caller, identifier, asked, request.stream())
         return Response(status_code=204, headers=tus.progress(reached.offset, reached.due))
     await services.uploads.terminate(caller, identifier)

@@ -24,7 +24,6 @@ from encrypted_records.sql.wire.limits import WireLimits
 from encrypted_records.sql.wire.parameters import Description
 from encrypted_records.sql.wire.results import CopyWriter, RowEncoder
 from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, assignment
-from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import decode_parameter
 
 #: Seconds between interrupts, and the time limit for a client that does not read when a statement
@@ -36,7 +35,7 @@ _AGAIN, _STUCK_SECONDS = 0.5, 2.0
 class Prepared:
     """A parsed statement; without columns, it answers with no rows."""
 
-    statement: SqlStatement
+    statement: st.SqlStatement
     types: Sequence[int]
     described: Description
 
@@ -247,7 +246,7 @@ class WireSession:
                 hint="send long lists as one array parameter",
             )
 
-    async def _answer_simple(self, statement: SqlStatement) -> None:
+    async def _answer_simple(self, statement: st.SqlStatement) -> None:
         if statement.first == "copy":
             self._check_transaction(statement)
             await self._copy(statement)
@@ -302,7 +301,7 @@ class WireSession:
         held = sum(len(prepared.statement.sql) for prepared in self._prepared.values())
         if held + len(message.sql) > self._limits.prepared_characters:
             raise Failure("53200", "the session's prepared statements are too long together")
-        statement = found[0] if found else SqlStatement("", ())
+        statement = found[0] if found else st.SqlStatement("", ())
         described = Description((), ())
         if statement.first in st.READS:
             self._check_transaction(statement)
@@ -421,14 +420,16 @@ class WireSession:
 
     # --- commands answered without the engine -----------------------------------------------------
 
-    def _check_transaction(self, statement: SqlStatement) -> None:
+    def _check_transaction(self, statement: st.SqlStatement) -> None:
         if self._transaction == "E" and statement.first not in _ENDS:
             raise Failure(
                 "25P02",
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
 
-    async def _command(self, statement: SqlStatement, portal: Portal | None = None) -> str | None:
+    async def _command(
+        self, statement: st.SqlStatement, portal: Portal | None = None
+    ) -> str | None:
         """Run a command that is not a query, and return its tag; None for a query.
 
         Args:
@@ -475,7 +476,7 @@ class WireSession:
                 )
         return first.upper()
 
-    async def _change_transaction(self, statement: SqlStatement) -> str:
+    async def _change_transaction(self, statement: st.SqlStatement) -> str:
         first, words = statement.first, [token.word for token in statement.words]
         if first in ("begin", "start"):
             if "write" in words:
@@ -493,7 +494,7 @@ class WireSession:
         await self._end_portals()
         return "ROLLBACK" if failed or first in ("rollback", "abort") else "COMMIT"
 
-    def _set(self, statement: SqlStatement) -> None:
+    def _set(self, statement: st.SqlStatement) -> None:
         assigned = assignment(statement)
         if assigned is None:
             return
@@ -505,7 +506,7 @@ class WireSession:
         if name in REPORTED:
             self._channel.write(m.parameter_status(REPORTED[name], self._settings.show(name)))
 
-    def _shown(self, statement: SqlStatement) -> tuple[list[str], list[list[str]]]:
+    def _shown(self, statement: st.SqlStatement) -> tuple[list[str], list[list[str]]]:
         words = [token.word for token in statement.words[1:]]
         if words == ["all"]:
             rows = [[name, value, ""] for name, value in self._settings.all()]
@@ -529,7 +530,7 @@ class WireSession:
         for row in m.data_rows(columns, len(rows)):
             self._channel.write(row)
 
-    def _deallocate(self, statement: SqlStatement) -> None:
+    def _deallocate(self, statement: st.SqlStatement) -> None:
         name = statement.words[-1].word
         if name == "all":
             self._prepared.clear()
@@ -537,7 +538,7 @@ class WireSession:
             self._named(name)
             del self._prepared[name]
 
-    async def _discard(self, statement: SqlStatement) -> None:
+    async def _discard(self, statement: st.SqlStatement) -> None:
         if statement.words[-1].word == "all":
             self._prepared.clear()
             self._settings.reset()
@@ -581,7 +582,7 @@ class WireSession:
             await portal.answer.close()
         return f"FETCH {portal.answer.sent - before}"
 
-    async def _close_cursor(self, statement: SqlStatement) -> None:
+    async def _close_cursor(self, statement: st.SqlStatement) -> None:
         name = statement.words[-1].word
         if name == "all":
             await self._end_portals()
@@ -591,7 +592,7 @@ class WireSession:
 
     # --- COPY -------------------------------------------------------------------------------------
 
-    async def _copy(self, statement: SqlStatement) -> None:
+    async def _copy(self, statement: st.SqlStatement) -> None:
         copied = st.copied(statement)
         query = st.only(copied.query)
         answer = await self._answers.run(query, None, ())

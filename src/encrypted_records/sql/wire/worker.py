@@ -20,7 +20,6 @@ from encrypted_records.sql.wire.parameters import (
     describe,
     parameter_type,
 )
-from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import INTERVAL, NUMERIC, TEXT, ColumnType, Interval
 from encrypted_records.sql.worker import Reply, Worker, as_stream, serve, type_name
 
@@ -90,7 +89,9 @@ class WireWorker(Worker):
         return self._catalog
 
 
-def _named(statement: SqlStatement, oids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
+def _named(
+    statement: st.SqlStatement, oids: Sequence[int], values: Sequence[Any]
+) -> dict[str, Any]:
     """The parameters of a statement, by number, with exactly their types.
 
     Raises:
