@@ -11,6 +11,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support import forked
+from tests.support.eventually import eventually
 
 COMMAND = (sys.executable, "-m", "encrypted_records.cli.main")
 
@@ -37,6 +41,17 @@ class Terminal:
         self.type(line)
 
     def interrupt(self) -> None:
+        """Press Ctrl+C once the command reads: a signal between a prompt and the read behind it is
+        seen only when the read ends."""
+        asleep = 0
+
+        def sleeps_on() -> bool:
+            nonlocal asleep
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+            asleep = asleep + 1 if stat.rpartition(")")[2].split()[0] == "S" else 0
+            return asleep == 10
+
+        eventually(sleeps_on, "it waits for input", pause=0.05)
         self._process.send_signal(signal.SIGINT)
 
     def end(self, *, within: float = 60.0) -> int:
@@ -63,7 +78,7 @@ def at_terminal(
     told: Mapping[str, str], *arguments: str, program: tuple[str, ...] = COMMAND
 ) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = forked.Forked(
         [*program, *arguments],
         env=dict(told),
         stdin=theirs,

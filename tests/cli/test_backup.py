@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Said, run_here
-from tests.support import jobs
+from tests.support import forked, jobs
 from tests.support.eventually import eventually
 from tests.support.service import ERS, clean_environment, gone, running_service
 from tests.support.store import Store, new_store
@@ -86,7 +86,7 @@ def ers(*arguments: str | Path) -> Said:
 
 def begun(data_dir: Path, target: Path) -> subprocess.Popen[bytes]:
     """``ers backup``, which waits for the database of jobs by now; whoever calls holds it."""
-    process = subprocess.Popen(
+    process = forked.Forked(
         [*ERS, "backup", target, "--data-dir", data_dir], env=clean_environment()
     )
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +10,7 @@ from encrypted_records.cli.commands.doctor import access_of
 from encrypted_records.client.proxy.keyring import Devices, KnownKeyring
 from tests.cli.command import Ers
 from tests.cli.people import store
+from tests.cli.terminals import at_terminal
 from tests.support.service import (
     Account,
     Service,
@@ -131,41 +128,18 @@ def test_at_level_device_a_login_shows_the_keyring_on_the_terminal_and_asks(
         store(first)
         fingerprint = first.done("keyring", "get").one["fingerprint"]
         here = Machine(service.proxy_url, account, service.state_dir)
-        shown, code = log_in_on_a_terminal(here, "y")
-
-        assert code == 0, shown
-        assert fingerprint in shown
-        assert shown.count("[y/N]") == 1
+        told = clean_environment(
+            ERS_PROXY_URL=here.url,
+            XDG_STATE_HOME=str(here.state),
+            ERS_EMAIL=account.email,
+            ERS_PASSWORD=account.password,
+        )
+        with at_terminal(told, "login") as terminal:
+            terminal.answer("[y/N]", "y")
+            assert terminal.end() == 0, terminal.shown
+        assert fingerprint in terminal.shown
+        assert terminal.shown.count("[y/N]") == 1
         assert here.done("device", "list").one["enrolled"]
-
-
-def log_in_on_a_terminal(machine: Machine, answer: str) -> tuple[str, int]:
-    """What a person sees who answers the only question, and the exit code."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "encrypted_records.cli.main", "login"],
-        env=clean_environment(
-            ERS_PROXY_URL=machine.url,
-            XDG_STATE_HOME=str(machine.state),
-            ERS_EMAIL=machine.account.email,
-            ERS_PASSWORD=machine.account.password,
-        ),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown, answered = "", False
-    while True:
-        try:
-            shown += os.read(ours, 4096).decode()
-        except OSError:  # what Linux says when the other end was closed
-            break
-        if "[y/N]" in shown and not answered:
-            os.write(ours, f"{answer}\n".encode())
-            answered = True
-    os.close(ours)
-    return shown, process.wait(60)
 
 
 KEYRING = KnownKeyring(1_700_000_000, "0123456789abcdef", passphrase=False)

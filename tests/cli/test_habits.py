@@ -13,6 +13,7 @@ import pytest
 from encrypted_records.cli.input.files import LineCounter
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND, at_terminal
+from tests.support import forked
 from tests.support.eventually import eventually
 from tests.support.service import Account, Service, clean_environment, state_beside
 
@@ -246,7 +247,7 @@ def test_a_reader_who_goes_ends_a_command_quietly(told: dict[str, str], people: 
     run = [*COMMAND, "record", "create", "--schema", people, "--file", "-"]
     subprocess.run(run, input=rows.encode(), env=told, check=True, stdout=subprocess.DEVNULL)
     reading, writing = os.pipe()
-    process = subprocess.Popen(
+    process = forked.Forked(
         [*COMMAND, "record", "search", "--schema", people, "--all"],
         env=told,
         stdout=writing,

@@ -23,6 +23,7 @@ from encrypted_records.client.messages import Response
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ProxyUnreachable
 from tests.cli.command import Ers, environment
+from tests.support import forked
 from tests.support.eventually import eventually
 from tests.support.service import Account, Service, clean_environment
 
@@ -260,7 +261,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
     file = tmp_path / "many.csv"
     file.write_text("name,age\n" + "Ada,36\n" * 60_000)
     before = {line["job_id"] for line in ers.done("job", "list").lines}
-    process = subprocess.Popen(
+    process = forked.Forked(
         [*COMMAND, "import", "--exact", file, "--schema", schema],
         env=clean_environment(**environment(running, account)),
         stdin=subprocess.DEVNULL,

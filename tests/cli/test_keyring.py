@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Ers, Said, run_here
 from tests.cli.command import environment as environment_of
-from tests.support.eventually import eventually
-from tests.support.service import (
-    Account,
-    Service,
-    call,
-    clean_environment,
-    running_service,
-    state_beside,
-)
+from tests.cli.terminals import at_terminal
+from tests.support.service import Account, Service, call, clean_environment, state_beside
 from tests.support.store import Store, new_schema
-
-COMMAND = [sys.executable, "-m", "encrypted_records.cli.main", "keyring"]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running_service(tmp_path_factory.mktemp("keyring") / "data") as service:
-        yield service
 
 
 @pytest.fixture
@@ -70,33 +49,16 @@ def shown_to(service: Service, account: Account, **told: str) -> str:
 
 def backup_on_a_terminal(service: Service, account: Account, *, wrong: bool) -> tuple[int, str]:
     """Back up as somebody at a terminal does; the exit code and all that was shown."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "backup"],
-        env=environment(service, account) | {"TERM": "dumb"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown, answered = "", 0
-    while True:
-        try:
-            read = os.read(ours, 4096).decode()
-        except OSError:  # what Linux says when the other end was closed
-            break
-        shown += read
-        words = re.findall(r"^ ?\d+  ([a-z]+)\r?$", shown, re.MULTILINE)
-        asked = re.findall(r"Word (\d+): ", shown)
-        if "press Enter" in shown and answered == 0:
-            os.write(ours, b"\n")
-            answered = 1
-        elif len(asked) >= answered > 0:
-            word = "wrong" if wrong else words[int(asked[-1]) - 1]
-            os.write(ours, f"{word}\n".encode())
-            answered += 1
-    os.close(ours)
-    return process.wait(60), shown
+    told = environment(service, account) | {"TERM": "dumb"}
+    with at_terminal(told, "keyring", "backup") as terminal:
+        terminal.answer("press Enter", "")
+        for _ in range(1 if wrong else 3):
+            terminal.expect("Word ")
+            terminal.expect(": ")
+            words = re.findall(r"^ ?\d+  ([a-z]+)$", terminal.shown, re.MULTILINE)
+            place = int(re.findall(r"Word (\d+): ", terminal.shown)[-1])
+            terminal.type("wrong" if wrong else words[place - 1])
+        return terminal.end(), terminal.shown
 
 
 def test_a_backup_shows_the_words_and_asks_for_three_of_them(
@@ -105,7 +67,7 @@ def test_a_backup_shows_the_words_and_asks_for_three_of_them(
     code, shown = backup_on_a_terminal(running, account, wrong=False)
 
     assert code == 0, shown
-    assert len(re.findall(r"^ ?\d+  [a-z]+\r?$", shown, re.MULTILINE)) == 24
+    assert len(re.findall(r"^ ?\d+  [a-z]+$", shown, re.MULTILINE)) == 24
     assert len(re.findall(r"Word \d+: ", shown)) == 3
     assert "is confirmed" in shown
     assert re.search(r"^backup +confirmed$", shown_to(running, account), re.MULTILINE)
@@ -297,52 +259,8 @@ def test_the_login_that_is_kept_serves_the_keyring_too(
     assert ers_here("keyring", "get").code == 4
 
 
-def test_an_inline_proxy_shows_the_keyring_of_its_folder(
-    running: Service, account: Account, tmp_path: Path
-) -> None:
-    told = {"ERS_BASE_URL": running.base_url, "ERS_DATA_DIR": str(tmp_path / "inline")}
-
-    made = ers(running, account, "backup", "--force", "--inline", **told)
-    shown = ers(running, account, "get", "--inline", "--output", "table", **told)
-    elsewhere = ers(running, account, "get")
-
-    assert made.code == 0, made.err
-    assert shown.code == 0, shown.err
-    assert re.search("^backup +not confirmed", shown.out, re.MULTILINE)
-    assert elsewhere.code == 3
-
-
-def _wait_until_it_reads(pid: int) -> None:
-    """A signal between the prompt and the read behind it is seen only once the read ends."""
-    asleep = 0
-
-    def sleeps_on() -> bool:
-        nonlocal asleep
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        asleep = asleep + 1 if state == "S" else 0
-        return asleep == 10
-
-    eventually(sleeps_on, "it waits for input", pause=0.05)
-
-
 def test_ctrl_c_at_a_question_ends_the_command_at_once(running: Service, account: Account) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "rotate"],
-        env=environment(running, account),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    shown = ""
-    while "[y/N]" not in shown:
-        shown += os.read(ours, 4096).decode()
-    _wait_until_it_reads(process.pid)
-    process.send_signal(signal.SIGINT)
-    try:
-        assert process.wait(60) == 130
-    finally:
-        process.kill()
-        os.close(ours)
+    with at_terminal(environment(running, account), "keyring", "rotate") as terminal:
+        terminal.expect("[y/N]")
+        terminal.interrupt()
+        assert terminal.end() == 130

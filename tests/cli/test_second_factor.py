@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cli.command import Ers, environment
+from tests.support import forked
 from tests.support.authenticator import Authenticator
 from tests.support.service import ERS, Service, clean_environment
 
@@ -16,7 +17,7 @@ def test_a_person_adds_a_second_factor_logs_in_with_it_and_removes_it(
 ) -> None:
     account = running.new_account()
     told = clean_environment(**environment(running, account), ERS_CONFIG=os.devnull)
-    with subprocess.Popen(
+    with forked.Forked(
         [*ERS, "user", "second-factor", "add"],
         env=told,
         stdin=subprocess.PIPE,

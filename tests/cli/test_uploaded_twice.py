@@ -23,6 +23,7 @@ from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting, UploadedBefore
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND
+from tests.support import forked
 from tests.support.fifo import fifo
 from tests.support.front import running_front
 from tests.support.held_back import HeldBack
@@ -304,12 +305,9 @@ def test_a_command_goes_on_with_the_job_that_an_interrupted_command_began(
         upload = [*COMMAND, "import", "--exact", str(path), "--schema", store.schema_id]
         held = HeldBack(holds=lambda asked: "staged" in asked.path or "publish" in asked.path)
         with front.telling(held):
-            run = subprocess.run(
-                [*upload, "--detach"], check=True, env=told, capture_output=True, text=True
-            )
-            job = run.stdout.strip()
+            job = forked.run([*upload, "--detach"], told).stdout.strip()
             assert held.came.wait(60)
-            again = subprocess.Popen(
+            again = forked.Forked(
                 upload, env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
             assert again.stderr is not None
