@@ -15,7 +15,7 @@ import pytest
 from pyarrow import ArrowInvalid, parquet
 
 from encrypted_records import Client
-from tests.cli.command import Ers
+from tests.cli.command import Ers, run_line
 from tests.cli.terminals import COMMAND, at_terminal
 from tests.support.service import Account, Service
 
@@ -171,15 +171,8 @@ def test_commands_of_the_document_run(tmp_path: Path) -> None:
     folder = Path(sys.executable).parent
     told = dict(os.environ) | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     for line in lines:
-        done = subprocess.run(
-            ["/bin/sh", "-c", line],
-            cwd=tmp_path,
-            env=told,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, (line, done.stderr)
+        said = run_line(told, line, tmp_path)
+        assert said.code == 0, (line, said.err)
     assert "Oslo,70" in (tmp_path / "old.csv").read_text()
     assert parquet.read_table(tmp_path / "patients.parquet").num_rows == 2
 
