@@ -15,8 +15,7 @@ from typing import Any
 import psycopg
 
 from encrypted_records.client.proxy.client import ProxyClient
-from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.wire.limits import WireLimits
+from encrypted_records.sql.limits import SqlLimits, WireLimits
 from encrypted_records.sql.wire.server import Listener
 
 

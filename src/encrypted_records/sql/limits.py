@@ -1,4 +1,4 @@
-"""Limits of a statement."""
+"""Limits of a statement, and of the listener."""
 
 from __future__ import annotations
 
@@ -27,3 +27,40 @@ class SqlLimits:
 
 
 STANDARD = SqlLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """
+    Attributes:
+        connections: concurrent sessions.
+        waiting: connections that have not logged in; beyond that, the oldest is closed.
+        login_seconds: from a connection's start to its login.
+        statement_seconds: from a statement's start to its last row at the client.
+        message_bytes: maximum size of a client's message.
+        statement_characters: maximum length of a query.
+        prepared, portals: maximum number per session.
+        prepared_characters: total length of a session's prepared statements.
+        batch_rows: rows encoded in one step.
+        buffer_bytes: unread answers of a client; beyond that, the server waits.
+        cancel_misses: cancel requests with a wrong key for a session; after that many, all are
+            ignored.
+        catalogue_seconds: how long the catalogues are cached.
+    """
+
+    connections: int = 100
+    waiting: int = 50
+    login_seconds: float = 30.0
+    statement_seconds: float = 300.0
+    message_bytes: int = 16 << 20
+    statement_characters: int = 1 << 20
+    prepared: int = 1_000
+    prepared_characters: int = 4 << 20
+    portals: int = 100
+    batch_rows: int = 1_000
+    buffer_bytes: int = 1 << 20
+    cancel_misses: int = 60
+    catalogue_seconds: float = 5.0
+
+
+STANDARD_WIRE = WireLimits()

@@ -15,7 +15,7 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.sql.wire.limits import WireLimits
+from encrypted_records.sql.limits import WireLimits
 from encrypted_records.sql.wire.server import check_host
 from tests.support.eventually import eventually
 from tests.support.listener import Running, fields, message, received, running_listener, startup

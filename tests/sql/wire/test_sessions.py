@@ -13,7 +13,7 @@ import pytest
 from psycopg.pq import DiagnosticField, ExecStatus
 
 from encrypted_records import Client
-from encrypted_records.sql.wire.limits import WireLimits
+from encrypted_records.sql.limits import WireLimits
 from tests.support.eventually import eventually
 from tests.support.listener import Running, fields, message, running_listener, startup
 from tests.support.service import Account, Service

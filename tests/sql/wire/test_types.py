@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from encrypted_records.sql.failures import BadParameter, Failure, Unrepresentable
 from encrypted_records.sql.wire import types
-from encrypted_records.sql.wire.failures import BadParameter, Failure, Unrepresentable
 from encrypted_records.sql.wire.results import RowEncoder
 from tests.support.postgres import NewDatabase
 

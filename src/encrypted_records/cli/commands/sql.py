@@ -67,8 +67,7 @@ async def serve(
     Raises:
         InvalidSetting: the address or the certificate cannot be used.
     """
-    from encrypted_records.sql.limits import STANDARD as SQL_LIMITS  # noqa: PLC0415 - optional
-    from encrypted_records.sql.wire.limits import STANDARD  # noqa: PLC0415 - optional
+    from encrypted_records.sql.limits import STANDARD, STANDARD_WIRE  # noqa: PLC0415 - optional
     from encrypted_records.sql.wire.server import Listener, check_host, tls_context  # noqa: PLC0415 - optional, slow to import
 
     host, port = _parsed(address)
@@ -76,11 +75,11 @@ async def serve(
         raise InvalidSetting("--tls-cert and --tls-key must be given together")
     tls = tls_context(certificate, key) if certificate and key else None
     check_host(host, tls)
-    listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD, sql_limits=SQL_LIMITS)
+    listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD_WIRE, sql_limits=STANDARD)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Each session may keep a thread busy, and none is to wait for another's statement.
-    loop.set_default_executor(ThreadPoolExecutor(STANDARD.connections + STANDARD.waiting))
+    loop.set_default_executor(ThreadPoolExecutor(STANDARD_WIRE.connections + STANDARD_WIRE.waiting))
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # Windows has Ctrl-C as KeyboardInterrupt
             loop.add_signal_handler(number, stopped.set)

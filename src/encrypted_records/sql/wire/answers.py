@@ -9,7 +9,7 @@ import pyarrow
 
 from encrypted_records import runtime
 from encrypted_records.sql.engine import Engine
-from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.wire.parameters import (
     Description,
     ParameterValues,

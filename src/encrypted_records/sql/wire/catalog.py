@@ -22,8 +22,8 @@ import pyarrow
 
 from encrypted_records.sql.catalogue import Catalogue, quoted
 from encrypted_records.sql.connections import lock, open_closed, real_tables
+from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.wire.failures import Failure
 from encrypted_records.sql.wire.settings import VERSION
 from encrypted_records.sql.wire.statements import SqlStatement, SqlToken
 from encrypted_records.sql.wire.types import TYPES, ColumnType, column_type

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
-from encrypted_records.sql.wire.limits import WireLimits
+from encrypted_records.sql.limits import WireLimits
 from encrypted_records.sql.wire.messages import First, FrontendReader, Message
 
 _PIECE = 65_536

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from encrypted_records import runtime
-from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import (
     BY_ARRAY,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pyarrow
 from pyarrow import compute
 
-from encrypted_records.sql.wire.failures import Failure, Unrepresentable
+from encrypted_records.sql.failures import Failure, Unrepresentable
 from encrypted_records.sql.wire.messages import ResultColumn, data_rows
 from encrypted_records.sql.wire.statements import Copy
 from encrypted_records.sql.wire.types import (

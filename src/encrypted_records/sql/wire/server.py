@@ -33,12 +33,11 @@ from encrypted_records.model.credentials import (
     split_password,
 )
 from encrypted_records.sql.engine import Engine
-from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.failures import Failure, failure_of
+from encrypted_records.sql.limits import SqlLimits, WireLimits
 from encrypted_records.sql.wire import messages as m
 from encrypted_records.sql.wire.answers import WORKER, StatementAnswers
 from encrypted_records.sql.wire.channel import Channel, ClientGone
-from encrypted_records.sql.wire.failures import Failure, failure_of
-from encrypted_records.sql.wire.limits import WireLimits
 from encrypted_records.sql.wire.session import WireSession
 from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, start
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from encrypted_records import runtime
 from encrypted_records.errors import ErsError
+from encrypted_records.sql.failures import Failure, failure_of
+from encrypted_records.sql.limits import WireLimits
 from encrypted_records.sql.wire import messages as m
 from encrypted_records.sql.wire import statements as st
 from encrypted_records.sql.wire.answers import QueryRows, StatementAnswers
 from encrypted_records.sql.wire.channel import Channel, ClientGone
-from encrypted_records.sql.wire.failures import Failure, failure_of
-from encrypted_records.sql.wire.limits import WireLimits
 from encrypted_records.sql.wire.parameters import Description
 from encrypted_records.sql.wire.results import CopyWriter, RowEncoder
 from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, assignment

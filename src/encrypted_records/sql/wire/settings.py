@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.wire.statements import SqlStatement, SqlToken
 
 #: PostgreSQL's version for clients that compare it.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.failures import Failure
 
 _TOKEN = re.compile(
     r"""

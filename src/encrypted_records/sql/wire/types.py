@@ -20,7 +20,7 @@ from decimal import Decimal, InvalidOperation, localcontext
 from math import isinf, isnan
 from typing import Any
 
-from encrypted_records.sql.wire.failures import BadParameter, Unrepresentable
+from encrypted_records.sql.failures import BadParameter, Unrepresentable
 
 TEXT_FORM, BINARY_FORM = 0, 1
 _DAYS_TO_2000 = 10_957

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 import duckdb
 
 from encrypted_records.sql import failures
+from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.planner import Parameters
 from encrypted_records.sql.wire import statements as st
 from encrypted_records.sql.wire.catalog import PgCatalog, with_oids
-from encrypted_records.sql.wire.failures import Failure
 from encrypted_records.sql.wire.parameters import (
     ParameterValues,
     SessionFacts,
