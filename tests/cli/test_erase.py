@@ -8,6 +8,8 @@ import secrets
 import pytest
 
 from encrypted_records.cli.commands.erasure import say_erased
+from encrypted_records.client.api import ErasureState
+from encrypted_records.client.proxy.erasure import Receipt, SchemaErasure
 from tests.cli.command import Ers
 
 DEFINITION = {
@@ -93,7 +95,21 @@ def test_the_doctor_says_what_is_not_erased_yet(ers: Ers, people: str) -> None:
 def test_where_only_copies_are_left_the_receipt_says_so(
     capsys: pytest.CaptureFixture[str], segments: int, what: str
 ) -> None:
-    left = {"rows": 0, "segments": segments, "groups": 0, "holds": [], "due": None}
-    say_erased({"schemas": [{"schema": "people", "version": 7, "gone": False, "left": left}]})
+    left = ErasureState(
+        version=7,
+        asked=7,
+        done=0,
+        due=None,
+        database="sqlite",
+        holds=[],
+        rows=0,
+        segments=segments,
+        groups=0,
+        since=None,
+    )
+    erased = SchemaErasure(
+        schema="people", version=7, log_digest="", merged_rows=0, gone=False, left=left
+    )
+    say_erased(Receipt(gone=False, schemas=[erased]))
     said = capsys.readouterr()
     assert f"Not erased yet in people: {what}" in said.out + said.err

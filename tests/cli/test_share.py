@@ -371,8 +371,8 @@ def test_older_keys_are_forgotten_by_command_and_by_python(two: Two, running: Se
     with Client(running.proxy_url, email=two.ada.email, password=two.ada.password) as client:
         medical = client.dataset(f"{two.slug}/medical")
         told = medical.reseal(forget=True)
-        assert told["epoch"] == 3
-        if not told["forgotten"]:
+        assert told.epoch == 3
+        if not told.forgotten:
             eventually(is_done, "older keys are forgotten", pause=0.2)
         assert [one["name"] for one in client.schema(url).search()] == ["Emmy"]
     two.join()

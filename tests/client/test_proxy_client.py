@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 import pytest
 import uvicorn
 
+from encrypted_records import runtime
+from encrypted_records.client.api import ErasureState
 from encrypted_records.client.limits import PROXY_TIMING, STANDARD, ClientLimits
-from encrypted_records.client.proxy import records
+from encrypted_records.client.proxy import erasure
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
 from tests.support.service import Account, Service, free_ports
@@ -152,13 +154,29 @@ def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection() -> N
 def test_a_receipt_is_not_lost_where_nobody_can_say_any_more_that_bytes_are_gone(
     ask: Ask[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "LOOK_SECONDS", 0.01)
-    one = {"schema": "/api/schemas/2JZvcvw3K6xCtJLowDmfyB/", "version": 7, "gone": False}
-    receipt = {"gone": False, "schemas": [{**one, "left": {"holds": [], "done": 3}}]}
+    monkeypatch.setattr(erasure, "LOOK_SECONDS", 0.01)
+    left = ErasureState(
+        version=7,
+        asked=7,
+        done=3,
+        due=None,
+        database="sqlite",
+        holds=[],
+        rows=1,
+        segments=0,
+        groups=0,
+        since=None,
+    )
+    begun = erasure.SchemaErasure(
+        schema="/api/schemas/2JZvcvw3K6xCtJLowDmfyB/",
+        version=7,
+        log_digest="",
+        merged_rows=0,
+        gone=False,
+        left=left,
+    )
 
-    async def see(client: ProxyClient) -> dict[str, Any]:
-        await client._see_through(receipt)
-        return receipt
+    async def see(client: ProxyClient) -> erasure.SchemaErasure:
+        return await client._see_through(begun, runtime.monotonic() + 60)
 
-    assert ask(see) == receipt
-    assert not receipt["gone"]
+    assert ask(see) == begun

@@ -85,7 +85,7 @@ class Output:
         Args:
             times: as for :meth:`many`.
         """
-        thing = _row(thing)
+        thing = row_of(thing)
         if self.form == "table":
             widest = max(map(width_of, thing), default=0)
             for name, value in _with_times(thing, times).items():
@@ -119,7 +119,7 @@ class Output:
         write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
             self.form, self._lines
         )
-        count = await write((_row(thing) async for thing in things), columns, told)
+        count = await write((row_of(thing) async for thing in things), columns, told)
         if self.form == "table" and not count:
             warn(f"no {called}")
         return count
@@ -168,7 +168,7 @@ class Output:
         return count
 
 
-def _row(thing: Row | Struct) -> Row:
+def row_of(thing: Row | Struct) -> Row:
     """The members of an object or of a structure."""
     if isinstance(thing, Mapping):
         return thing

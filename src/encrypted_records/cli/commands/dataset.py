@@ -106,38 +106,38 @@ async def _forget(
     """Seal again what is under older keys, and have these forgotten; the exit code."""
     url, path = resource["url"], await session.names.path_of_dataset(resource)
     keys = await session.client.look_at_keys(url)
-    if keys["absent"] and not keys["forgotten"]:
+    if keys.absent and not keys.forgotten:
         raise SchemaUnsigned(
-            f"the API does not show the schema {', '.join(keys['absent'])}, which was"
+            f"the API does not show the schema {', '.join(keys.absent)}, which was"
             f" signed in {path}",
             hint="without the older keys, its records could no longer be decrypted; if it was"
             " deleted, an owner can free its name: ers api DELETE /api/schemas/ID/",
         )
-    older = [schema for schema in keys["schemas"] if not schema["present"]]
-    if not keys["forgotten"]:
+    older = [schema for schema in keys.schemas if not schema.present]
+    if not keys.forgotten:
         say(
             "Someone who kept an older grant and an older copy of the data can still decrypt that"
             " copy. Otherwise the older keys decrypt nothing."
         )
-        records = format_count(sum(group["records"] for group in older), "record")
+        records = format_count(sum(group.records for group in older), "record")
         confirm(
-            f"Encrypt {records} of {path} again, and forget all keys before epoch {keys['epoch']}?",
+            f"Encrypt {records} of {path} again, and forget all keys before epoch {keys.epoch}?",
             yes=yes,
             undone="nothing was changed",
         )
     for schema in older:
-        warn(f"{schema['schema']}:")
-        code = await finish(session, await session.client.reseal_schema(schema["schema"]), output)
+        warn(f"{schema.schema}:")
+        code = await finish(session, await session.client.reseal_schema(schema.schema), output)
         if code != DONE:
             return code
     done = await session.client.forget_keys(url)
-    if not done["forgotten"]:
+    if not done.forgotten:
         warn(
             "The earlier ciphertext is not erased yet. This happens by itself; then repeat the"
             " command."
         )
         return FAILED
-    say(f"The keys of {path} before epoch {done['epoch']} are forgotten.")
+    say(f"The keys of {path} before epoch {done.epoch} are forgotten.")
     return DONE
 
 

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 import click
@@ -295,20 +294,17 @@ async def _erasure(session: CommandSession, schema: Resource) -> Finding:
         look = await session.client.look_at_erasure(schema["url"])
     except ErsError as error:
         return _report_failure(check, error)
-    since = [day for day in (_days_of(look["api"]["since"]), _days(look["index"]["since"])) if day]
+    ended = None if look.api.since is None else look.api.since.timestamp() * 1000
+    since = [day for day in (_days(ended), _days(look.index.since)) if day]
     days = max(since, default=0.0)
-    rows = format_count(max(look["api"]["rows"], look["index"]["rows"]), "deleted row")
-    holds = ", ".join(f"{hold['email']} ({hold['reason']})" for hold in look["api"]["holds"])
+    rows = format_count(max(look.api.rows, look.index.rows), "deleted row")
+    holds = ", ".join(f"{hold.email} ({hold.reason})" for hold in look.api.holds)
     held = f"; held by {holds}" if holds else ""
     if days > _ERASED_WITHIN_DAYS:
         hint = f"erase them: ers api POST {schema['url']}erasure/"
         message = f"{rows}, still there after {days:.0f} days{held}"
         return Finding(check, "warning", message, hint)
     return Finding(check, "ok", f"{rows}, not erased yet{held}")
-
-
-def _days_of(moment: str | None) -> float:
-    return 0.0 if moment is None else _days(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def _days(milliseconds: float | None) -> float:

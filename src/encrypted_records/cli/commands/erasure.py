@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
-from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.terminal import DONE, REFUSED, format_count, report, say, warn
 from encrypted_records.cli.terminal import confirm as ask
 from encrypted_records.errors import ErsError, KeyMissing, NotFound
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.erasure import ExpiredRecords, Receipt, Retained
 
 #: PostgreSQL keeps deleted bytes in its files until then.
 _VACUUM = (
@@ -29,27 +32,27 @@ def cost_line(segments: int, rows: int) -> str:
     )
 
 
-def say_erased(receipt: Mapping[str, Any]) -> None:
+def say_erased(receipt: Receipt) -> None:
     """Report the result of an erasure; for remaining data, also the readers that need it."""
-    if "deleted" in receipt:
-        say(f"Deleted {format_count(receipt['deleted'], 'record')}.")
-    for schema in receipt["schemas"]:
-        left = schema["left"]
-        if schema["gone"]:
-            say(f"Erased, up to version {schema['version']} of {schema['schema']}.")
-            if left["database"] == "postgresql":
+    if receipt.deleted is not None:
+        say(f"Deleted {format_count(receipt.deleted, 'record')}.")
+    for schema in receipt.schemas:
+        left = schema.left
+        if schema.gone:
+            say(f"Erased, up to version {schema.version} of {schema.schema}.")
+            if left.database == "postgresql":
                 say(_VACUUM)
             continue
-        counts = [left[name] for name in ("rows", "segments", "groups")]
+        counts = (left.rows, left.segments, left.groups)
         # What is gone from the tables may be in objects, or in what an API keeps of them.
-        what = format_count(left["rows"], "row") if any(counts) else "objects, or copies of them"
-        say(f"Not erased yet in {schema['schema']}: {what}.")
-        for held in left["holds"]:
-            say(f"  {held['email']} still reads version {held['version']} ({held['reason']}).")
-        if not left["holds"]:
+        what = format_count(left.rows, "row") if any(counts) else "objects, or copies of them"
+        say(f"Not erased yet in {schema.schema}: {what}.")
+        for held in left.holds:
+            say(f"  {held.email} still reads version {held.version} ({held.reason}).")
+        if not left.holds:
+            due = "None" if left.due is None else left.due.isoformat().replace("+00:00", "Z")
             say(
-                f"  It will be erased automatically, by {left['due']}. ers doctor shows what"
-                " is still left."
+                f"  It will be erased automatically, by {due}. ers doctor shows what is still left."
             )
 
 
@@ -124,8 +127,8 @@ async def run(
         for url, name in every.items():
             try:
                 # What the proxy has verified; the API's list may hide a rule, or make one up.
-                due = await session.client.look_at_retention(url)
-                if due["retention"] is None and not named:
+                due: Retained = await session.client.look_at_retention(url)
+                if due.retention is None and not named:
                     continue
                 if not dry_run:
                     due = await session.client.carry_out_retention(
@@ -142,7 +145,7 @@ async def run(
             else:
                 if _warn_of(due, name) and not dry_run:
                     codes.append(REFUSED)
-                yield {"schema": name, **due}
+                yield {"schema": name, **row_of(due)}
 
     columns = ("schema", "before", "records" if dry_run else "deleted", "held")
     await output.many(found(), columns, called="schemas with a retention")
@@ -170,23 +173,23 @@ async def _every(session: CommandSession) -> dict[str, str]:
     return found
 
 
-def _warn_of(due: Mapping[str, Any], schema: str) -> bool:
+def _warn_of(due: Retained, schema: str) -> bool:
     """Say that records are held back, where some are."""
-    if not due["held"]:
+    if not due.held:
         return False
-    warn(f"{format_count(due['held'], 'record')} of {schema} held back: {due['doubt']}")
+    warn(f"{format_count(due.held, 'record')} of {schema} held back: {due.doubt}")
     warn(f"hint: {_IF_RIGHT}")
     return True
 
 
-def _line_of(due: Mapping[str, Any]) -> str:
-    rule = due["retention"]
+def _line_of(due: ExpiredRecords) -> str:
+    rule = due.retention
     if rule is None:
         return "Records are kept until somebody deletes them."
-    since = rule.get("field", "the day on which they were first stored")
+    since = rule.field or "the day on which they were first stored"
     return (
-        f"Records expire {format_count(rule['days'], 'day')} after {since}:"
-        f" {format_count(due['records'], 'record')} so far, from before {due['before']}."
+        f"Records expire {format_count(rule.days, 'day')} after {since}:"
+        f" {format_count(due.records, 'record')} so far, from before {due.before}."
     )
 
 
@@ -231,13 +234,13 @@ async def erase(
     count = confirm
     if not count:
         found = await session.client.count_subject(url, field, value)
-        if not found["records"]:
+        if not found.records:
             say("No record matches; nothing was deleted.")
             return
-        for schema in found["counts"]:
-            say(f"{schema['schema']}: {format_count(schema['records'], 'record')}")
+        for schema in found.counts:
+            say(f"{schema.schema}: {format_count(schema.records, 'record')}")
         # Who said that there are none is told that there are.
-        count = int(found["records"]) if confirm is None else confirm
+        count = found.records if confirm is None else confirm
     ask(
         f"Delete and erase {format_count(count, 'record')}?",
         yes=yes,
@@ -245,8 +248,8 @@ async def erase(
     )
     receipt = await session.client.erase_subject(url, field, value, confirm=count)
     if output.form == "table":
-        for schema in receipt["counts"]:
-            say(f"{schema['schema']}: {format_count(schema['records'], 'record')} deleted")
+        for schema in receipt.counts or ():
+            say(f"{schema.schema}: {format_count(schema.records, 'record')} deleted")
         say_erased(receipt)
     else:
         output.write_one(receipt)

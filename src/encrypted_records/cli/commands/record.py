@@ -499,7 +499,7 @@ async def delete(
         raise click.UsageError("name an id, or --schema and --matching")
     if id is not None and erase:
         for cost in await session.client.erasure_cost(id):
-            say(cost_line(cost["segments"], cost["rows"]))
+            say(cost_line(cost.segments, cost.rows))
         confirm(f"Delete and erase the record {id}?", yes=yes, undone="nothing was deleted")
         say_erased(await session.client.erase_record(id))
         return

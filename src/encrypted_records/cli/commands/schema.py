@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -40,9 +40,11 @@ from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession,
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import ProfileOption
 from encrypted_records.cli.terminal import DONE, REFUSED, TIMES, confirm, format_count, say, warn
-from encrypted_records.client.proxy.schema_logs import SchemaChange
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting
 from encrypted_records.model import strict_json
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.schema_logs import SchemaChange
 
 _TAKES = {
     "commit": "at once",

@@ -20,16 +20,10 @@ from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.changes import ChangeCalls, WebhookCalls
 from encrypted_records.client.proxy.connection import Resources, convert, encode
 from encrypted_records.client.proxy.credentials import ApiTokens, SecondFactorCalls, with_code
+from encrypted_records.client.proxy.erasure import Erasures, Retentions
 from encrypted_records.client.proxy.jobs import Jobs
 from encrypted_records.client.proxy.keyring import KeyringCalls
-from encrypted_records.client.proxy.records import (
-    Erasures,
-    Record,
-    Records,
-    Retentions,
-    SearchPage,
-    StoredRecord,
-)
+from encrypted_records.client.proxy.records import Record, Records, SearchPage, StoredRecord
 from encrypted_records.client.proxy.schema_logs import RepairCalls, RollbackCalls, SchemaLogs
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.sql import SqlCalls

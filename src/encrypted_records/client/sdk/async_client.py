@@ -22,6 +22,7 @@ from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
+from encrypted_records.client.proxy.erasure import KeysOfDataset, Receipt
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.records import FoundIn
 from encrypted_records.client.proxy.sql import SqlResult
@@ -153,10 +154,9 @@ class AsyncDataset(AsyncNamed):
             where, found, keeps=True, skip_invalid=skip_invalid, again=False, progress=progress
         )
 
-    async def reseal(self, *, forget: bool = False, progress: bool = False) -> dict[str, Any]:
+    async def reseal(self, *, forget: bool = False, progress: bool = False) -> KeysOfDataset:
         """Seal all records of its schemas again, where something of them is under an older key than
-        the present one, each schema by a job; which keys are needed then, as docs/http-api.md has
-        it. An owner's.
+        the present one, each schema by a job; which keys are needed then. An owner's.
 
         Args:
             forget: have grants lack all older keys from then on, once nothing is left that they
@@ -169,17 +169,15 @@ class AsyncDataset(AsyncNamed):
             NotAllowed: ``owners_only``.
         """
         keys = await self._link.proxy.look_at_keys(self.url)
-        for schema in keys["schemas"]:
-            if not schema["present"]:
-                job = AsyncJob(self._link, await self._link.proxy.reseal_schema(schema["schema"]))
+        for schema in keys.schemas:
+            if not schema.present:
+                job = AsyncJob(self._link, await self._link.proxy.reseal_schema(schema.schema))
                 await job.wait(progress=progress)
         if forget:
             return await self._link.proxy.forget_keys(self.url)
         return await self._link.proxy.look_at_keys(self.url)
 
-    async def erase(
-        self, field: str, value: object, *, confirm: int | None = None
-    ) -> dict[str, Any]:
+    async def erase(self, field: str, value: object, *, confirm: int | None = None) -> Receipt:
         """Delete every record of its schemas with this value, have the bytes go, and wait; the
         receipt, which holds no value.
 

@@ -13,6 +13,7 @@ import msgspec
 
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.erasure import DeletedExpired, ExpiredRecords, Receipt
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
 from encrypted_records.client.proxy.schema_logs import SchemaChange
@@ -152,7 +153,7 @@ class AsyncRecord(Mapping[str, Any]):
         self.data = record.data
         warn_of_rounding(record.rounded)
 
-    async def delete(self, *, erase: bool = False) -> dict[str, Any] | None:
+    async def delete(self, *, erase: bool = False) -> Receipt | None:
         """Delete it.
 
         Args:
@@ -224,22 +225,20 @@ class AsyncCare(AsyncNamed):
         """
         return AsyncJob(self._link, await self._link.proxy.reseal_schema(self.url))
 
-    async def erase_deleted(self) -> dict[str, Any]:
+    async def erase_deleted(self) -> Receipt:
         """Erase all deleted and changed data now, and wait; returns the receipt, whose ``gone``
         tells whether all of it is erased.
         """
         return await self._link.proxy.erase_schema(self.url)
 
-    async def look_at_retention(self) -> dict[str, Any]:
-        """For how long records stay by the definition (``retention``), and how many ``records`` are
-        old enough to go, of ``before`` a day; ``held`` counts further ones that stay, because the
-        proxy's clock went ahead, and ``doubt`` says why. Nothing is deleted."""
+    async def look_at_retention(self) -> ExpiredRecords:
+        """For how long records stay by the definition, and how many are old enough to go. Nothing
+        is deleted."""
         return await self._link.proxy.look_at_retention(self.url)
 
-    async def carry_out_retention(self, *, clock_is_right: bool = False) -> dict[str, Any]:
-        """Delete the records whose retention period has ended; returns how many were ``deleted``,
-        and how many are ``held`` back because the proxy's clock jumped ahead (``doubt`` gives the
-        reason).
+    async def carry_out_retention(self, *, clock_is_right: bool = False) -> DeletedExpired:
+        """Delete the records whose retention period has ended; returns how many were deleted, and
+        how many are held back because the proxy's clock jumped ahead.
 
         Proxies do this once a day by themselves, when a user with the right to write searches or
         stores.

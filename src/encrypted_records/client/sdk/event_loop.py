@@ -159,6 +159,7 @@ class Calls:
     erase_schema = _Waited(ProxyClient.erase_schema)
     erase_subject = _Waited(ProxyClient.erase_subject)
     erasure_cost = _Waited(ProxyClient.erasure_cost)
+    erasure_progress = _Waited(ProxyClient.erasure_progress)
     estimate = _Waited(ProxyClient.estimate)
     explain = _Waited(ProxyClient.explain)
     explain_nothing = _Waited(ProxyClient.explain_nothing)

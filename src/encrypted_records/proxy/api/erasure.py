@@ -18,57 +18,44 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.api import ErasureProgress
+from encrypted_records.client.proxy.erasure import (
+    DeletedExpired,
+    ErasureCosts,
+    ErasureLook,
+    ErasureLookBriefly,
+    ExpiredRecords,
+    KeysOfDataset,
+    KeysOfSchema,
+    MatchingCounts,
+    Receipt,
+    RetentionRule,
+    SchemaCost,
+    SchemaCount,
+    SchemaErasure,
+)
 from encrypted_records.errors import Flaw, InvalidQuery
-from encrypted_records.model.definition import Retention
 from encrypted_records.model.ids import reference
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
-    NAMES,
     NUMBER,
-    OBJECT,
-    SCHEMA_REFERENCE,
     TEXT,
-    Part,
-    array_of,
     json_answer,
     json_body,
     object_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of, only
 from encrypted_records.proxy.http.messages import answer, read_json, read_struct
 from encrypted_records.proxy.retention import DueRecords
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft, KeysInUse
+from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, KeysInUse
 
 _MANY = 2**31
 
 endpoint = Endpoints("schemas")
 
-#: The answer of a deletion that erases, or that only estimates its cost.
-ERASED = object_of(
-    {},
-    deleted=NUMBER,
-    records=NUMBER,
-    counts=array_of(object_of({"schema": SCHEMA_REFERENCE, "records": NUMBER})),
-    gone=FLAG,
-    schemas=array_of(
-        object_of(
-            {
-                "schema": SCHEMA_REFERENCE,
-                "version": NUMBER,
-                "log_digest": TEXT,
-                "merged_rows": NUMBER,
-                "gone": FLAG,
-                "left": OBJECT,
-            }
-        )
-    ),
-    costs=array_of(object_of({"schema": SCHEMA_REFERENCE, "segments": NUMBER, "rows": NUMBER})),
-)
-_LOOK = object_of({"api": OBJECT}, index=OBJECT)
 _COUNTS = parameter(
     "query", "counts", FLAG, "With false, only show the progress, which costs little"
 )
@@ -77,48 +64,47 @@ DRY_RUN = parameter("query", "dry_run", FLAG, "Change nothing; show what the era
 _CONFIRM = parameter("query", "confirm", NUMBER, "Number of matching records")
 
 
-def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
-    return {
-        "costs": [
-            {
-                "schema": reference("schemas", cost.schema),
-                "segments": cost.segments,
-                "rows": cost.rows,
-            }
-            for cost in costs
-        ]
-    }
+def costs_of(costs: Sequence[ErasureCost]) -> ErasureCosts:
+    return ErasureCosts(
+        [SchemaCost(reference("schemas", cost.schema), cost.segments, cost.rows) for cost in costs]
+    )
 
 
-def erased_answer(more: Mapping[str, Any], receipts: Sequence[ErasureReceipt]) -> Response:
+def erased_answer(
+    receipts: Sequence[ErasureReceipt],
+    *,
+    deleted: int | None = None,
+    found: MatchingCounts | None = None,
+) -> Response:
     """200 if everything is erased, otherwise 202. The answer contains no values."""
-    shown = erased_json(receipts)
-    return answer({**more, **shown}, status=200 if shown["gone"] else 202)
+    receipt = receipt_of(receipts, deleted=deleted, found=found)
+    return answer(receipt, status=200 if receipt.gone else 202)
 
 
-def erased_json(receipts: Sequence[ErasureReceipt]) -> dict[str, Any]:
+def receipt_of(
+    receipts: Sequence[ErasureReceipt],
+    *,
+    deleted: int | None = None,
+    found: MatchingCounts | None = None,
+) -> Receipt:
     """Whether everything is erased, and what is left in each schema."""
-    schemas = [
-        {
-            "schema": reference("schemas", receipt.schema),
-            "version": receipt.version,
-            "log_digest": receipt.log_digest.hex(),
-            "merged_rows": receipt.merged,
-            "gone": receipt.gone,
-            "left": _left_json(receipt.left),
-        }
-        for receipt in receipts
-    ]
-    return {"gone": all(receipt.gone for receipt in receipts), "schemas": schemas}
-
-
-def _left_json(left: ErasureProgress) -> dict[str, Any]:
-    members: dict[str, Any] = msgspec.to_builtins(left)
-    return members
-
-
-def _index_json(index: IndexLeft) -> dict[str, Any]:
-    return {"segments": index.segments, "rows": index.rows, "since": index.since}
+    return Receipt(
+        deleted=deleted if found is None else found.records,
+        records=None if found is None else found.records,
+        counts=None if found is None else found.counts,
+        gone=all(receipt.gone for receipt in receipts),
+        schemas=[
+            SchemaErasure(
+                reference("schemas", receipt.schema),
+                receipt.version,
+                receipt.log_digest.hex(),
+                receipt.merged,
+                receipt.gone,
+                receipt.left,
+            )
+            for receipt in receipts
+        ],
+    )
 
 
 @endpoint(
@@ -126,7 +112,7 @@ def _index_json(index: IndexLeft) -> dict[str, Any]:
     "/api/schemas/{id}/erasure/",
     summary="Show what is left of deleted or changed records, and who still reads it.",
     parameters=(_COUNTS,),
-    answers={200: json_answer(_LOOK)},
+    answers={200: json_answer({"oneOf": [shape(ErasureLook), shape(ErasureLookBriefly)]})},
 )
 async def look_at_erasure(request: Request) -> Response:
     services = services_of(request)
@@ -134,22 +120,21 @@ async def look_at_erasure(request: Request) -> Response:
     only(request, {"counts"})
     schema = id_in_path(request)
     if not flag_of(request, "counts", default=True):
-        return answer({"api": _left_json(await services.eraser.look_briefly(caller, schema))})
-    state, index = await services.eraser.look(caller, schema)
-    return answer({"api": _left_json(state), "index": _index_json(index)})
+        return answer(ErasureLookBriefly(await services.eraser.look_briefly(caller, schema)))
+    return answer(ErasureLook(*await services.eraser.look(caller, schema)))
 
 
 @endpoint(
     "POST",
     "/api/schemas/{id}/erasure/",
     summary="Erase everything that was deleted or changed so far, and wait until it is gone.",
-    answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
+    answers={200: json_answer(Receipt), 202: json_answer(Receipt)},
 )
 async def erase_schema(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, set())
-    return erased_answer({}, await services.eraser.erase(caller, [id_in_path(request)]))
+    return erased_answer(await services.eraser.erase(caller, [id_in_path(request)]))
 
 
 class _Subject(msgspec.Struct, forbid_unknown_fields=True):
@@ -163,7 +148,10 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
     summary="Delete and erase every record of a dataset with a value, given their number.",
     parameters=(_CONFIRM, DRY_RUN),
     body=json_body(_SUBJECT),
-    answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
+    answers={
+        200: json_answer({"oneOf": [shape(Receipt), shape(MatchingCounts)]}),
+        202: json_answer(Receipt),
+    },
 )
 async def erase_subject(request: Request) -> Response:
     services = services_of(request)
@@ -179,58 +167,43 @@ async def erase_subject(request: Request) -> Response:
     dataset = id_in_path(request)
     if flag_of(request, "dry_run", default=False):
         found = await services.eraser.find_subject(caller, dataset, subject.field, subject.value)
-        return answer(_counts_json({schema: rows.count for schema, rows in found.items()}))
+        return answer(_counts_of({schema: rows.count for schema, rows in found.items()}))
     receipt = await services.eraser.erase_subject(
         caller, dataset, subject.field, subject.value, confirmed
     )
-    counts = _counts_json(receipt.deleted)
-    return erased_answer({"deleted": counts["records"], **counts}, receipt.erased)
+    return erased_answer(receipt.erased, found=_counts_of(receipt.deleted))
 
 
-def _counts_json(counts: Mapping[bytes, int]) -> dict[str, Any]:
-    return {
-        "records": sum(counts.values()),
-        "counts": [
-            {"schema": reference("schemas", schema), "records": count}
+def _counts_of(counts: Mapping[bytes, int]) -> MatchingCounts:
+    return MatchingCounts(
+        sum(counts.values()),
+        [
+            SchemaCount(reference("schemas", schema), count)
             for schema, count in sorted(counts.items())
         ],
-    }
+    )
 
 
-_RULE: Part = {
-    "type": ["object", "null"],
-    "properties": {"days": NUMBER, "field": TEXT},
-    "required": ["days"],
-}
-_SHARED: dict[str, Part] = {
-    "retention": _RULE,
-    "before": {"type": ["string", "null"], "format": "date"},
-    "version": NUMBER,
-    "held": NUMBER,
-    "doubt": {"type": ["string", "null"]},
-}
-_DUE = object_of({**_SHARED, "records": NUMBER})
 _RIGHT = parameter(
     "query",
     "clock_is_right",
     FLAG,
     "Confirm the clock: also delete records held back because of it",
 )
-_DONE = object_of({**_SHARED, "deleted": NUMBER})
 
 
 @endpoint(
     "GET",
     "/api/schemas/{id}/retention/",
     summary="Show a schema's retention period and how many records have expired.",
-    answers={200: json_answer(_DUE)},
+    answers={200: json_answer(ExpiredRecords)},
 )
 async def look_at_retention(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, set())
     due = await services.retainer.look(caller, id_in_path(request))
-    return answer({**_due_json(due), "records": due.records})
+    return answer(ExpiredRecords(**_due(due), records=due.records))
 
 
 @endpoint(
@@ -238,7 +211,7 @@ async def look_at_retention(request: Request) -> Response:
     "/api/schemas/{id}/retention/",
     summary="Delete the records that are past their schema's retention period.",
     parameters=(_RIGHT,),
-    answers={200: json_answer(_DONE)},
+    answers={200: json_answer(DeletedExpired)},
 )
 async def carry_out_retention(request: Request) -> Response:
     services = services_of(request)
@@ -246,42 +219,23 @@ async def carry_out_retention(request: Request) -> Response:
     only(request, {"clock_is_right"})
     right = flag_of(request, "clock_is_right", default=False)
     done = await services.retainer.run(caller, id_in_path(request), clock_is_right=right)
-    return answer({**_due_json(done), "deleted": done.records})
+    return answer(DeletedExpired(**_due(done), deleted=done.records))
 
 
-def _due_json(due: DueRecords) -> dict[str, Any]:
-    before = None if due.before is None else due.before.isoformat()
+def _due(due: DueRecords) -> dict[str, Any]:
+    rule = due.rule
     return {
-        "retention": rule_json(due.rule),
-        "before": before,
+        "retention": None if rule is None else RetentionRule(rule.days, rule.field),
+        "before": None if due.before is None else due.before.isoformat(),
         "version": due.version,
         "held": due.held,
         "doubt": due.doubt,
     }
 
 
-def rule_json(rule: Retention | None) -> dict[str, Any] | None:
-    """The rule in the format of a definition."""
-    if rule is None:
-        return None
-    return {"days": rule.days, **({} if rule.field is None else {"field": rule.field})}
-
-
 # --- older keys of a dataset ----------------------------------------------------------------------
 
 people_endpoint = Endpoints("people")
-
-_KEYS_OF_SCHEMA = object_of({"schema": SCHEMA_REFERENCE, "records": NUMBER, "present": FLAG})
-_KEYS = object_of(
-    {
-        "epoch": NUMBER,
-        "oldest": NUMBER,
-        "forgotten": FLAG,
-        "schemas": array_of(_KEYS_OF_SCHEMA),
-        "absent": NAMES,
-    },
-    erasing=ERASED,
-)
 
 
 class _Forget(msgspec.Struct, forbid_unknown_fields=True):
@@ -294,9 +248,9 @@ class _Forget(msgspec.Struct, forbid_unknown_fields=True):
     summary="Delete a dataset's older keys, which no longer encrypt anything.",
     body=json_body(object_of({}, dry_run=FLAG)),
     answers={
-        200: json_answer(_KEYS),
+        200: json_answer(KeysOfDataset),
         202: json_answer(
-            _KEYS, description="The re-encrypted data is not erased yet: repeat the request"
+            KeysOfDataset, description="The re-encrypted data is not erased yet: repeat the request"
         ),
     },
 )
@@ -305,26 +259,22 @@ async def forget_keys(request: Request) -> Response:
     caller = await services.holder(request)
     body, dataset = await read_struct(request, _Forget), id_in_path(request)
     if body.dry_run:
-        return answer(_keys_json(await services.older_keys.look(caller, dataset)))
+        return answer(_keys(await services.older_keys.look(caller, dataset)))
     done = await services.older_keys.forget(caller, dataset)
-    shown = _keys_json(done.keys)
     if not done.waits_for:
-        return answer(shown)
-    return answer(shown | {"erasing": erased_json(done.waits_for)}, status=202)
+        return answer(_keys(done.keys))
+    return answer(_keys(done.keys, receipt_of(done.waits_for)), status=202)
 
 
-def _keys_json(keys: KeysInUse) -> dict[str, Any]:
-    return {
-        "epoch": keys.epoch,
-        "oldest": keys.oldest,
-        "forgotten": keys.oldest == keys.epoch > 1,
-        "schemas": [
-            {
-                "schema": reference("schemas", schema.schema),
-                "records": schema.records,
-                "present": schema.present,
-            }
+def _keys(keys: KeysInUse, erasing: Receipt | None = None) -> KeysOfDataset:
+    return KeysOfDataset(
+        epoch=keys.epoch,
+        oldest=keys.oldest,
+        forgotten=keys.oldest == keys.epoch > 1,
+        schemas=[
+            KeysOfSchema(reference("schemas", schema.schema), schema.records, schema.present)
             for schema in keys.schemas
         ],
-        "absent": [key.name for key in keys.absent],
-    }
+        absent=[key.name for key in keys.absent],
+        erasing=erasing,
+    )

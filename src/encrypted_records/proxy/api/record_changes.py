@@ -8,13 +8,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.erasure import ErasureCosts, Receipt
 from encrypted_records.client.proxy.records import ChangedRecord, DeletedRecords, UpsertedRecord
 from encrypted_records.errors import Flaw, InvalidRecords
 from encrypted_records.model import record_formats
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.erasure import DRY_RUN, ERASED, costs_json, erased_answer
+from encrypted_records.proxy.api.erasure import DRY_RUN, costs_of, erased_answer
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
     ID,
@@ -180,8 +181,8 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
     summary="Delete a record.",
     parameters=(_IF_MATCH, _ERASE, DRY_RUN),
     answers={
-        200: json_answer(ERASED),
-        202: json_answer(ERASED),
+        200: json_answer({"oneOf": [shape(Receipt), shape(ErasureCosts)]}),
+        202: json_answer(Receipt),
         204: empty_answer("The record is deleted"),
     },
 )
@@ -208,9 +209,9 @@ async def _erase(
     """Delete and erase these records, or estimate the cost."""
     eraser = services_of(request).eraser
     if flag_of(request, "dry_run", default=False):
-        return answer(costs_json(await eraser.estimate(caller, record_ids)))
+        return answer(costs_of(await eraser.estimate(caller, record_ids)))
     receipts = await eraser.delete(caller, record_ids, versions=versions)
-    return erased_answer({"deleted": len(record_ids)}, receipts)
+    return erased_answer(receipts, deleted=len(record_ids))
 
 
 @endpoint(
@@ -223,7 +224,10 @@ async def _erase(
         _ERASE,
         DRY_RUN,
     ),
-    answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
+    answers={
+        200: json_answer({"oneOf": [shape(DeletedRecords), shape(Receipt), shape(ErasureCosts)]}),
+        202: json_answer(Receipt),
+    },
 )
 async def delete_records(request: Request) -> Response:
     services = services_of(request)

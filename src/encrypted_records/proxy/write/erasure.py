@@ -18,6 +18,7 @@ from typing import Any
 
 from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, ErasureApi, ErasureProgress, ErasureState
+from encrypted_records.client.proxy.erasure import IndexLeft
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model import ids
 from encrypted_records.model.definition import FieldSpec
@@ -80,16 +81,6 @@ class SubjectReceipt:
 
     deleted: Mapping[bytes, int]
     erased: Sequence[ErasureReceipt]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexLeft:
-    """Segments that have keys of dead rows, the number of such rows, and since when, in
-    milliseconds since 1970."""
-
-    segments: int
-    rows: int
-    since: int | None
 
 
 class Eraser:
