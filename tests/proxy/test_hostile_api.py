@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,16 @@ QUESTIONS: dict[str, Callable[[Place], Answer]] = {
 
 #: Those that show whether rows, columns and lists are right again.
 AGAIN = ("sorted", "measured", "listed")
+#: And those of a proxy that has seen nothing: what they bring, it has seen when it is asked others.
+FIRST = ("all", *AGAIN)
+
+
+def ask(place: Place, names: Iterable[str]) -> dict[str, Answer]:
+    return {name: QUESTIONS[name](place) for name in names}
 
 
 def ask_all(place: Place) -> dict[str, Answer]:
-    return {name: question(place) for name, question in QUESTIONS.items()}
+    return ask(place, QUESTIONS)
 
 
 def is_right_again(place: Place, truth: dict[str, bytes]) -> bool:
@@ -154,8 +160,7 @@ def test_a_proxy_that_has_seen_nothing_is_told_no_lie_either(
     with running_proxy(place.front.url, tmp_path / "data") as proxy:
         fresh = Place(place.front, proxy.url, place.account, place.schema, tmp_path)
         with place.front.telling(LIES[name]):
-            found = ask_all(fresh)
-            right_or_named(found, truth)
+            right_or_named(ask(fresh, FIRST), truth)
         assert is_right_again(fresh, truth)
 
 
