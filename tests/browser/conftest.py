@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.support.service import Service, running_service
 def site(in_memory: Path) -> Iterator[Service]:
     """A service of these tests' own. Its database does not matter to pages: SQLite is quick."""
     with running_service(in_memory / "site") as running:
-        yield running
+        yield replace(running, ready=[])
 
 
 @pytest.fixture(scope="module")  # some files store more into it
