@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Ers, environment
+from tests.support.fixtures import quick_passphrases
 from tests.support.service import Account, Service, state_beside
+
+__all__ = ["quick_passphrases"]
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.fixtures import quick_passphrases
 from tests.support.service import Account, Service
+
+__all__ = ["quick_passphrases"]
 
 
 @pytest.fixture(scope="session")

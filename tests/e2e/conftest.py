@@ -9,7 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.fixtures import quick_passphrases
 from tests.support.service import Service
+
+__all__ = ["quick_passphrases"]
 
 
 @pytest.fixture(scope="session")

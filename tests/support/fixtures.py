@@ -13,11 +13,23 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.crypto.recovery import KdfCost, Passphrase
 from encrypted_records.proxy.settings import Overrides
 from tests.support.front import Front, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_store
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_passphrases() -> Iterator[None]:
+    """Keyrings under passphrases are written at the least cost; tests/crypto holds the usual one.
+    Processes have this of tests/support/startup."""
+    defaults = Passphrase.__init__.__kwdefaults__
+    assert defaults is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(defaults, "cost", KdfCost(8192, 1, 1))
+        yield
 
 
 @pytest.fixture
