@@ -37,8 +37,6 @@ string that :func:`info` makes of the label and the values next to it::
 The extract step of HKDF is omitted: every input key is already uniform (RFC 5869, section 3.3).
 """
 
-from __future__ import annotations
-
 from encrypted_records.model.signatures import info
 
 __all__ = ["info"]

@@ -20,14 +20,6 @@ from dataclasses import replace
 from encrypted_records.errors import BadInput, Malformed
 from encrypted_records.ingest import parsing
 from encrypted_records.ingest.blocks import CellBlock, Parser, RecordBlock, RecordStart
-from encrypted_records.ingest.parsing import (
-    MAX_HEADER_BYTES,
-    ArrayParser,
-    CsvParser,
-    Header,
-    LinesParser,
-    read_header,
-)
 from encrypted_records.ingest.reading.parser import FileHead, head_of, parser_by
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.record_formats import Charset, Format
@@ -233,7 +225,7 @@ def to_utf8(data: bytes, charset: Charset | None) -> bytes:
     return b"".join([*pieces, transcoder.finish()])
 
 
-Layout = Header | FileHead | parsing.Layout
+Layout = parsing.Header | FileHead | parsing.Layout
 
 
 def recognize(
@@ -263,22 +255,22 @@ def recognize(
     if kind is Format.CSV:
         return _recognize_csv(start, settle(charset, start, final=final), final=final)
     layout = parsing.layout_of(start)
-    if layout is None and (final or len(start) > MAX_HEADER_BYTES):
+    if layout is None and (final or len(start) > parsing.MAX_HEADER_BYTES):
         raise Malformed("the upload is empty, or begins with a MiB of whitespace")
     return layout
 
 
 def _recognize_csv(
     start: bytes, charset: Charset | None, *, final: bool
-) -> tuple[Header, RecordStart] | None:
+) -> tuple[parsing.Header, RecordStart] | None:
     if charset is None:
-        header = read_header(start, final=final)
+        header = parsing.read_header(start, final=final)
         return None if header is None else (header, RecordStart(header.size, 1))
     if charset is Charset.UTF_16:
         return None
     transcoder = Transcoder(charset)
     text = transcoder.feed(start) + (transcoder.finish() if final else b"")
-    header = read_header(text, final=final, charset=charset.value)
+    header = parsing.read_header(text, final=final, charset=charset.value)
     if header is None:
         return None
     return header, RecordStart(transcoder.size_as_sent(text[: header.size]), 1)
@@ -300,9 +292,11 @@ def parser_for(
     if isinstance(layout, FileHead):
         assert reading is not None
         return parser_by(reading, layout, start)
-    if isinstance(layout, Header):
+    if isinstance(layout, parsing.Header):
         if charset is None:
-            return CsvParser(layout, start)
-        return TranscodedParser(CsvParser(layout, start, charset=charset.value), charset, start)
-    parser = ArrayParser if layout == "array" else LinesParser
+            return parsing.CsvParser(layout, start)
+        return TranscodedParser(
+            parsing.CsvParser(layout, start, charset=charset.value), charset, start
+        )
+    parser = parsing.ArrayParser if layout == "array" else parsing.LinesParser
     return parser(start, schema_named=schema_named)

@@ -1,7 +1,5 @@
 """Every path of the API."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.conf import settings

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, Protocol, Self
 
 import pyarrow
 
@@ -28,9 +28,6 @@ from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Catalogue, Lists, SqlColumn, SqlTable, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
 from encrypted_records.sql.process import ColumnFeed, Process, StatementRun, TableChanged
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
 
 #: The module of a process that only runs statements.
 WORKER = "encrypted_records.sql.worker"

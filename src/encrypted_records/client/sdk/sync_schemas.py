@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from encrypted_records import errors
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.erasure import DeletedExpired, ExpiredRecords, Receipt
@@ -39,16 +40,6 @@ from encrypted_records.client.sdk.files import (
     reading_of,
 )
 from encrypted_records.client.sdk.rows import Rows, pieces, read_answer, warn_of_rounding
-from encrypted_records.errors import (
-    Conflict,
-    ErsError,
-    Flaw,
-    InvalidQuery,
-    InvalidRecords,
-    NotFound,
-    ReadingRefused,
-    Unavailable,
-)
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 
@@ -91,7 +82,7 @@ class Job:
         if state.status == "completed":
             try:
                 rounded = self._link.run(self._link.proxy.job_about(self.id)).rounded
-            except Unavailable:
+            except errors.Unavailable:
                 warn_of_rounding(None)
             else:
                 warn_of_rounding(rounded)
@@ -99,21 +90,23 @@ class Job:
         flaws = self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:
             raise explain(
-                Conflict(
+                errors.Conflict(
                     "rows have unique values that other records already have; nothing was stored",
                     code="not_unique",
                     flaws=flaws,
                 )
             )
         if flaws:
-            raise explain(InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws))
-        raise ErsError(state.error or "the job failed", code="job_failed")
+            raise explain(
+                errors.InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws)
+            )
+        raise errors.ErsError(state.error or "the job failed", code="job_failed")
 
-    def flaws(self) -> tuple[Flaw, ...]:
+    def flaws(self) -> tuple[errors.Flaw, ...]:
         """Errors of rows, up to the first thousand."""
         flaws = []
         for row in self._link.each(self._link.proxy.job_errors(self.id)):
-            flaws.append(Flaw(row.code, row.detail, row=row.row, field=row.field))
+            flaws.append(errors.Flaw(row.code, row.detail, row=row.row, field=row.field))
             if len(flaws) == _FLAWS:
                 break
         return tuple(flaws)
@@ -475,7 +468,7 @@ class Schema(Care):
             told = self._link.run(
                 self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
             )
-        except ReadingRefused as error:
+        except errors.ReadingRefused as error:
             raise in_words_of_python(error) from None
         found = reading_of(told)
         return self.store_file(
@@ -543,7 +536,7 @@ class Schema(Care):
             InvalidQuery: an expression cannot be understood, or the limit is below 0.
         """
         if limit is not None and limit < 0:
-            raise InvalidQuery("the limit is below 0", hint="use None for all records")
+            raise errors.InvalidQuery("the limit is below 0", hint="use None for all records")
         return Search(self, where, order_by, fields, limit)
 
     def get(self, id: str) -> Record:
@@ -554,7 +547,7 @@ class Schema(Care):
         """
         record = self._link.run(self._link.proxy.record(id))
         if record.schema != self.url:
-            raise NotFound("there is no such record in this schema")
+            raise errors.NotFound("there is no such record in this schema")
         return Record(self._link, record.id, record.schema, record.data)
 
     def count(self, where: Where = None) -> int:

@@ -32,18 +32,8 @@ from encrypted_records.index.query.leaves import (
 )
 from encrypted_records.index.segments.cuts import Zone
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
+from encrypted_records.model import predicates
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.predicates import (
-    Absent,
-    And,
-    Everything,
-    InColumn,
-    Leaf,
-    Not,
-    Or,
-    Predicate,
-    values_of,
-)
 from encrypted_records.model.texts import TextTest
 
 
@@ -218,7 +208,7 @@ class Condition:
     comparison, numbered in order. ``known`` are long strings that were opened to decide tests of
     texts."""
 
-    predicate: Predicate
+    predicate: predicates.Predicate
     root: Node
     known: Texts = field(default_factory=Texts)
     #: the findings so far, by the segment's uid
@@ -227,7 +217,7 @@ class Condition:
     @classmethod
     def of(
         cls,
-        predicate: Predicate,
+        predicate: predicates.Predicate,
         tails: SchemaKey,
         definition: SchemaDefinition,
         known: Texts | None = None,
@@ -240,15 +230,15 @@ class Condition:
         known = known or Texts()
         numbers = count()
 
-        def build(part: Predicate) -> Node:
+        def build(part: predicates.Predicate) -> Node:
             match part:
-                case Everything():
+                case predicates.Everything():
                     return Every()
-                case And(parts):
+                case predicates.And(parts):
                     return Every(tuple(map(build, parts)))
-                case Or(parts):
+                case predicates.Or(parts):
                     return Either(tuple(map(build, parts)))
-                case Not(inner):
+                case predicates.Not(inner):
                     return Negation(build(inner))
                 case _:
                     return _operator(next(numbers), part, tails, definition, known)
@@ -430,14 +420,14 @@ class Condition:
 
 
 def _operator(
-    number: int, leaf: Leaf, tails: SchemaKey, definition: SchemaDefinition, known: Texts
+    number: int, leaf: predicates.Leaf, tails: SchemaKey, definition: SchemaDefinition, known: Texts
 ) -> LeafOperator:
     spec = definition.fields[leaf.field]
-    key, many = tails.field(spec), values_of(leaf)
+    key, many = tails.field(spec), predicates.values_of(leaf)
     match leaf:
-        case Absent():
+        case predicates.Absent():
             return AbsentLeaf(number, leaf.field, many)
-        case InColumn():
+        case predicates.InColumn():
             assert isinstance(leaf.members, KeyMembers)
             return MembersLeaf(number, leaf.field, many, leaf.members.index_keys(key.tail))
         case TextTest() if leaf.of_words and spec.words:
@@ -449,4 +439,4 @@ def _operator(
 
 
 def _text_leaf(number: int, test: TextTest, known: Texts) -> TextLeaf:
-    return TextLeaf(number, test.field, values_of(test), test, known)
+    return TextLeaf(number, test.field, predicates.values_of(test), test, known)

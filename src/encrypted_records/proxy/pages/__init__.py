@@ -5,8 +5,6 @@ only the state of pages: sessions' desks and saved questions. May import: ``auth
 ``http``, ``keyrings``, ``process``, ``search``, ``services``.
 """
 
-from __future__ import annotations
-
 from starlette.routing import Mount
 
 from encrypted_records.proxy.pages import (

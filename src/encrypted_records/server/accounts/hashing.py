@@ -4,8 +4,6 @@ A hash contains its parameters, so the strength may change at any time: a hash o
 still verifies, and is replaced when its password is next used.
 """
 
-from __future__ import annotations
-
 from django.contrib.auth.hashers import Argon2PasswordHasher
 
 

@@ -12,8 +12,6 @@ No table that commits add to has an index that is a prefix of another index. It 
 commit; and PostgreSQL may choose the wrong index in a plan made while the table was empty.
 """
 
-from __future__ import annotations
-
 from django.db import models
 
 from encrypted_records.server.accounts.models import User

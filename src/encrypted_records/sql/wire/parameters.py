@@ -8,7 +8,7 @@ empty tables shows the type to which DuckDB would cast it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,6 @@ from encrypted_records.sql.wire.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import duckdb
 
 #: Types to try if a text does not fit, the most common first.

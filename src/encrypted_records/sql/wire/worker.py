@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import duckdb
 
 from encrypted_records.sql import failures
-from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.planner import Parameters
 from encrypted_records.sql.wire import statements as st
 from encrypted_records.sql.wire.catalog import PgCatalog, with_oids
@@ -54,7 +53,7 @@ class WireWorker(Worker):
         # Only a single SELECT, so that no statement changes the catalogues' tables.
         (parsed,) = catalog.connection.extract_statements(asked.sql)
         if parsed.type != duckdb.StatementType.SELECT:
-            raise Failure("25006", "catalogues are read only")
+            raise failures.Failure("25006", "catalogues are read only")
         values = _named(asked, given.oids, given.values)
         relation = catalog.connection.sql(asked.sql, params=values or None)
         kinds = zip(relation.columns, relation.types, strict=True)
@@ -66,7 +65,7 @@ class WireWorker(Worker):
         return _named(st.only(parameters.sql), parameters.oids, parameters.values)
 
     def failed(self, error: Exception) -> dict[str, str]:
-        if isinstance(error, Failure):
+        if isinstance(error, failures.Failure):
             error = failures.sql_error(error.state, error.message, hint=error.hint)
         return super().failed(error)
 
@@ -100,7 +99,7 @@ def _named(
     used = {token.number for token in statement.words if token.kind == "parameter"}
     for number in used:
         if not 1 <= number <= len(oids):
-            raise Failure("42P02", f"there is no parameter ${number}")
+            raise failures.Failure("42P02", f"there is no parameter ${number}")
     kinds = {number: parameter_type(oids[number - 1]) or ColumnType(TEXT) for number in used}
     return {str(number): _value(kinds[number], values[number - 1]) for number in sorted(used)}
 

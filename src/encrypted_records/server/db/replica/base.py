@@ -1,7 +1,5 @@
 """The backend: the primary's, with an impatient driver."""
 
-from __future__ import annotations
-
 from encrypted_records.server.db.postgres import base
 from encrypted_records.server.db.replica import driver
 
