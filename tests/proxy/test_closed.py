@@ -79,9 +79,8 @@ def move_a_group(database: sqlite3.Connection, of: dict[str, bytes]) -> None:
 #: What is done behind the API's back, and the code of the error.
 CHANGES: dict[str, tuple[Change, str]] = {
     "a group is moved": (move_a_group, "log_broken"),
-    # The API finds out in the middle of its answer, and breaks it off.
-    "a row is missing": (drop_first("record_row"), "api_failed"),
-    "a page is gone": (drop_first("index_page"), "api_failed"),
+    "a row is missing": (drop_first("record_row"), "object_lost"),
+    "a page is gone": (drop_first("index_page"), "object_lost"),
     "a row is altered": (flip("record_row", "sealed"), "does_not_open"),
     "a page is altered": (flip("index_page", "data"), "altered"),
     "a MAC is altered": (flip("commit_log", "mac"), "log_broken"),
@@ -123,4 +122,4 @@ def test_whatever_is_altered_in_the_database_is_an_error_and_never_fewer_rows(
     else:
         code = CHANGES[name][1]
         assert answer.json()["code"] == code
-        assert answer.status == (502 if code == "api_failed" else 422)
+        assert answer.status == (500 if code == "object_lost" else 422)

@@ -11,16 +11,28 @@ import pytest
 from encrypted_records.errors import Malformed
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
+    BlockRef,
     CommitUpload,
     ManifestDelta,
     Page,
     PageRef,
     RowBatch,
     RowRef,
+    SealedRow,
     StoredRow,
 )
 from tests.server.api import Account, Answer, Api
-from tests.server.writer import FRAMES, Writer, body_of, group_of, pages_of, person, segment_over
+from tests.server.writer import (
+    FRAMES,
+    Writer,
+    body_of,
+    group_of,
+    pages_of,
+    person,
+    sealed_number,
+    sealed_string,
+    segment_over,
+)
 from tests.support.eventually import eventually
 
 
@@ -29,13 +41,29 @@ def writer(ada: Account) -> Writer:
     return Writer(ada, ada.new_schema())
 
 
-def ask(account: Account, schema_url: str, what: str, refs: Sequence[PageRef | RowRef]) -> Answer:
+def ask(
+    account: Account, schema_url: str, what: str, refs: Sequence[PageRef | RowRef | BlockRef]
+) -> Answer:
     return account.call("POST", _path(schema_url, what), wire.encode(refs), **FRAMES)
 
 
 def _path(schema_url: str, what: str) -> str:
     name, mark, query = what.partition("?")
     return f"{schema_url}{name}/{mark}{query}"
+
+
+#: More rows than the API reads at a time.
+MANY = 300
+
+
+def lose(api: Api, table: str, numbered: str, number: int) -> None:
+    """Have the database lose a row of the newest group, or a page of the newest segment."""
+    owner, owners = {
+        "record_row": ("group_id", "record_group"),
+        "index_page": ("segment_id", "index_segment"),
+    }[table]
+    newest = f"{owner} = (SELECT max(id) FROM {owners})"
+    api.execute(f"DELETE FROM {table} WHERE {newest} AND {numbered} = {number}")
 
 
 def group_uid(upload: CommitUpload) -> bytes:
@@ -158,16 +186,50 @@ def test_pages_of_a_replaced_segment_go_in_the_end_and_its_uid_stays_taken(
 def test_an_answer_that_breaks_off_cannot_be_taken_for_a_whole_one(
     writer: Writer, api: Api
 ) -> None:
-    upload = writer.adding([person(), person()])
+    # The API holds the first two MiB back, to report an error in them by its status.
+    fields = [sealed_string(1 << 14), sealed_number()]
+    upload = writer.adding([SealedRow(ids.new_id(), 1, fields) for _ in range(MANY)])
     writer.send(upload)
-    api.execute(
-        "DELETE FROM record_row WHERE ordinal = 1 AND group_id = (SELECT max(id) FROM record_group)"
-    )
-    refs = [RowRef(group_uid(upload), 0), RowRef(group_uid(upload), 1)]
+    lose(api, "record_row", "ordinal", MANY - 1)
+    refs = [RowRef(group_uid(upload), at) for at in range(MANY)]
     answer = ask(writer.account, writer.schema["url"], "rows", refs)
     assert answer.status == 200
     with pytest.raises(Malformed):
         wire.decode_all(answer.body, StoredRow)
+
+
+@pytest.mark.both_databases
+def test_a_row_or_page_that_the_database_has_lost_is_named(writer: Writer, api: Api) -> None:
+    rows = [person() for _ in range(3)]
+    group = group_of(rows)
+    segment = segment_over([(group.uid, len(rows))], "paged", pages=3)
+    pages = pages_of(segment)
+    upload = writer.make(
+        groups=[group], segments=[segment], rows=[RowBatch(group.uid, 0, rows)], pages=pages
+    )
+    writer.send(upload)
+    url = writer.schema["url"]
+    lose(api, "record_row", "ordinal", 1)
+    lose(api, "index_page", "number", 1)
+    row, page = f"row 1 of group {group.uid.hex()}", f"page 1 of segment {segment.uid.hex()}"
+    some_page = f"a page of segment {segment.uid.hex()}"
+    every_row = [RowRef(group.uid, at) for at in range(3)]
+    every_page = [PageRef(segment.uid, number) for number in range(3)]
+    asked: list[tuple[str, Sequence[PageRef | RowRef | BlockRef], str]] = [
+        ("rows", every_row, row),
+        ("pages", every_page, page),
+        ("digests", every_row[:1], row),
+        ("digests", every_page[:1], some_page),
+        ("names", [BlockRef(group.uid, 0, group.fields[0])], row),
+    ]
+    for what, refs, lost in asked:
+        answer = ask(writer.account, url, what, refs)
+        assert (answer.status, answer.code) == (500, "object_lost"), (what, answer.body)
+        assert answer.json()["detail"].startswith(f"{lost} is missing"), answer.body
+        assert "restore the database" in answer.json()["hint"]
+    # The others are still there.
+    assert ask(writer.account, url, "rows", [every_row[0], every_row[2]]).status == 200
+    assert ask(writer.account, url, "pages", [every_page[0], every_page[2]]).status == 200
 
 
 @pytest.mark.both_databases

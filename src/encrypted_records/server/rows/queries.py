@@ -281,10 +281,18 @@ def _pages(schema: Schema, wanted: Sequence[PageRef], segments: dict[bytes, int]
     for some in _cut(wanted, _PAGES_AT_ONCE):
         keys = [(segments[ref.segment], ref.number) for ref in some]
         data = pages_at(uids, keys)
-        if len(data) < len(set(keys)):
-            _segments_with(schema, some)  # raises if swept since; else they are lost
+        if lost := [ref for ref, key in zip(some, keys, strict=True) if key not in data]:
+            _segments_with(schema, some)  # raises if they were swept since
+            raise _lost(f"page {lost[0].number} of segment {lost[0].segment.hex()}")
         for ref, key in zip(some, keys, strict=True):
             yield Page(ref.segment, ref.number, data[key])
+
+
+def _lost(what: str) -> ObjectLost:
+    return ObjectLost(
+        f"{what} is missing from the API's database",
+        hint="restore the database from a backup; ers verify --stored names all that is missing",
+    )
 
 
 def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
@@ -330,8 +338,9 @@ def _rows(
     for some in _cut(wanted, _ROWS_AT_ONCE):
         keys = [(groups[ref.group], ref.ordinal) for ref in some]
         sealed_rows = rows_at(uids, keys)
-        if len(sealed_rows) < len(set(keys)):
+        if lost := [ref for ref, key in zip(some, keys, strict=True) if key not in sealed_rows]:
             _groups_with(schema, some)  # as for pages
+            raise _lost(f"row {lost[0].ordinal} of group {lost[0].group.hex()}")
         for ref, key in zip(some, keys, strict=True):
             row = sealed_rows[key]
             yield StoredRow(
@@ -412,7 +421,8 @@ def _row_digests(
     absent = [at for at in range(first, end) if at not in held and group.has(at)]
     left = contents.erased_digests(number, first, end) if absent else {}
     if gone := [at for at in absent if at not in left]:
-        _groups_with(schema, [RowRef(ref.group, gone[-1])])  # as for pages
+        _groups_with(schema, [RowRef(ref.group, at) for at in gone])  # as for pages
+        raise _lost(f"row {gone[0]} of group {ref.group.hex()}")
     own = [
         row_digest(group.salt, held[at].record_id, held[at].version, held[at].sealed)
         if at in held
@@ -426,6 +436,7 @@ def _page_digests(schema: Schema, number: int, count: int, ref: PageRef) -> Page
     own = contents.page_digests_of([number])[number]
     if len(own) < count * DIGEST:
         _segments_with(schema, [PageRef(ref.segment, count - 1)])  # as for pages
+        raise _lost(f"a page of segment {ref.segment.hex()}")
     return PageDigests(ref.segment, own)
 
 
@@ -556,10 +567,11 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
                 code="row_gone",
                 hint="read the manifest again",
             )
-    return _names(wanted, groups, places)
+    return _names(schema, wanted, groups, places)
 
 
 def _names(
+    schema: Schema,
     wanted: Sequence[BlockRef],
     groups: dict[bytes, store.StoredGroup],
     places: dict[bytes, dict[int, int]],
@@ -578,7 +590,8 @@ def _names(
             for ordinal in range(ref.first, min(ref.first + RUN, group.count)):
                 row = rows.get((group.number, ordinal))
                 if row is None and group.has(ordinal):
-                    raise NotFound("a row is missing", code="row_gone", hint="")
+                    _groups_with(schema, [RowRef(ref.group, ordinal)])  # as for pages
+                    raise _lost(f"row {ordinal} of group {ref.group.hex()}")
                 block.append(
                     None if row is None else RowName(row.record_id, row.version, row.fields[place])
                 )
