@@ -129,7 +129,7 @@ class Meetings(Scenes):
         def meet() -> None:
             from django.conf import settings
 
-            from encrypted_records.server.inventory import moving
+            from encrypted_records.server.inventory import moving, walk
             from encrypted_records.server.objects import choice, objects
             from encrypted_records.server.records.models import BulkObject
 
@@ -157,7 +157,7 @@ class Meetings(Scenes):
             assert BulkObject.objects.get(name=own).state == objects.DOOMED
             BulkObject.objects.filter(name=own).delete()  # the rest of that sweep
             assert own not in names(objects_folder.with_name("new"))
-            assert objects.strangers() == []
+            assert list(walk.strangers()) == []
             # Back again, for whoever comes next.
             settings.BULK_URL, settings.BULK_BEFORE = settings.BULK_BEFORE, settings.BULK_URL
             choice.chosen.cache_clear()
@@ -328,6 +328,66 @@ class Meetings(Scenes):
                     [bytes(32), group],
                 )
             assert [flaw.state for flaw in flaws()] == ["altered"]
+
+        return meet
+
+    def a_walk_over_objects_that_come_and_go(self) -> Callable[[], None]:
+        gone, group = self._dead(5)
+        for _ in range(3):
+            self._staged(self._writer())
+
+        def meet() -> None:
+            from django.utils import timezone
+
+            from encrypted_records.server.inventory import walk
+            from encrypted_records.server.objects import choice, objects
+            from encrypted_records.server.records import store
+            from encrypted_records.server.records.models import BulkObject
+
+            while until_quiet():
+                pass
+            held = choice.chosen().store
+            assert held is not None
+            flawed = flaws()  # of the meeting before
+            held.put("0-stray", b"?")
+            BulkObject.objects.create(
+                name="0-lost", state=objects.STORED, since=timezone.now(), size=1
+            )
+            walk.PAGE, own = 2, object_of(group)
+            every = dict(held.listing())
+            entries = list(walk.walk(held))
+            assert [entry.name for entry in entries] == sorted([*every, "0-lost"])
+            assert {entry.name: entry.size for entry in entries} == every | {"0-lost": None}
+            assert [entry.name for entry in entries if entry.stored is None] == ["0-stray"]
+            [missing] = [entry.stored for entry in entries if entry.size is None]
+            assert missing is not None and walk.is_missing(held, missing)
+            BulkObject.objects.filter(pk=missing.pk).delete()
+            # From here on the database's page is older than the listing. New objects are known all
+            # the same, and an object that was deleted is not lost.
+            under_way = walk.walk(held)
+            assert next(under_way).name == "0-stray"
+            with objects.written([b"new"] * 20) as numbers:
+                new = set(BulkObject.objects.filter(pk__in=numbers).values_list("name", flat=True))
+                ask(gone)
+                until_quiet()
+                objects.sweep(store.kept_for())
+                assert own not in dict(held.listing())
+                rest = list(under_way)
+                assert new & {entry.name for entry in rest}
+                assert all(entry.stored is not None for entry in rest)
+                absent = [entry.stored for entry in rest if entry.size is None]
+                assert not any(walk.is_missing(held, one) for one in absent if one is not None)
+                objects.give_up(numbers)
+            objects.hurry()
+            objects.sweep(store.kept_for())
+            # A store that lists in another order costs time, and nothing is reported wrongly.
+            listing = type(held).listing
+            place(type(held), "listing", lambda own: reversed(list(listing(own))))
+            assert list(walk.strangers()) == ["0-stray"]
+            assert flaws() == flawed
+            place(type(held), "listing", listing)
+            held.delete(["0-stray"])
+            walk.PAGE = 5000
 
         return meet
 

@@ -171,7 +171,7 @@ def names(folder: Path) -> set[str]:
 def flaws() -> list[Any]:
     from encrypted_records.server.inventory import verifying
 
-    return list(verifying.Walk().flaws())
+    return list(verifying.Verification().flaws())
 
 
 def states(little: int = 0) -> dict[str, str]:

@@ -204,7 +204,7 @@ def _look_and_move(data: Path) -> None:
     from encrypted_records.server.inventory import moving, verifying
     from encrypted_records.server.objects import choice
 
-    assert list(verifying.Walk().flaws()) == []
+    assert list(verifying.Verification().flaws()) == []
     settings.BULK_URL = f"file://{data}/moved?least=0"
     choice.chosen.cache_clear()
     move = moving.Move()

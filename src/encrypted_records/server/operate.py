@@ -40,17 +40,16 @@ def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
     """
     with at_database(settings):
         from encrypted_records.server.inventory import verifying  # noqa: PLC0415
-        from encrypted_records.server.objects import objects  # noqa: PLC0415
 
-        walk = verifying.Walk()
+        done = verifying.Verification()
         count = 0
-        for flaw in walk.flaws():
+        for flaw in done.flaws():
             count += 1
             say(f"{flaw.state}: {flaw.what}")
-        for name in objects.strangers():
+        for name in done.unknown:
             say(f"unknown: object {name}")
         say(
-            f"{walk.rows} rows, {walk.pages} pages and {walk.objects} objects were checked;"
+            f"{done.rows} rows, {done.pages} pages and {done.objects} objects were checked;"
             f" {count} are damaged"
         )
         return count == 0

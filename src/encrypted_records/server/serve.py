@@ -182,6 +182,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     from encrypted_records.server.erasure import sweeping  # noqa: PLC0415
     from encrypted_records.server.gateway.admission import RequestPlaces, Room  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
+    from encrypted_records.server.inventory import walk  # noqa: PLC0415
     from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
@@ -191,7 +192,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
     watch = block_cache.watch_cache
     threading.Thread(target=watch, name="copies", daemon=True).start()
-    sweep = partial(sweeping.sweep_for_ever, lists=first)
+    sweep = partial(sweeping.sweep_for_ever, walk.report_strangers if first else None)
     threading.Thread(target=sweep, name="sweeping", daemon=True).start()
     room = Room(settings.data_dir / "api")
     places = RequestPlaces(THREADS, most_of_one=THREADS_OF_ONE)

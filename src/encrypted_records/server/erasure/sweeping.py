@@ -11,7 +11,6 @@ A hold keeps the data that a long read of one version of a log needs.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 import uuid
@@ -175,8 +174,6 @@ LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.02
 #: Seconds until the bulk store is first listed, and then between two listings.
 LISTING_WAIT, LISTING_SECONDS = 60.0, 7 * 24 * 3600.0
-#: The most unknown objects whose names are logged.
-SHOWN = 5
 #: The most batches of one kind of work before the other kinds have their turn.
 MOST_PIECES = 10
 #: The most pages per batch; a page has at most 16 KiB.
@@ -204,17 +201,18 @@ class _Due:
 _due = _Due()
 
 
-def sweep_for_ever(*, lists: bool) -> None:
+def sweep_for_ever(report: Callable[[], object] | None) -> None:
     """Sweep again and again, even while the database fails.
 
     Args:
-        lists: whether to list the bulk store now and then; one of several processes is enough.
+        report: called now and then, to list the bulk store; None for all but one of several
+            processes.
     """
-    listing = time.monotonic() + LISTING_WAIT if lists else math.inf
+    listing = time.monotonic() + LISTING_WAIT
     while True:
-        if time.monotonic() >= listing:
+        if report is not None and time.monotonic() >= listing:
             listing = time.monotonic() + LISTING_SECONDS
-            _try(report_strangers)
+            _try(report)
         look()
         _asked.wait(LOOK_SECONDS)
         _asked.clear()
@@ -298,19 +296,6 @@ def _try(work: Callable[[], object]) -> bool:
 def look_soon() -> None:
     """Let the next sweep of this process begin now."""
     _asked.set()
-
-
-def report_strangers() -> list[str]:
-    """Log the unknown objects in the bulk store; returns their names.
-
-    Raises:
-        StoreUnavailable: the store is unavailable or fails.
-    """
-    found = objects.strangers()
-    if found:
-        some = ", ".join(found[:SHOWN])
-        _log.warning("the bulk store contains %d unknown objects: %s", len(found), some)
-    return found
 
 
 def _is_over(since: str, ended: str) -> Q:

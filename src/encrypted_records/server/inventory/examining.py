@@ -20,8 +20,9 @@ from django.utils import timezone
 from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.erasure import erasing
+from encrypted_records.server.inventory import walk
 from encrypted_records.server.objects import choice, objects, stores
-from encrypted_records.server.objects.stores import BulkStore, Range, is_stored
+from encrypted_records.server.objects.stores import BulkStore, Range
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -221,9 +222,7 @@ def _lost_of_sample(held: BulkStore) -> Iterator[str]:
     places = sorted(random.sample(range(1, most + 1), min(SAMPLE, most)))
     found = (named.filter(pk__gte=at).order_by("pk").first() for at in places)
     for stored in {stored.pk: stored for stored in found if stored is not None}.values():
-        if is_stored(held, stored.name, stored.size):
-            continue
-        if named.filter(pk=stored.pk).exists():  # it may have been rewritten meanwhile
+        if walk.is_missing(held, stored):
             yield stored.name
 
 

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from encrypted_records.errors import ObjectAltered, ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import RUN
-from encrypted_records.server.inventory import verifying
+from encrypted_records.server.inventory import verifying, walk
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.choice import Both
 from encrypted_records.server.objects.stores import BulkStore, Range, lost
@@ -65,18 +65,18 @@ class Move:
         held = choice.chosen().store
         if not isinstance(held, Both):
             return
-        there = dict(held.new.listing())  # includes truncated drafts
-        known = BulkObject.objects.filter(state__in=_STAY)
-        for name, size in dict(held.before.listing()).items():
-            stored = known.filter(name=name).first()
-            if stored is not None and self._move_object(held, stored, seen=there.get(name) == size):
+        for name, row, size in walk.walk(held.before):
+            if row is None or size is None:
+                continue
+            stored = BulkObject.objects.filter(pk=row.pk, state__in=_STAY).first()
+            if stored is not None and self._move_object(held, stored):
                 self.objects += 1
             elif BulkObject.objects.filter(name=name).exclude(state__in=_STAY).exists():
                 self.waiting += 1
 
-    def _move_object(self, held: Both, stored: BulkObject, *, seen: bool) -> bool:
+    def _move_object(self, held: Both, stored: BulkObject) -> bool:
         try:
-            if not (seen and _is_whole(held.new, stored)):
+            if not _is_whole(held.new, stored):
                 (data,) = held.before.read([Range(stored.name, 0, stored.size)])
                 _check(held.before, stored)
                 self._put(held.new, stored, data)

@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import Literal
 
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import F
 
 from encrypted_records.errors import (
     InvalidSetting,
@@ -44,9 +44,10 @@ from encrypted_records.model.digests import DIGEST, HOLE, RUN
 from encrypted_records.model.records import Commit
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.erasure.erasing import rewritten
+from encrypted_records.server.inventory import walk
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.layout import HEAD_BYTES, LINE_BYTES, ObjectHead, RowsObject
-from encrypted_records.server.objects.stores import BulkStore, Range, is_stored, lost
+from encrypted_records.server.objects.stores import BulkStore, Range, lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
@@ -64,6 +65,8 @@ _BYTES_AT_ONCE = 4 << 20
 _RUNS_AT_ONCE = 32
 #: More than any group's number of rows.
 _MANY = 1 << 62
+#: States of objects that a commit has named.
+_NAMED_ONCE = (objects.NAMED, objects.LOST)
 #: How often a check is repeated while its data changes.
 _LOOKS = 20
 
@@ -76,11 +79,14 @@ class StoredFlaw:
     what: str
 
 
-class Walk:
-    """One verification of all data, with its counts so far."""
+class Verification:
+    """One verification of all data, with its counts so far. ``unknown`` names the objects in the
+    store that the database does not know.
+    """
 
     def __init__(self) -> None:
         self.objects = self.rows = self.pages = 0
+        self.unknown: list[str] = []
 
     def flaws(self) -> Iterator[StoredFlaw]:
         """All differences from the state in which the data was stored.
@@ -89,31 +95,28 @@ class Walk:
             StoreUnavailable: the store is away or fails.
         """
         yield from self._sizes()
-        groups = RecordGroup.objects.filter(count__gt=0).order_by("pk")
-        for number in groups.values_list("pk", flat=True).iterator():
-            yield from _surely(self._group, number, _state_of_group)
-        segments = IndexSegment.objects.filter(pages__gt=0).order_by("pk")
-        for number in segments.values_list("pk", flat=True).iterator():
-            yield from _surely(self._segment, number, _state_of_segment)
+        for some in walk.numbers(RecordGroup.objects.filter(count__gt=0)):
+            for number in some:
+                yield from _surely(self._group, number, _state_of_group)
+        for some in walk.numbers(IndexSegment.objects.filter(pages__gt=0)):
+            for number in some:
+                yield from _surely(self._segment, number, _state_of_segment)
 
     def _sizes(self) -> Iterator[StoredFlaw]:
         """Check names and sizes of the objects, but not their contents."""
-        needed = BulkObject.objects.filter(
-            Q(state__in=(objects.STORED, objects.NAMED))
-            | Exists(RowPart.objects.filter(object_id=OuterRef("pk")))
-            | Exists(PagePart.objects.filter(object_id=OuterRef("pk")))
-        )
-        every = dict(needed.values_list("name", "size").iterator())
         held = choice.chosen().store
-        there = dict(held.listing()) if held is not None else {}
-        for name, size in every.items():
-            self.objects += 1
-            if there.get(name) == size or not needed.filter(name=name).exists():
+        for name, stored, size in walk.walk(held):
+            if stored is None:
+                self.unknown.append(name)
                 continue
-            if name in there:
-                yield StoredFlaw("altered", f"object {name}")
-            elif held is None or not is_stored(held, name, size):
+            in_use = stored.state in (objects.STORED, objects.NAMED)
+            if not in_use and not walk.is_needed(stored):
+                continue
+            self.objects += 1
+            if size is None and walk.is_missing(held, stored):
                 yield StoredFlaw("lost", f"object {name}")
+            elif size not in (None, stored.size) and walk.is_needed(stored):
+                yield StoredFlaw("altered", f"object {name}")
 
     def _group(self, number: int) -> Iterator[StoredFlaw]:
         group = RecordGroup.objects.filter(pk=number).first()
@@ -382,14 +385,6 @@ def _stated_digests(schema: str, version: int) -> dict[bytes, bytes]:
     }
 
 
-@dataclass(frozen=True)
-class _Stranger:
-    """An object in the store that the database does not know."""
-
-    name: str
-    size: int
-
-
 class Reconciliation:
     """One run of the reconciliation. ``taken`` counts objects found under other names, ``dropped``
     objects that are not needed any more; ``rows`` and ``pages`` are lost objects of rows and of
@@ -398,6 +393,8 @@ class Reconciliation:
 
     def __init__(self) -> None:
         self.taken = self.dropped = self.rows = self.pages = 0
+        #: name and size of each unknown object, by the owner in its head
+        self._strangers: dict[ObjectHead, list[tuple[str, int]]] = {}
 
     def run(self) -> None:
         """
@@ -411,14 +408,15 @@ class Reconciliation:
                 "no bulk store is set, so there is nothing to reconcile",
                 hint="name it with --bulk-url",
             )
-        there = dict(held.listing())
-        lost = [
-            stored
-            for stored in _named_objects()
-            if stored.name not in there and not is_stored(held, stored.name, stored.size)
-        ]
-        numbers = {stored.pk: stored.name for stored in lost}
-        parts = [part for part in _row_parts(numbers) if not self._find(held, there, part)]
+        numbers: dict[int, str] = {}
+        for name, stored, size in walk.walk(held):
+            if stored is None and size is not None:
+                self._note_stranger(held, name, size)
+            elif stored is None or size is not None or stored.state not in _NAMED_ONCE:
+                continue
+            elif walk.is_missing(held, stored):
+                numbers[stored.pk] = name
+        parts = [part for part in _row_parts(numbers) if not self._find(held, part)]
         left = {part.object_id for part in parts}
         pages = {
             part.object_id
@@ -427,53 +425,38 @@ class Reconciliation:
         }
         self.rows, self.pages = len(left), len(pages)
         objects.note_lost({numbers[page] for page in left | pages})
-        self._drop_ended(held, there)
+        self._drop_ended()
 
-    def _drop_ended(self, held: BulkStore, there: dict[str, int]) -> None:
-        for head, every in self._strangers(held, there).items():
+    def _note_stranger(self, held: BulkStore, name: str, size: int) -> None:
+        if (head := _head_of(held, name, size)) is not None:
+            self._strangers.setdefault(head, []).append((name, size))
+
+    def _drop_ended(self) -> None:
+        for head, every in self._strangers.items():
             if not _is_over(head):
                 continue
-            known = objects.known_among([stored.name for stored in every])
-            for stored in every:
-                if stored.name not in known:  # objects taken over are known by now
-                    objects.adopt_doomed(stored.name, stored.size, at_once=True)
+            known = objects.known_among([name for name, _ in every])
+            for name, size in every:
+                if name not in known:  # objects taken over are known by now
+                    objects.adopt_doomed(name, size, at_once=True)
                     self.dropped += 1
 
-    def _find(self, held: BulkStore, there: dict[str, int], part: RowPart) -> bool:
+    def _find(self, held: BulkStore, part: RowPart) -> bool:
         """Whether the rows of a lost object were found, and taken over."""
         group = RecordGroup.objects.filter(pk=part.group_id, ended_at=None).first()
         if group is None:
             return True  # the group has ended, and its rows will be deleted
         place = ObjectHead(True, bytes(group.uid), part.first, part.count)
-        for stranger in self._strangers(held, there).get(place, []):
+        for name, size in self._strangers.get(place, []):
             try:
-                (data,) = held.read([Range(stranger.name, 0, stranger.size)])
-                contents = layout.contents_of(data, stranger.name)
+                (data,) = held.read([Range(name, 0, size)])
+                contents = layout.contents_of(data, name)
             except (ObjectLost, ObjectAltered):
                 continue
-            if _take(group, part, stranger, contents):
+            if _take(group, part, (name, size), contents):
                 self.taken += 1
                 return True
         return False
-
-    _by_place: dict[ObjectHead, list[_Stranger]] | None = None
-
-    def _strangers(
-        self, held: BulkStore, there: dict[str, int]
-    ) -> dict[ObjectHead, list[_Stranger]]:
-        if self._by_place is None:
-            self._by_place = {}
-            known = objects.known_among(there)
-            for name in sorted(there.keys() - known):
-                head = _head_of(held, name, there[name])
-                if head is not None:
-                    self._by_place.setdefault(head, []).append(_Stranger(name, there[name]))
-        return self._by_place
-
-
-def _named_objects() -> Iterator[BulkObject]:
-    states = (objects.NAMED, objects.LOST)
-    return BulkObject.objects.filter(state__in=states).order_by("pk").iterator()
 
 
 def _cut(numbers: dict[int, str]) -> Iterator[list[int]]:
@@ -513,8 +496,10 @@ def _head_of(held: BulkStore, name: str, size: int) -> ObjectHead | None:
     return layout.head_of(data)
 
 
-def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObject) -> bool:
-    """Take these rows over as those of a part, if they match; returns whether they do."""
+def _take(group: RecordGroup, part: RowPart, stranger: tuple[str, int], found: RowsObject) -> bool:
+    """Take the rows of a stranger over as those of a part, if they match; returns whether they
+    do.
+    """
     salt = bytes(group.salt)
     end = part.first + part.count
     known = contents.erased_digests(group.pk, part.first, end)
@@ -542,5 +527,5 @@ def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObj
         )
         # Without a grace period if the object has rows that this database erased; otherwise all of
         # it is now stored here.
-        objects.adopt_doomed(stranger.name, stranger.size, at_once=bool(known.keys() & own.keys()))
+        objects.adopt_doomed(*stranger, at_once=bool(known.keys() & own.keys()))
     return True

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import merge
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -131,10 +133,7 @@ class Both:
         self.new.delete(names)
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        # List the old store first: an object that moves meanwhile is in this list or in the next.
-        listed = dict(self.before.listing())
-        for name, size in self.new.listing():
-            # The larger size: a move that is running or was killed may have left a truncated
-            # object.
-            listed[name] = max(size, listed.get(name, 0))
-        yield from listed.items()
+        # The larger size: a move that is running or was killed may have left a truncated object.
+        both = merge(self.before.listing(), self.new.listing())
+        for name, same in groupby(both, itemgetter(0)):
+            yield name, max(size for _, size in same)

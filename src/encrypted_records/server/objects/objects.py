@@ -220,24 +220,6 @@ def known_among(names: Collection[str]) -> set[str]:
     }
 
 
-def strangers() -> list[str]:
-    """Names of objects in the store that the database does not know.
-
-    No sweep deletes them: they may belong to a database that was just restored, or to another
-    database.
-
-    Raises:
-        StoreUnavailable: the store is unavailable or fails.
-    """
-    store = choice.chosen().store
-    if store is None:
-        return []
-    # Names are stored before the first byte: each listed object of ours is then known.
-    listed = [name for name, _ in store.listing()]
-    known = set(BulkObject.objects.values_list("name", flat=True).iterator())
-    return sorted(set(listed) - known)
-
-
 # Drafts: parts, divided into objects and rows small enough for the database.
 
 _CHANGED = store.RowTable(

@@ -66,7 +66,8 @@ class BulkStore(Protocol):
         """
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        """Name and size in bytes of everything in the store, including objects that are not ours.
+        """Name and size in bytes of everything in the store, including objects that are not ours,
+        in the order of names.
 
         Raises:
             StoreUnavailable: the store is unavailable or fails.
@@ -217,12 +218,17 @@ class Files:
 
     def listing(self) -> Iterator[tuple[str, int]]:
         with _named():
-            for path in self._folder.rglob("*"):
-                with suppress(FileNotFoundError):
-                    if path.is_file():
-                        own = path == self._path(path.name.removesuffix(DRAFT)).with_name(path.name)
-                        name = path.name.removesuffix(DRAFT) if own else ""
-                        yield name or str(path.relative_to(self._folder)), path.stat().st_size
+            tops = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+            for top in tops:
+                yield from sorted(self._listed(top))
+
+    def _listed(self, top: Path) -> Iterator[tuple[str, int]]:
+        for path in top.rglob("*") if top.is_dir() else (top,):
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    own = path == self._path(path.name.removesuffix(DRAFT)).with_name(path.name)
+                    name = path.name.removesuffix(DRAFT) if own else ""
+                    yield name or str(path.relative_to(self._folder)), path.stat().st_size
 
     def free(self) -> int | None:
         with _named():
