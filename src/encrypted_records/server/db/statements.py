@@ -178,6 +178,21 @@ def execute(sql: str, values: Sequence[Any]) -> None:
         pass
 
 
+def fetch(sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """The rows of a query with Django's placeholders."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+def run(sql: str, *values: Any) -> int:
+    """Execute a statement with Django's placeholders; returns the number of rows it changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return int(cursor.rowcount)
+
+
 def insert(row: Model) -> None:
     """Store a new row, without sending signals. A row without a number gets one from the
     database.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.statements import fetch
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
@@ -95,18 +96,17 @@ def forget(group: RecordGroup, part: RowPart) -> None:
 
 def _erased_alive(schema: Schema) -> dict[int, set[int]]:
     """By group, erased rows that are live according to the restored log."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT e.group_id, e.ordinal FROM record_group g JOIN erased_row e"
-            " ON e.group_id = g.id WHERE g.schema_id = %s AND g.ended_at IS NULL"
-            " AND NOT EXISTS (SELECT 1 FROM dead_row d"
-            " WHERE d.group_id = e.group_id AND d.ordinal = e.ordinal)",
-            [schema.uid],
-        )
-        found: dict[int, set[int]] = {}
-        for group, ordinal in cursor.fetchall():
-            found.setdefault(group, set()).add(ordinal)
-        return found
+    rows = fetch(
+        "SELECT e.group_id, e.ordinal FROM record_group g JOIN erased_row e"
+        " ON e.group_id = g.id WHERE g.schema_id = %s AND g.ended_at IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM dead_row d"
+        " WHERE d.group_id = e.group_id AND d.ordinal = e.ordinal)",
+        schema.uid,
+    )
+    found: dict[int, set[int]] = {}
+    for group, ordinal in rows:
+        found.setdefault(group, set()).add(ordinal)
+    return found
 
 
 def _lost_of(group: RecordGroup, parts: Any) -> set[int]:

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, F, Min, OuterRef, QuerySet
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
@@ -28,6 +28,7 @@ from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.statements import fetch, run
 from encrypted_records.server.erasure import damage
 from encrypted_records.server.objects import cache_files, layout, objects, parts
 from encrypted_records.server.objects.layout import Row
@@ -228,26 +229,20 @@ def _erase_small(number: int, limits: _Limits) -> bool:
         group = RecordGroup.objects.select_for_update().filter(pk=number).first()
         if group is None or group.ended_at is not None:
             return False
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT r.ordinal, record_id, r.version, sealed FROM dead_row d"
-                " JOIN record_row r ON r.group_id = d.group_id AND r.ordinal = d.ordinal"
-                " WHERE d.group_id = %s AND d.version <= %s LIMIT %s",
-                [number, limits.capped(limits.soon), MOST_ROWS],
-            )
-            rows = cursor.fetchall()
+        rows = fetch(
+            "SELECT r.ordinal, record_id, r.version, sealed FROM dead_row d"
+            " JOIN record_row r ON r.group_id = d.group_id AND r.ordinal = d.ordinal"
+            " WHERE d.group_id = %s AND d.version <= %s LIMIT %s",
+            *(number, limits.capped(limits.soon), MOST_ROWS),
+        )
         salt = bytes(group.salt)
         contents.note_erased(
             (number, at, digests.row_digest(salt, bytes(record_id), version, bytes(sealed)))
             for at, record_id, version, sealed in rows
         )
         for some in store.cut([at for at, *_ in rows]):
-            marks = ", ".join(["%s"] * len(some))
-            _run(
-                f"DELETE FROM record_row WHERE group_id = %s AND ordinal IN ({marks})",  # noqa: S608
-                number,
-                *some,
-            )
+            within = f"group_id = %s AND ordinal IN {store.marks(len(some))}"
+            run(f"DELETE FROM record_row WHERE {within}", number, *some)  # noqa: S608  no input
         RecordGroup.objects.filter(pk=number).update(erased=F("erased") + len(rows))
     return bool(rows)
 
@@ -266,14 +261,13 @@ def _rewrite_one(group: RecordGroup, limits: _Limits) -> bool:
 
 def _dead_in(part: RowPart, limit: int) -> set[int]:
     """The ordinals of a part's rows that died up to version ``limit`` and are not erased."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT ordinal FROM dead_row d WHERE group_id = %s AND ordinal >= %s AND ordinal < %s"
-            " AND version <= %s AND NOT EXISTS (SELECT 1 FROM erased_row e"
-            " WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
-            [part.group_id, part.first, part.first + part.count, limit],
-        )
-        return {ordinal for (ordinal,) in cursor.fetchall()}
+    rows = fetch(
+        "SELECT ordinal FROM dead_row d WHERE group_id = %s AND ordinal >= %s AND ordinal < %s"
+        " AND version <= %s AND NOT EXISTS (SELECT 1 FROM erased_row e"
+        " WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
+        *(part.group_id, part.first, part.first + part.count, limit),
+    )
+    return {ordinal for (ordinal,) in rows}
 
 
 def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits) -> None:
@@ -313,18 +307,17 @@ def _finish(number: int) -> None:
         if group is None or group.ended_at is not None:
             return
         limits = _limits(group.schema_id)  # erasure may have been requested meanwhile
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT DISTINCT version FROM dead_row d WHERE group_id = %s AND NOT EXISTS"
-                " (SELECT 1 FROM erased_row e"
-                " WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
-                [number],
-            )
-            left = [version for (version,) in cursor.fetchall()]
+        rows = fetch(
+            "SELECT DISTINCT version FROM dead_row d WHERE group_id = %s AND NOT EXISTS"
+            " (SELECT 1 FROM erased_row e"
+            " WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
+            number,
+        )
+        left = [version for (version,) in rows]
         if not left and not group.live:
             for table in ("row_run", "erased_row", "dead_row"):
                 # From now on the group's row itself says that all of its rows are dead.
-                _run(f"DELETE FROM {table} WHERE group_id = %s", number)  # noqa: S608  no input
+                run(f"DELETE FROM {table} WHERE group_id = %s", number)  # noqa: S608  no input
             RecordGroup.objects.filter(pk=number).update(
                 salt=b"", erased=group.count, erase_at=None
             )
@@ -344,11 +337,6 @@ def _finish(number: int) -> None:
         RecordGroup.objects.filter(pk=number).update(
             erase_at=max(now + timedelta(seconds=1), min(again)) if again else None
         )
-
-
-def _run(statement: str, *parameters: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
 
 
 # --- what is left --------------------------------------------------------------------------
@@ -373,15 +361,13 @@ class Remainder:
 
 def left_of(schema: Schema, up_to: int) -> Remainder:
     """The part of a schema's ended data up to a version that is left."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT COUNT(*), MIN(d.version) FROM record_group g"
-            " JOIN dead_row d ON d.group_id = g.id"
-            " WHERE g.schema_id = %s AND erase_at IS NOT NULL AND d.version <= %s AND NOT EXISTS"
-            " (SELECT 1 FROM erased_row e WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
-            [schema.uid, up_to],
-        )
-        rows, oldest = cursor.fetchone()
+    [(rows, oldest)] = fetch(
+        "SELECT COUNT(*), MIN(d.version) FROM record_group g"
+        " JOIN dead_row d ON d.group_id = g.id"
+        " WHERE g.schema_id = %s AND erase_at IS NOT NULL AND d.version <= %s AND NOT EXISTS"
+        " (SELECT 1 FROM erased_row e WHERE e.group_id = d.group_id AND e.ordinal = d.ordinal)",
+        *(schema.uid, up_to),
+    )
     segments = IndexSegment.objects.filter(
         schema=schema, pages__gt=0, superseded_at__isnull=False, replaced__lte=up_to
     )

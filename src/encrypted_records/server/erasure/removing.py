@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
@@ -22,8 +21,8 @@ from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.db.statements import fetch, run
 from encrypted_records.server.objects import objects
-from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     AskedErasure,
     ChangedRow,
@@ -34,6 +33,7 @@ from encrypted_records.server.records.models import (
     StagedPart,
     Staging,
 )
+from encrypted_records.server.records.store import cut, marks, owners_with_any
 
 
 def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> None:
@@ -42,8 +42,8 @@ def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> N
     some = RowPart.objects.filter(group_id=group, first__gte=first, first__lt=end)
     objects.drop(some, at_once=at_once)
     ChangedRow.objects.filter(group_id=group, ordinal__gte=first, ordinal__lt=end).delete()
-    _run("DELETE FROM row_run WHERE group_id = %s AND first = %s", group, first)
-    _run(
+    run("DELETE FROM row_run WHERE group_id = %s AND first = %s", group, first)
+    run(
         "DELETE FROM record_row WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
         group,
         first,
@@ -62,7 +62,7 @@ def drop_groups(groups: Collection[int], *, at_once: bool = False) -> None:
 def drop_page(segment: int, number: int) -> None:
     """Delete a page, or the part that begins with it."""
     objects.drop(PagePart.objects.filter(segment_id=segment, first=number))
-    _run("DELETE FROM index_page WHERE segment_id = %s AND number = %s", segment, number)
+    run("DELETE FROM index_page WHERE segment_id = %s AND number = %s", segment, number)
 
 
 def drop_empty(staging: int) -> None:
@@ -72,10 +72,9 @@ def drop_empty(staging: int) -> None:
         ("index_segment", ("segment_id", "index_page", "page_part")),
     ):
         column, *tables = beside
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT id FROM {parents} WHERE staging_id = %s", [staging])  # noqa: S608
-            numbers = {number for (number,) in cursor.fetchall()}
-        full = {number for table in tables for number in _among(table, column, numbers)}
+        staged = fetch(f"SELECT id FROM {parents} WHERE staging_id = %s", staging)  # noqa: S608
+        numbers = {number for (number,) in staged}
+        full = {number for table in tables for number in owners_with_any(table, column, numbers)}
         _drop_of(parents, "id", numbers - full)
 
 
@@ -94,29 +93,15 @@ def _drop_of(table: str, column: str, numbers: Iterable[int]) -> None:
     """Delete a table's rows of these groups or segments. The statement names each, so that only
     their partitions are queried.
     """
-    for some in store.cut(sorted(numbers)):
-        marks = ", ".join(["%s"] * len(some))
-        _run(f"DELETE FROM {table} WHERE {column} IN ({marks})", *some)  # noqa: S608  no input
-
-
-def _among(table: str, column: str, numbers: Iterable[int]) -> Iterator[int]:
-    """The groups or segments among these numbers that have rows in a table."""
-    for some in store.cut(sorted(numbers)):
-        marks = ", ".join(["%s"] * len(some))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT DISTINCT {column} FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
-                list(some),
-            )
-            yield from (number for (number,) in cursor.fetchall())
+    for some in cut(sorted(numbers)):
+        run(f"DELETE FROM {table} WHERE {column} IN {marks(len(some))}", *some)  # noqa: S608
 
 
 def drop_pages(segments: Collection[int], *, at_once: bool = False) -> None:
     """Delete all pages of these segments, of a few hundred at most."""
     if segments:
         objects.drop(PagePart.objects.filter(segment_id__in=segments), at_once=at_once)
-        marks = ", ".join(["%s"] * len(segments))
-        _run(f"DELETE FROM index_page WHERE segment_id IN ({marks})", *segments)  # noqa: S608
+        _drop_of("index_page", "segment_id", segments)
 
 
 def drop_pages_from(segment: int, first: int, *, at_once: bool = False) -> None:
@@ -125,7 +110,7 @@ def drop_pages_from(segment: int, first: int, *, at_once: bool = False) -> None:
     """
     some = PagePart.objects.filter(segment_id=segment, first__gte=first)
     objects.drop(some, at_once=at_once)
-    _run("DELETE FROM index_page WHERE segment_id = %s AND number >= %s", segment, first)
+    run("DELETE FROM index_page WHERE segment_id = %s AND number >= %s", segment, first)
 
 
 #: Tables of a schema's groups; then statements for the schema itself, children before parents.
@@ -165,12 +150,7 @@ def erase(schema: bytes) -> None:
         _drop_of(table, "group_id", groups)
     _drop_of("index_page", "segment_id", segments)
     for statement in _ERASE:
-        _run(statement, schema)
-
-
-def _run(statement: str, *parameters: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
+        run(statement, schema)
 
 
 def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
@@ -211,15 +191,13 @@ def require_not_forgotten(schema: Schema, versions: Collection[int]) -> None:
         Conflict: ``key_mismatch``.
     """
     wait = " FOR SHARE" if connection.vendor == "postgresql" else ""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f'SELECT "first" FROM roster_dataset WHERE dataset = %s{wait}',  # noqa: S608
-            [as_stored(schema.dataset_id)],
-        )
-        found = cursor.fetchone()
-    if found is not None and any(version < found[0] for version in versions):
+    found = fetch(
+        f'SELECT "first" FROM roster_dataset WHERE dataset = %s{wait}',  # noqa: S608
+        as_stored(schema.dataset_id),
+    )
+    if any(version < first for (first,) in found for version in versions):
         raise Conflict(
-            f"the dataset's keys before epoch {found[0]} were forgotten",
+            f"the dataset's keys before epoch {found[0][0]} were forgotten",
             code="key_mismatch",
             hint="read the roster to its end, and encrypt it again under its newest keys",
         )

@@ -25,6 +25,7 @@ from django.utils import timezone
 from encrypted_records.errors import BadInput, Conflict, Flaw, TooLarge, Unavailable
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.statements import run
 from encrypted_records.server.erasure import erasing, removing
 from encrypted_records.server.objects import block_cache, cache_files, objects
 from encrypted_records.server.records import store
@@ -258,14 +259,12 @@ def drop_requests() -> bool:
     if time.monotonic() < _due.requests:
         return False
     before = int((timezone.now() - REQUESTS_KEPT_FOR).timestamp() * 1000).to_bytes(6, "big")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM commit_request WHERE (schema_id, request) IN (SELECT schema_id, request"
-            " FROM commit_request WHERE request < %s LIMIT %s)",
-            [before, MOST_REQUESTS],
-        )
-        more = bool(cursor.rowcount == MOST_REQUESTS)
-    if not more:
+    deleted = run(
+        "DELETE FROM commit_request WHERE (schema_id, request) IN (SELECT schema_id, request"
+        " FROM commit_request WHERE request < %s LIMIT %s)",
+        *(before, MOST_REQUESTS),
+    )
+    if not (more := deleted == MOST_REQUESTS):
         _due.requests = time.monotonic() + REQUESTS_SECONDS
     return more
 

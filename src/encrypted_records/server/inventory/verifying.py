@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from django.db import connection
 from django.db.models import F
 
 from encrypted_records.errors import (
@@ -42,6 +41,7 @@ from encrypted_records.errors import (
 from encrypted_records.model import digests, wire
 from encrypted_records.model.digests import DIGEST, HOLE, RUN
 from encrypted_records.model.records import Commit
+from encrypted_records.server.db.statements import fetch
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.erasure.erasing import rewritten
 from encrypted_records.server.inventory import walk
@@ -239,13 +239,11 @@ def _store(name: str) -> BulkStore:
 
 def _runs_of(number: int) -> dict[int, bytes]:
     """The stored digest of each run, by the run's number."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT first, digests FROM row_run WHERE group_id = %s", [number])
-        return {
-            first // RUN + at // DIGEST: bytes(own[at : at + DIGEST])
-            for first, own in cursor.fetchall()
-            for at in range(0, len(own), DIGEST)
-        }
+    return {
+        first // RUN + at // DIGEST: bytes(own[at : at + DIGEST])
+        for first, own in fetch("SELECT first, digests FROM row_run WHERE group_id = %s", number)
+        for at in range(0, len(own), DIGEST)
+    }
 
 
 def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
@@ -352,21 +350,14 @@ def _runs_in_database(
 
 
 def _pages_in_database(segment: int) -> Iterator[tuple[int, bytes, bytes]]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT number FROM index_page WHERE segment_id = %s ORDER BY number", [segment]
-        )
-        numbers = [number for (number,) in cursor.fetchall()]
-    for begin in range(0, len(numbers), _RUNS_AT_ONCE):
-        some = numbers[begin : begin + _RUNS_AT_ONCE]
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT number, digest, data FROM index_page"
-                " WHERE segment_id = %s AND number >= %s AND number <= %s",
-                [segment, some[0], some[-1]],
-            )
-            rows = cursor.fetchall()
+    last = -1
+    while rows := fetch(
+        "SELECT number, digest, data FROM index_page WHERE segment_id = %s AND number > %s"
+        " ORDER BY number LIMIT %s",
+        *(segment, last, _RUNS_AT_ONCE),
+    ):
         yield from ((number, bytes(digest), bytes(data)) for number, digest, data in rows)
+        last = rows[-1][0]
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from encrypted_records.server.db.statements import fetch
 from encrypted_records.server.objects import choice, objects
 from encrypted_records.server.objects.stores import BulkStore, is_stored
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
@@ -86,14 +87,9 @@ def walk(held: BulkStore | None) -> Iterator[ObjectEntry]:
 
 def _named() -> Iterator[NamedObject]:
     last = ""
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(_NEXT[connection.vendor], [last, PAGE])
-            some = [NamedObject(*row) for row in cursor.fetchall()]
-        yield from some
-        if not some:
-            return
-        last = some[-1].name
+    while some := fetch(_NEXT[connection.vendor], last, PAGE):
+        yield from (NamedObject(*row) for row in some)
+        last = some[-1][1]
 
 
 def strangers() -> Iterator[str]:

@@ -5,17 +5,15 @@ by (group, ordinal) and (segment, number).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import wraps
 from itertools import pairwise
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from django.db import connection
-
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
-from encrypted_records.server.db.statements import as_driver_has_it, executed
+from encrypted_records.server.db.statements import as_driver_has_it, executed, fetch
 from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.objects.block_cache import Ahead, Spare
 from encrypted_records.server.objects.stores import Range, find_reach
@@ -256,10 +254,8 @@ def find_new(record_ids: Collection[bytes]) -> list[store.Key]:
                 SELECT m.group_id, m.first FROM wanted
                 JOIN row_part m ON m.last_id >= one AND m.first_id <= one)
             """  # noqa: S608
-        with connection.cursor() as cursor:
-            cursor.execute(statement, list(some))
-            for part in cursor.fetchall():
-                blocks += _blocks_within(wanted, *part)
+        for part in fetch(statement, *some):
+            blocks += _blocks_within(wanted, *part)
     return [
         (block.group, ordinal)
         for block, lines in _lines_of(list(dict.fromkeys(blocks)))
@@ -346,15 +342,9 @@ def _pages_between(pages: Sequence[Range]) -> Iterator[Range]:
                 yield Range(before.name, start, start + length)
 
 
-def page_digests_of(segments: Iterable[int]) -> list[tuple[int, int, bytes]]:
+def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
     """Segment, first number and digests of the pages of each part of these segments."""
-    found: list[tuple[int, int, bytes]] = []
-    for some in store.cut(list(segments)):
-        marks = ", ".join(["%s"] * len(some))
-        statement = (
-            f"SELECT segment_id, first, digests FROM page_part WHERE segment_id IN ({marks})"  # noqa: S608
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(statement, list(some))
-            found += [(segment, first, bytes(own)) for segment, first, own in cursor.fetchall()]
-    return found
+    every = "SELECT segment_id, first, digests FROM page_part WHERE segment_id IN {values}"
+    return [
+        (segment, first, bytes(own)) for segment, first, own in store.select_in(every, segments)
+    ]

@@ -24,7 +24,7 @@ from django.utils import timezone
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
-from encrypted_records.server.db.statements import as_driver_has_it, execute
+from encrypted_records.server.db.statements import as_driver_has_it, execute, fetch
 
 # Rows of tables whose key has two numbers, by key: in bounded statements, with plans that do not
 # read a whole table.
@@ -48,9 +48,7 @@ def _keyed_rows(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple
     statement = f"SELECT {columns} FROM {table} WHERE {outer} = %s AND {inner} = ANY(%s::bigint[])"  # noqa: S608
     for first, every in by_first.items():
         for some in cut(every):
-            with connection.cursor() as cursor:
-                cursor.execute(statement, [first, list(some)])
-                yield from cursor.fetchall()
+            yield from fetch(statement, first, list(some))
 
 
 @cache
@@ -59,13 +57,11 @@ def _is_divided(table: str) -> bool:
     with the keys would query every partition, and filtering by the first key parts as well makes
     PostgreSQL choose far slower plans if there are many.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p')"
-            " OR to_regclass('pg_dist_partition') IS NOT NULL",
-            [table],
-        )
-        (found,) = cursor.fetchone()
+    [(found,)] = fetch(
+        "SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p')"
+        " OR to_regclass('pg_dist_partition') IS NOT NULL",
+        table,
+    )
     return bool(found)
 
 
@@ -85,9 +81,28 @@ def select(statement: Callable[[str], str], keys: Sequence[Key]) -> Iterator[tup
         else:
             wanted = pairs(len(some))
             parameters = [part for key in some for part in key]
-        with connection.cursor() as cursor:
-            cursor.execute(statement(wanted), parameters)
-            yield from cursor.fetchall()
+        yield from fetch(statement(wanted), *parameters)
+
+
+def select_in(statement: str, values: Collection[Any], *others: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of a statement that has ``IN {values}``, for a bounded number of values at a time.
+
+    Args:
+        others: the values of placeholders before that.
+    """
+    for some in cut(list(values)):
+        yield from fetch(statement.format(values=marks(len(some))), *others, *some)
+
+
+def marks(count: int) -> str:
+    """SQL placeholders for a list of ``count`` values."""
+    return f"({', '.join(['%s'] * count)})"
+
+
+def owners_with_any(table: str, column: str, owners: Collection[int]) -> Iterator[int]:
+    """The groups or segments among these numbers that have rows in a table, in order."""
+    statement = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IN {{values}} ORDER BY 1"  # noqa: S608
+    return (number for (number,) in select_in(statement, sorted(owners)))
 
 
 def pairs(count: int) -> str:
@@ -302,21 +317,12 @@ def segments_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, tuple[int
 def _look_up(
     columns: str, table: str, schema: bytes, uids: Collection[bytes], ended_after: Any = None
 ) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
-    for some in cut(list(uids)):
-        marks = ", ".join(["%s"] * len(some))
-        statement = (
-            f"SELECT {columns} FROM {table} t"  # noqa: S608  no input
-            f" WHERE schema_id = %s AND uid IN ({marks}) AND staging_id IS NULL"
-        )
-        parameters = [schema, *some]
-        if ended_after is not None:
-            statement += f" AND (ended_at IS NULL OR ended_at > %s OR {_HELD})"
-            parameters += [ended_after, _renewed_after()]
-        with connection.cursor() as cursor:
-            cursor.execute(statement, parameters)
-            rows += cursor.fetchall()
-    return rows
+    statement = f"SELECT {columns} FROM {table} t WHERE schema_id = %s AND staging_id IS NULL"  # noqa: S608
+    parameters = [schema]
+    if ended_after is not None:
+        statement += f" AND (ended_at IS NULL OR ended_at > %s OR {_HELD})"
+        parameters += [ended_after, _renewed_after()]
+    return list(select_in(f"{statement} AND uid IN {{values}}", uids, *parameters))
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
@@ -338,9 +344,7 @@ def _in_table(keys: Sequence[Key]) -> Sequence[Key]:
 
 
 def _has_rows(group: int) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM record_row WHERE group_id = %s LIMIT 1", [group])
-        return cursor.fetchone() is not None
+    return bool(fetch("SELECT 1 FROM record_row WHERE group_id = %s LIMIT 1", group))
 
 
 def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
@@ -363,64 +367,48 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 def runs_of(groups: Collection[int]) -> dict[int, bytes]:
     """The digests of all runs of these groups, in order, by group."""
     found: dict[int, list[bytes]] = {number: [] for number in groups}
-    for some in cut(list(groups)):
-        marks = ", ".join(["%s"] * len(some))
-        statement = (
-            f"SELECT group_id, digests FROM row_run WHERE group_id IN ({marks}) ORDER BY first"  # noqa: S608
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(statement, list(some))
-            for number, digest in cursor.fetchall():
-                found[number].append(bytes(digest))
+    every = "SELECT group_id, digests FROM row_run WHERE group_id IN {values} ORDER BY first"
+    for number, digest in select_in(every, groups):
+        found[number].append(bytes(digest))
     return {number: b"".join(own) for number, own in found.items()}
 
 
 def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
     """Segment, number and digest of each page of these segments that is in the table."""
-    found: list[tuple[int, int, bytes]] = []
-    for some in cut(list(segments)):
-        marks = ", ".join(["%s"] * len(some))
-        statement = (
-            f"SELECT segment_id, number, digest FROM index_page WHERE segment_id IN ({marks})"  # noqa: S608
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(statement, list(some))
-            found += [
-                (segment, number, bytes(digest)) for segment, number, digest in cursor.fetchall()
-            ]
-    return found
+    every = "SELECT segment_id, number, digest FROM index_page WHERE segment_id IN {values}"
+    return [
+        (segment, number, bytes(digest)) for segment, number, digest in select_in(every, segments)
+    ]
 
 
 def live_rows(group: int, *, offset: int, limit: int) -> list[StoredSealedRow]:
     """Live rows of one group by ordinal."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT group_id, ordinal, record_id, version, sealed FROM record_row r
-            WHERE group_id = %s AND NOT EXISTS (
-                SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
-            ORDER BY ordinal LIMIT %s OFFSET %s
-            """,
-            [group, limit, offset],
-        )
-        return [row_of(row) for row in cursor.fetchall()]
+    rows = fetch(
+        """
+        SELECT group_id, ordinal, record_id, version, sealed FROM record_row r
+        WHERE group_id = %s AND NOT EXISTS (
+            SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
+        ORDER BY ordinal LIMIT %s OFFSET %s
+        """,
+        *(group, limit, offset),
+    )
+    return [row_of(row) for row in rows]
 
 
 def rows_between(group: int, first: int, end: int) -> list[tuple[StoredSealedRow, bool]]:
     """The rows of a group from ordinal ``first`` to below ``end``, each with whether it is dead;
     missing rows are left out.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT group_id, ordinal, record_id, version, sealed, EXISTS (
-                SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
-            FROM record_row r WHERE group_id = %s AND ordinal >= %s AND ordinal < %s
-            ORDER BY ordinal
-            """,
-            [group, first, end],
-        )
-        return [(row_of(row), bool(row[5])) for row in cursor.fetchall()]
+    rows = fetch(
+        """
+        SELECT group_id, ordinal, record_id, version, sealed, EXISTS (
+            SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
+        FROM record_row r WHERE group_id = %s AND ordinal >= %s AND ordinal < %s
+        ORDER BY ordinal
+        """,
+        *(group, first, end),
+    )
+    return [(row_of(row), bool(row[5])) for row in rows]
 
 
 def dead_of(group: int) -> set[int]:
@@ -433,41 +421,29 @@ def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
     completely erased group, whose versions are not stored.
     """
     found: dict[int, dict[int, int]] = {number: {} for number in groups}
-    for some in cut(list(found)):
-        marks = ", ".join(["%s"] * len(some))
-        statement = f"SELECT group_id, ordinal, version FROM dead_row WHERE group_id IN ({marks})"  # noqa: S608
-        with connection.cursor() as cursor:
-            cursor.execute(statement, list(some))
-            for number, ordinal, version in cursor.fetchall():
-                found[number][ordinal] = version
-            cursor.execute(
-                f"SELECT id, count, holes FROM record_group WHERE id IN ({marks})"  # noqa: S608
-                " AND staging_id IS NULL AND ended_at IS NULL AND live = 0 AND erased = count",
-                list(some),
-            )
-            for number, count, holes in cursor.fetchall():
-                for ordinal in set(range(count)) - hole_ordinals(holes):
-                    found[number].setdefault(ordinal, 0)
+    each = "SELECT group_id, ordinal, version FROM dead_row WHERE group_id IN {values}"
+    for number, ordinal, version in select_in(each, groups):
+        found[number][ordinal] = version
+    erased = (
+        "SELECT id, count, holes FROM record_group WHERE id IN {values}"
+        " AND staging_id IS NULL AND ended_at IS NULL AND live = 0 AND erased = count"
+    )
+    for number, count, holes in select_in(erased, groups):
+        for ordinal in set(range(count)) - hole_ordinals(holes):
+            found[number].setdefault(ordinal, 0)
     return found
 
 
 def live_rows_of(record_ids: Collection[bytes]) -> list[StoredSealedRow]:
     """The live rows of these record ids, of every user, in no order."""
-    found: list[StoredSealedRow] = []
-    for some in cut(list(record_ids)):
-        marks = ", ".join(["%s"] * len(some))
-        statement = f"""
-            SELECT group_id, ordinal, record_id, r.version, sealed FROM record_row r
-            JOIN record_group g ON g.id = r.group_id
-            WHERE record_id IN ({marks}) AND staging_id IS NULL AND ended_at IS NULL
-                AND NOT EXISTS (
-                    SELECT 1 FROM dead_row d
-                    WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
-            """  # noqa: S608
-        with connection.cursor() as cursor:
-            cursor.execute(statement, list(some))
-            found += map(row_of, cursor.fetchall())
-    return found
+    statement = """
+        SELECT group_id, ordinal, record_id, r.version, sealed FROM record_row r
+        JOIN record_group g ON g.id = r.group_id
+        WHERE record_id IN {values} AND staging_id IS NULL AND ended_at IS NULL
+            AND NOT EXISTS (
+                SELECT 1 FROM dead_row d WHERE d.group_id = r.group_id AND d.ordinal = r.ordinal)
+        """
+    return [row_of(row) for row in select_in(statement, record_ids)]
 
 
 def row_of(row: tuple[Any, ...]) -> StoredSealedRow:

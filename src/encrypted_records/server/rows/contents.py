@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Any
 
-from django.db import connection
-
 from encrypted_records.model.digests import DIGEST
-from encrypted_records.server.db.statements import as_driver_has_it, executed
+from encrypted_records.server.db.statements import as_driver_has_it, executed, fetch
 from encrypted_records.server.objects import parts
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import ChangedRow, RecordGroup
@@ -48,13 +46,8 @@ def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple
         # Each condition names its group, so that only partitions with these groups are queried.
         within = "(group_id = %s AND ordinal >= %s AND ordinal < %s)"
         wheres = " OR ".join([within] * len(some))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT {columns} FROM record_row WHERE {wheres}",  # noqa: S608  no input
-                [part for run in some for part in run],
-            )
-            rows = cursor.fetchall()
-        for row in rows:
+        statement = f"SELECT {columns} FROM record_row WHERE {wheres}"  # noqa: S608  no input
+        for row in fetch(statement, *(part for run in some for part in run)):
             for place in of_group[row[0]]:
                 if place[1] <= row[1] < place[2]:
                     found[place].append(row)
@@ -84,13 +77,12 @@ def erased_among(keys: Sequence[Key]) -> set[Key]:
 
 def erased_digests(group: int, first: int, end: int) -> dict[int, bytes]:
     """The digests kept of a group's erased rows, by ordinal, from ``first`` to below ``end``."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT ordinal, digest FROM erased_row"
-            " WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
-            [group, first, end],
-        )
-        return {at: bytes(digest) for at, digest in cursor.fetchall()}
+    rows = fetch(
+        "SELECT ordinal, digest FROM erased_row"
+        " WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
+        *(group, first, end),
+    )
+    return {at: bytes(digest) for at, digest in rows}
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
@@ -251,14 +243,8 @@ def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes])
         between = cursor.fetchall()
     if len(between) <= _MOST_BETWEEN:
         return any(bytes(record_id) in wanted for (record_id,) in between)
-    with connection.cursor() as cursor:
-        for some in store.cut(sorted(wanted)):
-            marks = ", ".join(["%s"] * len(some))
-            statement = f"SELECT 1 FROM {table} WHERE record_id IN ({marks}) LIMIT 1"  # noqa: S608
-            cursor.execute(statement, list(some))
-            if cursor.fetchone() is not None:
-                return True
-    return False
+    first = f"SELECT 1 FROM {table} WHERE record_id IN {{values}} LIMIT 1"  # noqa: S608  no input
+    return any(store.select_in(first, sorted(wanted)))
 
 
 def list_changed_in(groups: Sequence[int]) -> list[Identity]:
@@ -273,6 +259,4 @@ def list_changed_in(groups: Sequence[int]) -> list[Identity]:
 
 def _changed_in(table: str, group: int) -> list[Identity]:
     statement = f"SELECT record_id, version FROM {table} WHERE group_id = %s AND version > 1"  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [group])
-        return [(bytes(record_id), version) for record_id, version in cursor.fetchall()]
+    return [(bytes(record_id), version) for record_id, version in fetch(statement, group)]
