@@ -331,6 +331,49 @@ class Meetings(Scenes):
 
         return meet
 
+    def a_move_that_finds_no_room_in_the_middle_of_a_group(self) -> Callable[[], None]:
+        writer = self._writer()
+        upload = writer.adding([person() for _ in range(MANY)])
+        writer.send(upload)
+        [group] = body_of(upload).groups
+
+        def meet() -> None:
+            from encrypted_records.errors import StoreFull
+            from encrypted_records.server.inventory import moving
+            from encrypted_records.server.objects import layout
+            from encrypted_records.server.records.models import RecordGroup, RecordRow, RowPart
+
+            number = RecordGroup.objects.get(uid=group.uid).pk
+            parts = RowPart.objects.filter(group_id=number).order_by("first")
+            rows = RecordRow.objects.filter(group_id=number)
+            flawed, most, original = flaws(), layout.MOST_BYTES, os.write
+            layout.MOST_BYTES = 1  # a run of rows is as long as an object
+
+            def room_for_the_first(descriptor: int, data: Any) -> int:
+                last = layout.row_head(group.uid, 64, MANY - 64)
+                return no_room() if data[: len(last)] == last else original(descriptor, data)
+
+            os.write = room_for_the_first
+            try:
+                moving.Move().run()
+            except StoreFull:
+                pass
+            else:
+                raise AssertionError("there was room")
+            os.write = original
+            # It takes no more than an object at a time, and keeps what it has moved.
+            assert list(parts.values_list("first", flat=True)) == [0]
+            assert rows.count() == MANY - 64
+            move = moving.Move()
+            move.run()
+            assert move.rows == MANY - 64
+            assert list(parts.values_list("first", flat=True)) == [0, 64]
+            assert rows.count() == 0
+            layout.MOST_BYTES = most
+            assert flaws() == flawed
+
+        return meet
+
     def a_walk_over_objects_that_come_and_go(self) -> Callable[[], None]:
         gone, group = self._dead(5)
         for _ in range(3):
@@ -346,9 +389,11 @@ class Meetings(Scenes):
 
             while until_quiet():
                 pass
+            objects.hurry()
+            objects.sweep(store.kept_for())
             held = choice.chosen().store
             assert held is not None
-            flawed = flaws()  # of the meeting before
+            flawed = flaws()  # of a meeting before
             held.put("0-stray", b"?")
             BulkObject.objects.create(
                 name="0-lost", state=objects.STORED, since=timezone.now(), size=1

@@ -8,17 +8,23 @@ and the next move goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
+from django.db.models import QuerySet
 
 from encrypted_records.errors import ObjectAltered, ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import RUN
+from encrypted_records.model.records import Page
+from encrypted_records.server.db.statements import fetch, run
 from encrypted_records.server.inventory import verifying, walk
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.choice import Both
+from encrypted_records.server.objects.objects import CommitDraft
 from encrypted_records.server.objects.stores import BulkStore, Range, lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
@@ -31,6 +37,46 @@ from encrypted_records.server.records.models import (
 
 #: States of objects that move; others are deleted soon.
 _STAY = (objects.STORED, objects.NAMED)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A table of rows or pages: its columns of owners, numbers and bytes; the rows of the database
+    that take its place; and how many numbers an object has at least.
+    """
+
+    table: str
+    owner: str
+    number: str
+    data: str
+    parts: type[RowPart | PagePart]
+    together: int
+
+    def sizes(self, owner: int) -> list[tuple[int, int]]:
+        """The bytes of each run or page of this owner that is in the table, in order."""
+        return fetch(
+            f"SELECT {self.number} / {self.together}, SUM(length({self.data})) FROM {self.table}"  # noqa: S608
+            f" WHERE {self.owner} = %s GROUP BY 1 ORDER BY 1",
+            owner,
+        )
+
+    def count(self, *within: int) -> int:
+        [(count,)] = fetch(f"SELECT count(*) {self._within}", *within)
+        return int(count)
+
+    def delete(self, *within: int) -> None:
+        run(f"DELETE {self._within}", *within)
+
+    @property
+    def _within(self) -> str:
+        return (
+            f"FROM {self.table}"
+            f" WHERE {self.owner} = %s AND {self.number} >= %s AND {self.number} < %s"
+        )
+
+
+_ROWS = _Source("record_row", "group_id", "ordinal", "sealed", RowPart, RUN)
+_PAGES = _Source("index_page", "segment_id", "number", "data", PagePart, 1)
 
 
 class Move:
@@ -52,12 +98,12 @@ class Move:
         self._move_objects()
         if choice.chosen().store is None:
             return
-        groups = RecordGroup.objects.order_by("pk").values_list("pk", flat=True)
-        for number in _with_any("record_row", "group_id", list(groups)):
-            self._move_rows(number)
-        segments = IndexSegment.objects.order_by("pk").values_list("pk", flat=True)
-        for number in _with_any("index_page", "segment_id", list(segments)):
-            self._move_pages(number)
+        for some in walk.numbers(RecordGroup.objects.all()):
+            for number in store.owners_with_any(_ROWS.table, _ROWS.owner, some):
+                self._move_rows(number)
+        for some in walk.numbers(IndexSegment.objects.all()):
+            for number in store.owners_with_any(_PAGES.table, _PAGES.owner, some):
+                self._move_pages(number)
 
     # --- from one store to the other -----------------------------------------------------------
 
@@ -111,14 +157,14 @@ class Move:
         group = RecordGroup.objects.filter(pk=number, staging=None, ended_at=None).first()
         if group is None:
             return
-        for first, end in _stretches(_runs_with_rows(number)):
-            self._move_stretch(group, first * RUN, min(end * RUN, group.count))
+        for sizes in _stretches(_ROWS.sizes(number)):
+            if _is_enough(sizes):
+                for first, end in _cut(sizes):
+                    self._move_runs(group, first * RUN, min(end * RUN, group.count))
 
-    def _move_stretch(self, group: RecordGroup, first: int, end: int) -> None:
+    def _move_runs(self, group: RecordGroup, first: int, end: int) -> None:
         """Move consecutive rows, none of which is in an object."""
         rows = {row.ordinal: row for row, _ in store.rows_between(group.pk, first, end)}
-        if sum(len(row.sealed) for row in rows.values()) < max(1, choice.chosen().least):
-            return
         salt, uid = bytes(group.salt), bytes(group.uid)
         packed = [
             (row.record_id, row.version, row.sealed) if row is not None else None
@@ -136,97 +182,91 @@ class Move:
             if row is not None and row[1] > 1
         ]
         draft = objects.draft_rows(uid, made, changed)
-        with objects.written(draft.contents) as numbers:
-            _read_again(numbers, draft.contents)
-            with transaction.atomic():
-                locked = RecordGroup.objects.select_for_update().filter(
-                    pk=group.pk, staging=None, ended_at=None
-                )
-                if not locked.exists() or _count(group.pk, first, end) != len(rows):
-                    objects.give_up(numbers)  # the group ended, or another command was first
-                    return
-                draft.enter(numbers, {uid: group.pk}, {})
-                objects.name(RowPart.objects.filter(object_id__in=numbers))
-                _run(
-                    "DELETE FROM record_row WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
-                    group.pk,
-                    first,
-                    end,
-                )
-        self.rows += len(rows)
+        owner = RecordGroup.objects.filter(pk=group.pk, staging=None, ended_at=None)
+        if _take_over(_ROWS, owner, (group.pk, first, end), len(rows), draft, uid):
+            self.rows += len(rows)
 
     def _move_pages(self, number: int) -> None:
-        segment = IndexSegment.objects.filter(
-            pk=number, staging=None, superseded_at=None, pages__gt=0
-        ).first()
-        if segment is None:
+        owner = IndexSegment.objects.filter(pk=number, staging=None, superseded_at=None)
+        segment = owner.filter(pages__gt=0).first()
+        sizes = _PAGES.sizes(number)
+        if segment is None or not _is_enough(sizes):
             return
-        uid = bytes(segment.uid)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT number, length(data) FROM index_page WHERE segment_id = %s ORDER BY number",
-                [number],
-            )
-            sizes = cursor.fetchall()
-        if sum(size for _, size in sizes) < max(1, choice.chosen().least):
-            return
-        # Consecutive pages of the same length.
-        for _, some in groupby(
-            enumerate(sizes), lambda numbered: (numbered[1][0] - numbered[0], numbered[1][1])
-        ):
-            own = [place for _, place in some]
-            at_once = max(1, (layout.MOST_BYTES - layout.HEAD_BYTES) // max(1, own[0][1]))
-            for begin in range(0, len(own), at_once):
-                part = own[begin : begin + at_once]
-                self._move_run(number, uid, part[0][0], part[-1][0] + 1)
+        for _, some in groupby(sizes, lambda sized: sized[1]):  # an object's pages have one length
+            for stretch in _stretches(list(some)):
+                for first, end in _cut(stretch):
+                    self._move_some_pages(owner, segment, first, end)
 
-    def _move_run(self, segment: int, uid: bytes, first: int, end: int) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT digest, data FROM index_page WHERE segment_id = %s AND number >= %s"
-                " AND number < %s ORDER BY number",
-                [segment, first, end],
-            )
-            rows = [(bytes(digest), bytes(data)) for digest, data in cursor.fetchall()]
+    def _move_some_pages(
+        self, owner: QuerySet[IndexSegment], segment: IndexSegment, first: int, end: int
+    ) -> None:
+        uid = bytes(segment.uid)
+        rows = fetch(
+            "SELECT number, digest, data FROM index_page WHERE segment_id = %s AND number >= %s"
+            " AND number < %s ORDER BY number",
+            *(segment.pk, first, end),
+        )
         if len(rows) != end - first:
             return  # the pages were deleted meanwhile
-        if any(digests.page_digest(data) != digest for digest, data in rows):
+        pages = [(Page(uid, at, bytes(data)), bytes(digest)) for at, digest, data in rows]
+        if any(digests.page_digest(page.data) != digest for page, digest in pages):
             self.damaged.append(f"pages of segment {uid.hex()} in the database")
             return
-        data = layout.page_object(uid, first, [page for _, page in rows])
-        with objects.written([data]) as numbers:
-            _read_again(numbers, [data])
-            with transaction.atomic():
-                locked = IndexSegment.objects.select_for_update().filter(
-                    pk=segment, superseded_at=None
-                )
-                with connection.cursor() as cursor:
-                    cursor.execute(
-                        "SELECT count(*) FROM index_page"
-                        " WHERE segment_id = %s AND number >= %s AND number < %s",
-                        [segment, first, end],
-                    )
-                    (count,) = cursor.fetchone()
-                if not locked.exists() or count != len(rows):
-                    objects.give_up(numbers)
-                    return
-                objects.take_over(numbers)
-                PagePart.objects.create(
-                    segment_id=segment,
-                    first=first,
-                    count=len(rows),
-                    object_id=numbers[0],
-                    page_bytes=len(rows[0][1]),
-                    digests=b"".join([digest for digest, _ in rows]),
-                )
-                objects.name(PagePart.objects.filter(object_id__in=numbers))
-                _run(
-                    "DELETE FROM index_page WHERE segment_id = %s AND number >= %s AND number < %s",
-                    segment,
-                    first,
-                    end,
-                )
-        self.pages += len(rows)
+        draft = objects.draft_pages(uid, pages)
+        if _take_over(_PAGES, owner, (segment.pk, first, end), len(rows), draft, uid):
+            self.pages += len(rows)
+
+
+def _take_over(
+    source: _Source,
+    owner: QuerySet[Any],
+    place: tuple[int, int, int],
+    count: int,
+    draft: CommitDraft,
+    uid: bytes,
+) -> bool:
+    """Write a draft's objects, which take the place of rows or pages in the database; returns false
+    if their group or segment ended meanwhile, or another command was first.
+
+    Args:
+        place: the number of the owner, the first row or page, and the end.
+        count: the number of rows or pages there.
+        uid: of the owner.
+    """
+    with objects.written(draft.contents) as numbers:
+        _read_again(numbers, draft.contents)
+        with transaction.atomic():
+            if not owner.select_for_update().exists() or source.count(*place) != count:
+                objects.give_up(numbers)
+                return False
+            draft.enter(numbers, {uid: place[0]}, {uid: place[0]})
+            objects.name(source.parts._default_manager.filter(object_id__in=numbers))
+            source.delete(*place)
+    return True
+
+
+def _is_enough(sizes: Sequence[tuple[int, int]]) -> bool:
+    """Whether these are enough bytes for an object."""
+    return sum(size for _, size in sizes) >= max(1, choice.chosen().least)
+
+
+def _stretches(sizes: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Consecutive numbers, with their sizes."""
+    for _, some in groupby(enumerate(sizes), lambda placed: placed[1][0] - placed[0]):
+        yield [sized for _, sized in some]
+
+
+def _cut(sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Cut consecutive numbers, by their sizes, into pieces no longer than an object: the first, and
+    the end after the last.
+    """
+    first, held = sizes[0][0], 0
+    for number, size in sizes:
+        if held and held + size > layout.MOST_BYTES - layout.HEAD_BYTES:
+            yield first, number
+            first, held = number, 0
+        held += size
+    yield first, sizes[-1][0] + 1
 
 
 def _check(held: BulkStore, stored: BulkObject) -> None:
@@ -270,48 +310,3 @@ def _read_again(numbers: list[int], contents: list[bytes]) -> None:
     for number, data in zip(numbers, contents, strict=True):
         if held.read([Range(names[number], 0, len(data))]) != [data]:
             raise layout.altered(names[number])
-
-
-def _with_any(table: str, column: str, numbers: list[int]) -> Iterator[int]:
-    """The groups or segments among these numbers that have rows in the table, in order."""
-    for some in store.cut(numbers):
-        marks = ", ".join(["%s"] * len(some))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT DISTINCT {column} FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
-                list(some),
-            )
-            found = cursor.fetchall()
-        yield from sorted(number for (number,) in found)
-
-
-def _runs_with_rows(group: int) -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT DISTINCT ordinal / {RUN} FROM record_row WHERE group_id = %s",  # noqa: S608
-            [group],
-        )
-        return sorted(int(run) for (run,) in cursor.fetchall())
-
-
-def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive numbers: the first, and the end after the last."""
-    for _, some in groupby(enumerate(numbers), lambda numbered: numbered[1] - numbered[0]):
-        own = [number for _, number in some]
-        yield own[0], own[-1] + 1
-
-
-def _count(group: int, first: int, end: int) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM record_row"
-            " WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
-            [group, first, end],
-        )
-        (count,) = cursor.fetchone()
-    return int(count)
-
-
-def _run(statement: str, *parameters: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)

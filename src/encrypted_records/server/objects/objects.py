@@ -310,6 +310,11 @@ def draft_rows(
     return CommitDraft([], [], list(changed), [(group, part) for part in made], [])
 
 
+def draft_pages(segment: bytes, pages: Sequence[tuple[Page, bytes]]) -> CommitDraft:
+    """A draft of the objects of a segment's pages, with their digests."""
+    return CommitDraft([], [], [], [], list(_page_objects(segment, pages)))
+
+
 def draft_part(bound: BoundPart, pages: Sequence[Page]) -> CommitDraft:
     """Divide a part by the size of its content of each group and segment."""
     chosen = choice.chosen()
