@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,7 +18,8 @@ from encrypted_records.errors import InvalidSetting, NotAuthenticated
 from encrypted_records.model import credentials
 from tests.cli.command import Ers
 from tests.cli.keychain import FileKeychain
-from tests.support.service import Account, Service, call
+from tests.support import forked
+from tests.support.service import ERS, Account, Service, call, clean_environment
 
 ADDRESS = "http://127.0.0.1:1"
 
@@ -278,34 +276,21 @@ def test_real_tokens_say_when_they_expire(running: Service, account: Account) ->
 def test_an_inline_proxy_serves_one_command_and_is_gone(
     running: Service, account: Account, tmp_path: Path
 ) -> None:
-    told = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("ERS_")},
-        "ERS_CONFIG": os.devnull,
-        "ERS_BASE_URL": running.base_url,
-        "ERS_DATA_DIR": str(tmp_path / "inline"),
-        "ERS_EMAIL": account.email,
-        "ERS_PASSWORD": account.password,
-    }
-
-    def ers(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "encrypted_records.cli.main", *arguments],
-            env=told,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    done = ers("status", "--inline")
+    told = clean_environment(
+        ERS_BASE_URL=running.base_url,
+        ERS_DATA_DIR=str(tmp_path / "inline"),
+        ERS_EMAIL=account.email,
+        ERS_PASSWORD=account.password,
+    )
+    status = [*ERS, "status", "--inline"]
+    done = forked.run(status, told)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["behind_proxy"] is True
     assert done.stderr == ""
 
     # The folder of a service that runs is taken: an inline proxy beside it would be a second one.
     told["ERS_DATA_DIR"] = str(running.data_dir)
-    refused = ers("status", "--inline")
+    refused = forked.run(status, told)
     assert refused.returncode == 1
     assert refused.stderr.startswith(
         "error: the inline proxy did not start: another ers proxy (process "
