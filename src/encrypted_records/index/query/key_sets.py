@@ -47,8 +47,7 @@ from encrypted_records.index.columns.column import (
 from encrypted_records.index.columns.dictionary import ColumnDictionary, ColumnTexts, Mask
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.ordinals import Ordinals, bitmap, of_masks, ordinals, take_masks
-from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
-from encrypted_records.index.segments.paged_column import PagedColumn
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, PagedColumn
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import (

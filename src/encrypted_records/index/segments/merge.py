@@ -37,10 +37,9 @@ from encrypted_records.index.segments.builder import (
 )
 from encrypted_records.index.segments.cuts import Contents
 from encrypted_records.index.segments.headers import mask_digest
-from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, check_order
 from encrypted_records.index.segments.mini import Built, MiniSegment
 from encrypted_records.index.segments.paged import MergeInput, PagedSegment
-from encrypted_records.index.segments.paged_column import check_order
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, column_spec, columns_of
 from encrypted_records.model.field_types.base import KeyKind
 
