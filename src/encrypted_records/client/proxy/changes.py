@@ -108,16 +108,25 @@ class ChangeCalls(Connection):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook, and how its deliveries go: ``reason`` is the code of the last error; ``tries`` of
-    the present delivery have failed since ``failing_since``."""
+    """A webhook, and how its deliveries go.
 
-    id: str
+    Attributes:
+        target: address to which changes are sent.
+        reason: code of the last error.
+        tries: number of failed attempts at the present delivery.
+        failing_since: time of the first of them.
+        delivered: time of the last delivery.
+        restarting: whether it begins again with all records.
+        cursor: of the changes that were delivered.
+    """
+
+    id: Id
     url: str
-    schema: str
+    schema: SchemaPath
     target: str
     status: Literal["active", "stopped"]
     reason: str
-    tries: int
+    tries: Count
     failing_since: datetime | None
     delivered: datetime | None
     restarting: bool
@@ -137,6 +146,12 @@ class NewWebhook(Webhook, frozen=True, kw_only=True):
         return Webhook.__repr__(self)
 
 
+class WebhookList(msgspec.Struct, frozen=True):
+    """A user's webhooks at a proxy, the oldest first."""
+
+    results: list[Webhook]
+
+
 class WebhookCalls(Connection):
     async def create_webhook(
         self, schema: str, url: str, *, token: str, cursor: str | None = "now"
@@ -154,8 +169,7 @@ class WebhookCalls(Connection):
 
     async def webhooks(self) -> list[Webhook]:
         """Your webhooks at this proxy, the oldest first."""
-        answer = await self._ask("GET", "/api/webhooks/")
-        return convert(answer["results"], list[Webhook])
+        return convert(await self._ask("GET", "/api/webhooks/"), WebhookList).results
 
     async def resume_webhook(self, webhook_id: str, *, token: str | None = None) -> Webhook:
         """Make a webhook retry now, from its last position.

@@ -18,33 +18,27 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.changes import Changes
+from encrypted_records.client.proxy.changes import Changes, NewWebhook, Webhook, WebhookList
 from encrypted_records.errors import ErsError
 from encrypted_records.http import problem
-from encrypted_records.model.ids import PATTERN, reference, to_text
+from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    ID,
     JSON,
     LIMIT,
     NUMBER,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
-    SCHEMA_PATH,
     TEXT,
     TEXT_OR_NULL,
     URL,
     Part,
     answer_of_kinds,
-    array_of,
     empty_answer,
     json_answer,
     json_body,
-    named,
     object_of,
-    one_of,
     parameter,
     shape,
 )
@@ -232,22 +226,7 @@ class _ResumedWebhook(msgspec.Struct, forbid_unknown_fields=True):
     token: str | None = None
 
 
-_TIME: Part = {"type": ["string", "null"], "format": "date-time"}
 _TOKEN: Part = {"type": "string", "pattern": "^ersr1_[A-Za-z0-9_-]{43}$"}
-_MEMBERS: dict[str, Part] = {
-    "id": ID,
-    "url": {"type": "string", "pattern": f"^/api/webhooks/{PATTERN}/$"},
-    "schema": SCHEMA_PATH,
-    "target": TEXT,
-    "status": one_of("active", "stopped"),
-    "reason": TEXT,
-    "tries": NUMBER,
-    "failing_since": _TIME,
-    "delivered": _TIME,
-    "restarting": FLAG,
-    "cursor": TEXT_OR_NULL,
-}
-_WEBHOOK = named("Webhook", object_of(_MEMBERS))
 
 webhook_endpoint = Endpoints("webhooks")
 
@@ -266,7 +245,7 @@ webhook_endpoint = Endpoints("webhooks")
             | {"description": ("now, or a cursor of the changes; null begins with all records")},
         )
     ),
-    answers={201: json_answer(named("NewWebhook", object_of(_MEMBERS | {"secret": TEXT})))},
+    answers={201: json_answer(NewWebhook)},
 )
 async def create_webhook(request: Request) -> Response:
     services = services_of(request)
@@ -276,34 +255,34 @@ async def create_webhook(request: Request) -> Response:
     shown, secret = await services.webhooks.create(
         caller, schema, asked.url, asked.token, asked.cursor
     )
-    return answer(_webhook_json(shown) | {"secret": secret}, 201)
+    return answer(NewWebhook(**_members(shown), secret=secret), 201)
 
 
 @webhook_endpoint(
     "GET",
     "/api/webhooks/",
     summary="List your webhooks at this proxy, oldest first.",
-    answers={200: json_answer(object_of({"results": array_of(_WEBHOOK)}))},
+    answers={200: json_answer(WebhookList)},
 )
 async def list_webhooks(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, set())
-    return answer(
-        {"results": [_webhook_json(webhook) for webhook in await services.webhooks.list(caller)]}
-    )
+    listed = await services.webhooks.list(caller)
+    return answer(WebhookList([Webhook(**_members(webhook)) for webhook in listed]))
 
 
 @webhook_endpoint(
     "GET",
     "/api/webhooks/{id}/",
     summary="Show a webhook and the state of its deliveries.",
-    answers={200: json_answer(_WEBHOOK)},
+    answers={200: json_answer(Webhook)},
 )
 async def get_webhook(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    return answer(_webhook_json(await services.webhooks.find(caller, id_in_path(request))))
+    found = await services.webhooks.find(caller, id_in_path(request))
+    return answer(Webhook(**_members(found)))
 
 
 @webhook_endpoint(
@@ -311,14 +290,14 @@ async def get_webhook(request: Request) -> Response:
     "/api/webhooks/{id}/resume/",
     summary="Resume a webhook from where it was; with a new token, if one is sent.",
     body=json_body(object_of({}, token=_TOKEN)),
-    answers={200: json_answer(_WEBHOOK)},
+    answers={200: json_answer(Webhook)},
 )
 async def resume_webhook(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     asked = await read_struct(request, _ResumedWebhook)
     shown = await services.webhooks.resume(caller, id_in_path(request), asked.token)
-    return answer(_webhook_json(shown))
+    return answer(Webhook(**_members(shown)))
 
 
 @webhook_endpoint(
@@ -334,7 +313,7 @@ async def delete_webhook(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _webhook_json(shown: ShownWebhook) -> dict[str, Any]:
+def _members(shown: ShownWebhook) -> dict[str, Any]:
     webhook = shown.webhook
     return {
         "id": to_text(webhook.id),
@@ -344,12 +323,12 @@ def _webhook_json(shown: ShownWebhook) -> dict[str, Any]:
         "status": webhook.status,
         "reason": webhook.reason,
         "tries": webhook.tries,
-        "failing_since": _time_text(webhook.failing_since),
-        "delivered": _time_text(webhook.delivered_at),
+        "failing_since": _time_of(webhook.failing_since),
+        "delivered": _time_of(webhook.delivered_at),
         "restarting": webhook.restarts,
         "cursor": webhook.cursor,
     }
 
 
-def _time_text(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat()
+def _time_of(moment: float | None) -> datetime | None:
+    return None if moment is None else datetime.fromtimestamp(moment, UTC)
