@@ -78,7 +78,7 @@ def named(name: str, part: Part) -> Part:
     return link_to(name)
 
 
-def shape(kind: type[msgspec.Struct]) -> Part:
+def shape(kind: type) -> Part:
     """A link to the JSON Schema of a body or an answer, made from its structure.
 
     The first paragraph of a structure's docstring is its description, and those under
@@ -91,7 +91,7 @@ def shape(kind: type[msgspec.Struct]) -> Part:
     for name, part in parts.items():
         part.pop("title")
         part["additionalProperties"] = False
-        told, _, members = cleandoc(part.pop("description", "")).partition("\n\nAttributes:\n")
+        told, _, members = cleandoc(part.pop("description", "")).partition("Attributes:\n")
         if told:
             part["description"] = _sentence(told.split("\n\n")[0])
         for names, said in _MEMBERS.findall(members):
@@ -216,12 +216,12 @@ class RequestBody:
         return {"required": self.required, "content": content}
 
 
-def json_body(schema: Part | type[msgspec.Struct], *, required: bool = True) -> RequestBody:
+def json_body(schema: Part | type, *, required: bool = True) -> RequestBody:
     return RequestBody({JSON: _part_of(schema)}, required)
 
 
 def json_answer(
-    schema: Part | type[msgspec.Struct],
+    schema: Part | type,
     *,
     description: str = "See docs/http-api.md",
     **headers: Part,
@@ -229,7 +229,7 @@ def json_answer(
     return answer_of_kinds({JSON: _part_of(schema)}, description=description, **headers)
 
 
-def _part_of(schema: Part | type[msgspec.Struct]) -> Part:
+def _part_of(schema: Part | type) -> Part:
     return shape(schema) if isinstance(schema, type) else schema
 
 

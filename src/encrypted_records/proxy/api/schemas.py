@@ -21,8 +21,10 @@ from starlette.responses import Response
 from encrypted_records.client.proxy.client import Merge
 from encrypted_records.errors import InvalidQuery, Malformed, Unsupported
 from encrypted_records.http.openapi import DEFINITION
-from encrypted_records.ingest.infer import Wishes
+from encrypted_records.ingest.infer import FieldNote, Wishes
 from encrypted_records.ingest.layouts import to_utf8
+from encrypted_records.ingest.preview import Preview
+from encrypted_records.ingest.reading.choices import ReadingDifference
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
@@ -45,6 +47,7 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     one_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, schema_asked
 from encrypted_records.proxy.http.messages import (
@@ -85,7 +88,9 @@ endpoint = Endpoints("schemas")
     ),
     answers={
         200: json_answer(
-            object_of({"schema": DEFINITION, "sampled": NUMBER, "fields": array_of(OBJECT)})
+            object_of(
+                {"schema": DEFINITION, "sampled": NUMBER, "fields": array_of(shape(FieldNote))}
+            )
         )
     },
 )
@@ -143,20 +148,7 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
             whole=FLAG,
         )
     ),
-    answers={
-        200: json_answer(
-            object_of(
-                {
-                    "columns": array_of(TEXT),
-                    "fields": array_of(OBJECT),
-                    "rows": array_of(OBJECT),
-                    "checked": NUMBER,
-                    "bad_rows": NUMBER,
-                    "errors": array_of(OBJECT),
-                }
-            )
-        )
-    },
+    answers={200: json_answer(Preview)},
 )
 async def preview_upload(request: Request) -> Response:
     services = services_of(request)
@@ -301,6 +293,7 @@ reading_endpoint = Endpoints("readings")
                     "schema": DEFINITION,
                     "sampled": NUMBER,
                     "whole": FLAG,
+                    # Of FieldReport, whose pairs client generators do not read.
                     "fields": array_of(OBJECT),
                     "above": array_of(TEXT),
                     "below": array_of(TEXT),
@@ -310,7 +303,7 @@ reading_endpoint = Endpoints("readings")
                     "notes": array_of(TEXT),
                     "renamed": OBJECT,
                     "kept": FLAG,
-                    "differences": array_of(OBJECT),
+                    "differences": array_of(shape(ReadingDifference)),
                 }
             )
         )
