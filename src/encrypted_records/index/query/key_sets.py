@@ -48,17 +48,9 @@ from encrypted_records.index.columns.dictionary import ColumnDictionary, ColumnT
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.ordinals import Ordinals, bitmap, of_masks, ordinals, take_masks
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, PagedColumn
+from encrypted_records.model import predicates
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.predicates import (
-    InColumn,
-    NumberIn,
-    NumberRange,
-    Predicate,
-    TextIn,
-    TextPrefix,
-    TextRange,
-)
 from encrypted_records.model.texts import comparable
 
 #: Maximum number of records opened to decide the order of long strings, or to show them.
@@ -188,7 +180,13 @@ def holds_all(column: Lookup, ranges: Sequence[KeyRange]) -> bool:
 
 
 #: The leaves that compare a value; :class:`~encrypted_records.model.predicates.Absent` does not.
-Comparison = NumberIn | NumberRange | TextIn | TextPrefix | TextRange
+Comparison = (
+    predicates.NumberIn
+    | predicates.NumberRange
+    | predicates.TextIn
+    | predicates.TextPrefix
+    | predicates.TextRange
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +200,21 @@ class KeyRanges:
 def compute_ranges(leaf: Comparison, spec: FieldSpec, key: FieldKey) -> KeyRanges:
     """The keys of ``spec``'s columns that match ``leaf``."""
     match leaf:
-        case NumberIn(_, points):
+        case predicates.NumberIn(_, points):
             return _exactly(*(_number(spec, point, point) for point in points))
-        case NumberRange(_, low, high):
+        case predicates.NumberRange(_, low, high):
             return _exactly(_number(spec, low, high))
-        case TextIn(_, texts) if spec.kind is KeyKind.UUID:
+        case predicates.TextIn(_, texts) if spec.kind is KeyKind.UUID:
             keys = [values.uuid_key(text) for text in texts]
             return _exactly(*(KeyRange(Edge(key, "left"), Edge(key, "right")) for key in keys))
-        case TextIn(_, texts):
+        case predicates.TextIn(_, texts):
             keys = [values.string_key(values.order_bytes(text), key.tail) for text in texts]
             return _exactly(*(KeyRange(Edge(key, "left"), Edge(key, "right")) for key in keys))
-        case TextPrefix(_, prefix):
+        case predicates.TextPrefix(_, prefix):
             return _prefix(values.order_bytes(prefix))
-        case TextRange() if spec.kind is KeyKind.UUID:
+        case predicates.TextRange() if spec.kind is KeyKind.UUID:
             return _uuid_range(leaf)
-        case TextRange():
+        case predicates.TextRange():
             return _range(leaf)
 
 
@@ -238,7 +236,7 @@ def _prefix(ordered: bytes) -> KeyRanges:
     return _exactly(KeyRange(Edge(ordered, "left"), last_with(ordered)))
 
 
-def _uuid_range(leaf: TextRange) -> KeyRanges:
+def _uuid_range(leaf: predicates.TextRange) -> KeyRanges:
     """Canonically spelled uuids sort like their bytes."""
     first, last = Edge(b"", "left"), last_with(b"")
     if leaf.low is not None:
@@ -248,7 +246,7 @@ def _uuid_range(leaf: TextRange) -> KeyRanges:
     return _exactly(*_unless_empty(first, last))
 
 
-def _range(leaf: TextRange) -> KeyRanges:
+def _range(leaf: predicates.TextRange) -> KeyRanges:
     certain_first = possible_first = Edge(b"", "left")
     certain_last = possible_last = last_with(b"")
     if leaf.low is not None:
@@ -355,7 +353,7 @@ def are_long(keys: Keys) -> Mask:
 
 def compare_with(
     own: FieldSpec, other: FieldSpec, keys: Keys, long: Collection[str], *, few: int = FEW
-) -> Predicate:
+) -> predicates.Predicate:
     """The comparison of ``own`` with the values of ``other`` that have these keys.
 
     Args:
@@ -366,13 +364,15 @@ def compare_with(
     if not own.is_of_texts:
         keys = to_grid(own, other, keys)
     if len(keys) + len(long) > few:
-        return InColumn(own.name, KeyMembers(own, keys, frozenset(long)))
+        return predicates.InColumn(own.name, KeyMembers(own, keys, frozenset(long)))
     if own.kind is KeyKind.TEXT:
-        return TextIn(own.name, frozenset((*map(values.text_of, map(bytes, keys)), *long)))
+        return predicates.TextIn(
+            own.name, frozenset((*map(values.text_of, map(bytes, keys)), *long))
+        )
     if own.kind is KeyKind.UUID:
-        return TextIn(own.name, frozenset(map(values.from_uuid_key, map(bytes, keys))))
+        return predicates.TextIn(own.name, frozenset(map(values.from_uuid_key, map(bytes, keys))))
     lowest = own.numbers.lowest
-    return NumberIn(own.name, frozenset(lowest + key for key in keys.tolist()))
+    return predicates.NumberIn(own.name, frozenset(lowest + key for key in keys.tolist()))
 
 
 def to_grid(own: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:

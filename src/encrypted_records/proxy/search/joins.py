@@ -15,18 +15,9 @@ from encrypted_records.errors import BadInput, NotAllowed, NotFound
 from encrypted_records.index.query.distinct_values import collect_values
 from encrypted_records.index.query.key_sets import are_alike, compare_with
 from encrypted_records.index.query.pages import joined_of
+from encrypted_records.model import predicates
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_reference
-from encrypted_records.model.predicates import (
-    MAX_JOIN_DEPTH,
-    MAX_JOINS,
-    Everything,
-    Join,
-    Joins,
-    Predicate,
-    join_ranges,
-    refuse_join,
-)
 from encrypted_records.model.queries import Conditions
 from encrypted_records.proxy.process import aside, is_long
 from encrypted_records.proxy.search.context import DatasetSchema, JoinedSchema, QueryContext
@@ -34,7 +25,7 @@ from encrypted_records.proxy.search.upstream import QueryStats
 
 T = TypeVar("T")
 
-Read = Callable[[Mapping[str, Any], SchemaDefinition, Joins], T]
+Read = Callable[[Mapping[str, Any], SchemaDefinition, predicates.Joins], T]
 
 
 async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryContext) -> T:
@@ -44,7 +35,7 @@ async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryConte
         InvalidQuery: the query, or one of its semi-joins, is not valid.
         ErsError: as :meth:`QueryRunner.ask` for other schemas.
     """
-    joins = Joins()
+    joins = predicates.Joins()
 
     async def parsed() -> T:
         if is_long(body):
@@ -84,29 +75,32 @@ class _Scope:
         Raises:
             InvalidQuery: the query has ``too_many`` semi-joins.
         """
-        if len(self.done) >= MAX_JOINS:
-            raise refuse_join(
-                "too_many", f"the condition uses more than {MAX_JOINS} other schemas", pointer
+        if len(self.done) >= predicates.MAX_JOINS:
+            raise predicates.refuse_join(
+                "too_many",
+                f"the condition uses more than {predicates.MAX_JOINS} other schemas",
+                pointer,
             )
         return self.stored[len(self.done)] if len(self.done) < len(self.stored) else stored
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    answer: Predicate
+    answer: predicates.Predicate
     done: tuple[JoinedSchema, ...]
     stats: QueryStats
 
 
 async def _answer_all(
-    context: QueryContext, joins: Joins, scope: _Scope
+    context: QueryContext, joins: predicates.Joins, scope: _Scope
 ) -> tuple[JoinedSchema, ...]:
     """Answer all semi-joins of a condition; returns their results and those nested in them."""
     done = scope.done
     for join in joins.asked:
-        if scope.depth > MAX_JOIN_DEPTH:
-            detail = f"selections from other schemas are nested more than {MAX_JOIN_DEPTH} deep"
-            raise refuse_join("too_deep", detail, f"{join.pointer}/of")
+        if scope.depth > predicates.MAX_JOIN_DEPTH:
+            most = predicates.MAX_JOIN_DEPTH
+            detail = f"selections from other schemas are nested more than {most} deep"
+            raise predicates.refuse_join("too_deep", detail, f"{join.pointer}/of")
         found = await _answer(context, join, scope.after(done))
         done = found.done
         joins.answers[join.pointer] = found.answer
@@ -114,7 +108,7 @@ async def _answer_all(
     return done
 
 
-async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
+async def _answer(context: QueryContext, join: predicates.Join, scope: _Scope) -> _Found:
     assert context.runner is not None
     at = f"{join.pointer}/of/schema"
     schema = await _find_schema(context, join.schema, at)
@@ -122,7 +116,9 @@ async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
 
     async def question(other: QueryContext) -> _Found:
         if other.state.shown.organization != organization:
-            raise refuse_join("other_organization", "it belongs to another organization", at)
+            raise predicates.refuse_join(
+                "other_organization", "it belongs to another organization", at
+            )
         return await _ask(other, join, scope)
 
     with context.stats.stage("joins"):
@@ -133,7 +129,7 @@ async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
         except (NotFound, NotAllowed):
             # The whole query is refused: an empty result for the other schema would be wrong.
             detail = "there is no such schema, or none that you can read"
-            raise refuse_join("unknown_schema", detail, at) from None
+            raise predicates.refuse_join("unknown_schema", detail, at) from None
 
 
 async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes:
@@ -166,16 +162,18 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
         return fitting[0].id
     if fitting:
         detail = "several schemas have this name: use the slug or the id of one"
-        raise refuse_join("ambiguous_schema", detail, pointer)
+        raise predicates.refuse_join("ambiguous_schema", detail, pointer)
     names = ", ".join(sorted(schema.slug for schema in there)[:20])
-    raise refuse_join("unknown_schema", f"the dataset has no such schema; it has {names}", pointer)
+    raise predicates.refuse_join(
+        "unknown_schema", f"the dataset has no such schema; it has {names}", pointer
+    )
 
 
-async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
+async def _ask(other: QueryContext, join: predicates.Join, scope: _Scope) -> _Found:
     """Answer a semi-join in its schema."""
     at = f"{join.pointer}/of"
     spec = _compared_field(join, other.definition, at)
-    joins = Joins()
+    joins = predicates.Joins()
     where = _read_where(join, other.definition, joins)
     if joins.asked:
         scope = scope.after(await _answer_all(other, joins, scope.within()))
@@ -192,7 +190,7 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
     return _Found(answer, (*scope.done, found), other.stats)
 
 
-def _compared_field(join: Join, definition: SchemaDefinition, at: str) -> FieldSpec:
+def _compared_field(join: predicates.Join, definition: SchemaDefinition, at: str) -> FieldSpec:
     """The field of the joined schema whose values are compared.
 
     Raises:
@@ -205,12 +203,14 @@ def _compared_field(join: Join, definition: SchemaDefinition, at: str) -> FieldS
             f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is"
             f" {spec.field_type.name}: no value of one can equal a value of the other"
         )
-        raise refuse_join("type", detail, f"{at}/field")
+        raise predicates.refuse_join("type", detail, f"{at}/field")
     return spec
 
 
-def _read_where(join: Join, definition: SchemaDefinition, joins: Joins) -> Predicate:
+def _read_where(
+    join: predicates.Join, definition: SchemaDefinition, joins: predicates.Joins
+) -> predicates.Predicate:
     if join.where is None:
-        return Everything()
+        return predicates.Everything()
     where = Conditions(definition, joins).predicate(join.where, f"{join.pointer}/of/where", 1)
-    return join_ranges(where)
+    return predicates.join_ranges(where)

@@ -33,19 +33,11 @@ from encrypted_records.index.query.pages import (
     encode_cursor,
     find_page,
 )
+from encrypted_records.model import predicates
 from encrypted_records.model.aggregations import Aggregation, parse_aggregation
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.ids import from_reference, reference, to_text
-from encrypted_records.model.predicates import (
-    Joins,
-    Not,
-    NumberRange,
-    Predicate,
-    TextRange,
-    fields_of,
-    tested_fields,
-)
 from encrypted_records.model.queries import (
     FOLDING,
     Conditions,
@@ -223,7 +215,7 @@ class _Explained:
 
     kind: Literal["search", "aggregate"]
     columns: Set[str]
-    where: Predicate
+    where: predicates.Predicate
     context: QueryContext
 
 
@@ -261,12 +253,12 @@ async def explain(
     where, context = explained.where, explained.context
     snapshot, stats = context.snapshot, context.stats
     # Fields are scanned, too, whose word index left too many records undecided.
-    scanned = sorted({*tested_fields(where, context.definition), *stats.scanned})
+    scanned = sorted({*predicates.tested_fields(where, context.definition), *stats.scanned})
     return Explanation(
         kind=explained.kind,
         version=snapshot.version,
         records=snapshot.count,
-        columns=sorted(fields_of(where) | explained.columns),
+        columns=sorted(predicates.fields_of(where) | explained.columns),
         scan="column" if scanned else "ranges",
         scanned=scanned,
         segments=count_segments(snapshot),
@@ -318,7 +310,9 @@ async def explain_nothing(
     return await runner.ask(caller, schema, question)
 
 
-def _read(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> Predicate:
+def _read(
+    body: Mapping[str, Any], definition: SchemaDefinition, joins: predicates.Joins
+) -> predicates.Predicate:
     return Conditions(definition, joins).read(body)
 
 
@@ -358,8 +352,8 @@ async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -
 
 
 def reason_about(
-    asked: dict[str, Any], pointer: str, where: Predicate, definition: SchemaDefinition
-) -> Generator[Predicate, int, Reason]:
+    asked: dict[str, Any], pointer: str, where: predicates.Predicate, definition: SchemaDefinition
+) -> Generator[predicates.Predicate, int, Reason]:
     """The reason for the result of a comparison. The generator yields predicates and receives their
     numbers of matches.
 
@@ -383,7 +377,7 @@ def reason_about(
 
 def _changed(
     asked: dict[str, Any], definition: SchemaDefinition, **members: Any
-) -> Predicate | None:
+) -> predicates.Predicate | None:
     """The comparison with some members replaced; None if the result is not valid, such as a pattern
     that ended in an escaped blank."""
     try:
@@ -398,23 +392,25 @@ def _trimmed(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _never(where: Predicate, definition: SchemaDefinition) -> str | None:
+def _never(where: predicates.Predicate, definition: SchemaDefinition) -> str | None:
     """Why no value at all can be in a range; None if some value can."""
     match where:
-        case Not():
+        case predicates.Not():
             return None
-        case NumberRange(field, low, high):
+        case predicates.NumberRange(field, low, high):
             rules = definition.fields[field].numbers
             if low > rules.highest or high < rules.lowest:
                 return "the field has no values there: its minimum and maximum are elsewhere"
             if low > high:
                 return "the lower bound is above the upper one, or no value lies between them"
-        case TextRange(_, low, high) if low is not None and high is not None and low > high:
+        case predicates.TextRange(_, low, high) if (
+            low is not None and high is not None and low > high
+        ):
             return "the lower bound is above the upper one"
     return None
 
 
-async def _count(context: QueryContext, where: Predicate) -> int:
+async def _count(context: QueryContext, where: predicates.Predicate) -> int:
     return await context.run(count_all(context.space, await context.condition(where)))
 
 

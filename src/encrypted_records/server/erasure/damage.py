@@ -22,7 +22,6 @@ from encrypted_records.server.records.models import (
     RecordGroup,
     RowPart,
 )
-from encrypted_records.server.records.store import Key
 from encrypted_records.server.rows import contents
 
 
@@ -52,7 +51,7 @@ def of(schema: Schema) -> dict[str, Any]:
     }
 
 
-def among(keys: Sequence[Key]) -> set[Key]:
+def among(keys: Sequence[store.Key]) -> set[store.Key]:
     """The rows among these, as (group, ordinal), that have no bytes: they were erased, or found to
     be lost.
     """

@@ -26,12 +26,10 @@ from django.utils import timezone
 
 from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
 from encrypted_records.model import digests
-from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import fetch, run
 from encrypted_records.server.erasure import damage
 from encrypted_records.server.objects import cache_files, layout, objects, parts
-from encrypted_records.server.objects.layout import Row
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -287,14 +285,14 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
         for at in range(part.first, end)
         for row in [held.get((group.pk, at))]
     ]
-    own = b"".join([of_row.get(at, HOLE) for at in range(part.first, end)])
-    left = {at: of_row.get(at, HOLE) for at in gone}
+    own = b"".join([of_row.get(at, digests.HOLE) for at in range(part.first, end)])
+    left = {at: of_row.get(at, digests.HOLE) for at in gone}
     left |= contents.erased_digests(group.pk, part.first, end)
     at_once = bool(limits.asked) and without_grace()
     with rewritten(group, part, rows, own, left, at_once=at_once) as is_replaced:
         if not is_replaced:
             return
-        contents.note_erased((group.pk, at, of_row.get(at, HOLE)) for at in sorted(gone))
+        contents.note_erased((group.pk, at, of_row.get(at, digests.HOLE)) for at in sorted(gone))
         ChangedRow.objects.filter(group_id=group.pk, ordinal__in=gone).delete()
         RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(gone))
 
@@ -424,7 +422,7 @@ def _unfinished() -> QuerySet[AskedErasure]:
 def rewritten(
     group: RecordGroup,
     part: RowPart,
-    rows: Sequence[Row | None],
+    rows: Sequence[layout.Row | None],
     row_digests: bytes,
     gone: Mapping[int, bytes],
     *,

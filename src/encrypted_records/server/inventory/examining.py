@@ -21,8 +21,7 @@ from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.inventory import walk
-from encrypted_records.server.objects import choice, objects, stores
-from encrypted_records.server.objects.stores import BulkStore, Range
+from encrypted_records.server.objects import objects, stores
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -146,7 +145,7 @@ def _look_at_replica() -> Look:
 
 def _look_at_store(little_space: int) -> Iterator[Look]:
     try:
-        held = choice.chosen().store
+        held = stores.chosen().store
         if held is None:
             if BulkObject.objects.exists():
                 hint = "name their store with --bulk-url"
@@ -191,7 +190,7 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
         yield Look("bulk store", "ok", f"an object can be stored, read and deleted{room}")
 
 
-def _try(held: BulkStore) -> bool:
+def _try(held: stores.BulkStore) -> bool:
     """Store, read and delete an object; returns whether the store reports that it keeps deleted
     objects.
 
@@ -202,7 +201,7 @@ def _try(held: BulkStore) -> bool:
     with objects.written([data]) as numbers:
         stored = BulkObject.objects.get(pk=numbers[0])
         try:
-            if held.read([Range(stored.name, 0, len(data))]) != [data]:
+            if held.read([stores.Range(stored.name, 0, len(data))]) != [data]:
                 raise StoreUnavailable(
                     "the bulk store did not return the object that was just stored"
                 )
@@ -216,7 +215,7 @@ def _try(held: BulkStore) -> bool:
     return kept
 
 
-def _lost_of_sample(held: BulkStore) -> Iterator[str]:
+def _lost_of_sample(held: stores.BulkStore) -> Iterator[str]:
     named = BulkObject.objects.filter(state=objects.NAMED)
     most = named.aggregate(most=Max("pk"))["most"] or 0
     places = sorted(random.sample(range(1, most + 1), min(SAMPLE, most)))

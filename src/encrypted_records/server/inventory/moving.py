@@ -18,14 +18,10 @@ from django.db.models import QuerySet
 
 from encrypted_records.errors import ObjectAltered, ObjectLost
 from encrypted_records.model import digests
-from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Page
 from encrypted_records.server.db.statements import fetch, run
 from encrypted_records.server.inventory import verifying, walk
-from encrypted_records.server.objects import choice, layout, objects
-from encrypted_records.server.objects.choice import Both
-from encrypted_records.server.objects.objects import CommitDraft
-from encrypted_records.server.objects.stores import BulkStore, Range, lost
+from encrypted_records.server.objects import layout, objects, stores
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
@@ -75,7 +71,7 @@ class _Source:
         )
 
 
-_ROWS = _Source("record_row", "group_id", "ordinal", "sealed", RowPart, RUN)
+_ROWS = _Source("record_row", "group_id", "ordinal", "sealed", RowPart, digests.RUN)
 _PAGES = _Source("index_page", "segment_id", "number", "data", PagePart, 1)
 
 
@@ -96,7 +92,7 @@ class Move:
             StoreFull, StoreUnavailable: a store has no room, is away or fails.
         """
         self._move_objects()
-        if choice.chosen().store is None:
+        if stores.chosen().store is None:
             return
         for some in walk.numbers(RecordGroup.objects.all()):
             for number in store.owners_with_any(_ROWS.table, _ROWS.owner, some):
@@ -108,8 +104,8 @@ class Move:
     # --- from one store to the other -----------------------------------------------------------
 
     def _move_objects(self) -> None:
-        held = choice.chosen().store
-        if not isinstance(held, Both):
+        held = stores.chosen().store
+        if not isinstance(held, stores.Both):
             return
         for name, row, size in walk.walk(held.before):
             if row is None or size is None:
@@ -120,10 +116,10 @@ class Move:
             elif BulkObject.objects.filter(name=name).exclude(state__in=_STAY).exists():
                 self.waiting += 1
 
-    def _move_object(self, held: Both, stored: BulkObject) -> bool:
+    def _move_object(self, held: stores.Both, stored: BulkObject) -> bool:
         try:
             if not _is_whole(held.new, stored):
-                (data,) = held.before.read([Range(stored.name, 0, stored.size)])
+                (data,) = held.before.read([stores.Range(stored.name, 0, stored.size)])
                 _check(held.before, stored)
                 self._put(held.new, stored, data)
         except (ObjectLost, ObjectAltered):
@@ -139,7 +135,7 @@ class Move:
         held.new.delete([stored.name])
         return False
 
-    def _put(self, new: BulkStore, stored: BulkObject, data: bytes) -> None:
+    def _put(self, new: stores.BulkStore, stored: BulkObject, data: bytes) -> None:
         """
         Raises:
             ObjectLost, ObjectAltered: the store does not return what was just stored.
@@ -160,7 +156,7 @@ class Move:
         for sizes in _stretches(_ROWS.sizes(number)):
             if _is_enough(sizes):
                 for first, end in _cut(sizes):
-                    self._move_runs(group, first * RUN, min(end * RUN, group.count))
+                    self._move_runs(group, first * digests.RUN, min(end * digests.RUN, group.count))
 
     def _move_runs(self, group: RecordGroup, first: int, end: int) -> None:
         """Move consecutive rows, none of which is in an object."""
@@ -222,7 +218,7 @@ def _take_over(
     owner: QuerySet[Any],
     place: tuple[int, int, int],
     count: int,
-    draft: CommitDraft,
+    draft: objects.CommitDraft,
     uid: bytes,
 ) -> bool:
     """Write a draft's objects, which take the place of rows or pages in the database; returns false
@@ -247,7 +243,7 @@ def _take_over(
 
 def _is_enough(sizes: Sequence[tuple[int, int]]) -> bool:
     """Whether these are enough bytes for an object."""
-    return sum(size for _, size in sizes) >= max(1, choice.chosen().least)
+    return sum(size for _, size in sizes) >= max(1, stores.chosen().least)
 
 
 def _stretches(sizes: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
@@ -269,29 +265,29 @@ def _cut(sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield first, sizes[-1][0] + 1
 
 
-def _check(held: BulkStore, stored: BulkObject) -> None:
+def _check(held: stores.BulkStore, stored: BulkObject) -> None:
     """Check an object, in this store, against all digests that the database has of it.
 
     Raises:
         ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
-    if len(held.read([Range(stored.name, 0, stored.size)])[0]) != stored.size:
+    if len(held.read([stores.Range(stored.name, 0, stored.size)])[0]) != stored.size:
         raise layout.altered(stored.name)
     for rows in RowPart.objects.filter(object_id=stored.pk):
         group = RecordGroup.objects.filter(pk=rows.group_id).first()
         if group is None:
-            raise lost(stored.name)
+            raise stores.lost(stored.name)
         uid, salt = bytes(group.uid), bytes(group.salt)
         for _ in verifying.row_runs_of(held, stored.name, rows, uid, salt, {}):
             pass
     for pages in PagePart.objects.filter(object_id=stored.pk):
         segment = IndexSegment.objects.filter(pk=pages.segment_id).first()
         if segment is None:
-            raise lost(stored.name)
+            raise stores.lost(stored.name)
         verifying.check_pages(held, stored.name, pages, bytes(segment.uid))
 
 
-def _is_whole(held: BulkStore, stored: BulkObject) -> bool:
+def _is_whole(held: stores.BulkStore, stored: BulkObject) -> bool:
     try:
         _check(held, stored)
     except (ObjectLost, ObjectAltered):
@@ -304,9 +300,9 @@ def _read_again(numbers: list[int], contents: list[bytes]) -> None:
     Raises:
         ObjectLost, ObjectAltered: the store does not return what was just stored.
     """
-    held = choice.chosen().store
+    held = stores.chosen().store
     assert held is not None
     names = dict(BulkObject.objects.filter(pk__in=numbers).values_list("pk", "name"))
     for number, data in zip(numbers, contents, strict=True):
-        if held.read([Range(names[number], 0, len(data))]) != [data]:
+        if held.read([stores.Range(names[number], 0, len(data))]) != [data]:
             raise layout.altered(names[number])

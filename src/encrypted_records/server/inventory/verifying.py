@@ -31,23 +31,14 @@ from typing import Literal
 
 from django.db.models import F
 
-from encrypted_records.errors import (
-    InvalidSetting,
-    Malformed,
-    ObjectAltered,
-    ObjectLost,
-    Unsupported,
-)
+from encrypted_records import errors
 from encrypted_records.model import digests, wire
-from encrypted_records.model.digests import DIGEST, HOLE, RUN
 from encrypted_records.model.records import Commit
 from encrypted_records.server.db.statements import fetch
 from encrypted_records.server.erasure import erasing
-from encrypted_records.server.erasure.erasing import rewritten
 from encrypted_records.server.inventory import walk
-from encrypted_records.server.objects import choice, layout, objects
-from encrypted_records.server.objects.layout import HEAD_BYTES, LINE_BYTES, ObjectHead, RowsObject
-from encrypted_records.server.objects.stores import BulkStore, Range, lost
+from encrypted_records.server.objects import layout, objects, stores
+from encrypted_records.server.objects.stores import lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
@@ -104,7 +95,7 @@ class Verification:
 
     def _sizes(self) -> Iterator[StoredFlaw]:
         """Check names and sizes of the objects, but not their contents."""
-        held = choice.chosen().store
+        held = stores.chosen().store
         for name, stored, size in walk.walk(held):
             if stored is None:
                 self.unknown.append(name)
@@ -126,25 +117,29 @@ class Verification:
         runs, gone = _runs_of(number), contents.erased_digests(number, 0, _MANY)
         seen: set[int] = set()
         for part in RowPart.objects.filter(group_id=number).order_by("first"):
-            seen.update(range(part.first // RUN, -(-(part.first + part.count) // RUN)))
+            seen.update(
+                range(part.first // digests.RUN, -(-(part.first + part.count) // digests.RUN))
+            )
             name = _name_of(part.object_id)
             try:
                 for run, own in row_runs_of(_store(name), name, part, bytes(group.uid), salt, gone):
-                    self.rows += sum(digest != HOLE for digest in own)
+                    self.rows += sum(digest != digests.HOLE for digest in own)
                     if runs.get(run) != hashlib.sha256(b"".join(own)).digest():
                         yield StoredFlaw(
-                            "altered", f"object {name}: rows from {run * RUN} of {called}"
+                            "altered", f"object {name}: rows from {run * digests.RUN} of {called}"
                         )
-            except (ObjectLost, ObjectAltered) as error:
+            except (errors.ObjectLost, errors.ObjectAltered) as error:
                 state: Literal["lost", "altered"] = (
-                    "altered" if isinstance(error, ObjectAltered) else "lost"
+                    "altered" if isinstance(error, errors.ObjectAltered) else "lost"
                 )
                 yield StoredFlaw(state, f"object {name}: of rows of {called}")
         for run, here in _runs_in_database(group, sorted(runs.keys() - seen), salt, gone):
             if here is None or runs[run] != hashlib.sha256(b"".join(here)).digest():
-                yield StoredFlaw("altered", f"rows from {run * RUN} of {called} in the database")
+                yield StoredFlaw(
+                    "altered", f"rows from {run * digests.RUN} of {called} in the database"
+                )
             else:
-                self.rows += sum(digest != HOLE for digest in here)
+                self.rows += sum(digest != digests.HOLE for digest in here)
         if group.ended_at is None and group.version is not None and salt:
             yield from self._stated(group, runs, called)
 
@@ -154,7 +149,7 @@ class Verification:
         """Check that the group has the digest in its commit."""
         stated = _stated_digests(group.schema_id, group.version).get(bytes(group.uid))
         whole = digests.group_digest(b"".join(runs[run] for run in sorted(runs)))
-        if len(runs) != -(-group.count // RUN) or stated != whole:
+        if len(runs) != -(-group.count // digests.RUN) or stated != whole:
             yield StoredFlaw("altered", f"{called}: it is not the one that its commit names")
 
     def _segment(self, number: int) -> Iterator[StoredFlaw]:
@@ -166,14 +161,14 @@ class Verification:
         for part in PagePart.objects.filter(segment_id=number).order_by("first"):
             stated = bytes(part.digests)
             for at in range(part.count):
-                found[part.first + at] = stated[at * DIGEST : (at + 1) * DIGEST]
+                found[part.first + at] = stated[at * digests.DIGEST : (at + 1) * digests.DIGEST]
             name = _name_of(part.object_id)
             try:
                 check_pages(_store(name), name, part, bytes(segment.uid))
                 self.pages += part.count
-            except ObjectAltered:
+            except errors.ObjectAltered:
                 yield StoredFlaw("altered", f"object {name}: of pages of {called}")
-            except ObjectLost:
+            except errors.ObjectLost:
                 yield StoredFlaw("lost", f"object {name}: of pages of {called}")
         for page, digest, data in _pages_in_database(number):
             found[page] = digest
@@ -230,8 +225,8 @@ def _name_of(number: int) -> str:
     return name or f"number {number}"
 
 
-def _store(name: str) -> BulkStore:
-    held = choice.chosen().store
+def _store(name: str) -> stores.BulkStore:
+    held = stores.chosen().store
     if held is None:
         raise lost(name)
     return held
@@ -240,9 +235,9 @@ def _store(name: str) -> BulkStore:
 def _runs_of(number: int) -> dict[int, bytes]:
     """The stored digest of each run, by the run's number."""
     return {
-        first // RUN + at // DIGEST: bytes(own[at : at + DIGEST])
+        first // digests.RUN + at // digests.DIGEST: bytes(own[at : at + digests.DIGEST])
         for first, own in fetch("SELECT first, digests FROM row_run WHERE group_id = %s", number)
-        for at in range(0, len(own), DIGEST)
+        for at in range(0, len(own), digests.DIGEST)
     }
 
 
@@ -253,22 +248,27 @@ def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
         first: the ordinal of the first row, which begins a run.
         own: the digests of the rows, concatenated; ``HOLE`` for a missing row.
     """
-    gone = contents.erased_digests(group.pk, first, first + len(own) // DIGEST)
+    gone = contents.erased_digests(group.pk, first, first + len(own) // digests.DIGEST)
     runs = _runs_of(group.pk)
-    every = [own[at : at + DIGEST] for at in range(0, len(own), DIGEST)]
+    every = [own[at : at + digests.DIGEST] for at in range(0, len(own), digests.DIGEST)]
     every = [
-        gone.get(first + at, digest) if digest == HOLE else digest
+        gone.get(first + at, digest) if digest == digests.HOLE else digest
         for at, digest in enumerate(every)
     ]
     found = digests.run_digests(b"".join(every))
     return all(
-        runs.get(first // RUN + at // DIGEST) == found[at : at + DIGEST]
-        for at in range(0, len(found), DIGEST)
+        runs.get(first // digests.RUN + at // digests.DIGEST) == found[at : at + digests.DIGEST]
+        for at in range(0, len(found), digests.DIGEST)
     )
 
 
 def row_runs_of(
-    held: BulkStore, name: str, part: RowPart, uid: bytes, salt: bytes, gone: dict[int, bytes]
+    held: stores.BulkStore,
+    name: str,
+    part: RowPart,
+    uid: bytes,
+    salt: bytes,
+    gone: dict[int, bytes],
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Each run of an object of rows, with the digests of its rows.
 
@@ -278,45 +278,45 @@ def row_runs_of(
     Raises:
         ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
-    (head,) = held.read([Range(name, 0, HEAD_BYTES)])
+    (head,) = held.read([stores.Range(name, 0, layout.HEAD_BYTES)])
     if head != layout.row_head(uid, part.first, part.count):
         raise layout.altered(name)
     entries = layout.entries_of(bytes(part.blocks))
     for at, entry in enumerate(entries):
-        first = part.first + at * RUN
-        count = min(RUN, part.count - at * RUN)
-        (data,) = held.read([Range(name, entry.start, entry.start + entry.length)])
-        lines = layout.lines_of(data[: LINE_BYTES * count], entry, name)
+        first = part.first + at * digests.RUN
+        count = min(digests.RUN, part.count - at * digests.RUN)
+        (data,) = held.read([stores.Range(name, entry.start, entry.start + entry.length)])
+        lines = layout.lines_of(data[: layout.LINE_BYTES * count], entry, name)
         places = layout.places_of(lines)
         own: list[bytes] = []
         for ordinal, line in enumerate(lines):
             if not line.version:
-                own.append(gone.get(first + ordinal, HOLE))
+                own.append(gone.get(first + ordinal, digests.HOLE))
                 continue
             packed = data[places[ordinal] : places[ordinal + 1]]
             layout.check_row(salt, line, packed, name)
             own.append(digests.row_digest(salt, line.record_id, line.version, packed))
-        yield first // RUN, own
+        yield first // digests.RUN, own
 
 
-def check_pages(held: BulkStore, name: str, part: PagePart, uid: bytes) -> None:
+def check_pages(held: stores.BulkStore, name: str, part: PagePart, uid: bytes) -> None:
     """Check an object of pages.
 
     Raises:
         ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
-    (head,) = held.read([Range(name, 0, HEAD_BYTES)])
+    (head,) = held.read([stores.Range(name, 0, layout.HEAD_BYTES)])
     if head != layout.page_head(uid, part.first, part.count):
         raise layout.altered(name)
     stated, size = bytes(part.digests), part.page_bytes
     some = max(1, _BYTES_AT_ONCE // size)
     for first in range(0, part.count, some):
         end = min(first + some, part.count)
-        start = HEAD_BYTES + first * size
-        (data,) = held.read([Range(name, start, HEAD_BYTES + end * size)])
+        start = layout.HEAD_BYTES + first * size
+        (data,) = held.read([stores.Range(name, start, layout.HEAD_BYTES + end * size)])
         for at in range(first, end):
             page = data[(at - first) * size : (at - first + 1) * size]
-            if digests.page_digest(page) != stated[at * DIGEST : (at + 1) * DIGEST]:
+            if digests.page_digest(page) != stated[at * digests.DIGEST : (at + 1) * digests.DIGEST]:
                 raise layout.altered(name)
 
 
@@ -332,20 +332,25 @@ def _runs_in_database(
         some = runs[begin : begin + _RUNS_AT_ONCE]
         rows = {
             row.ordinal: digests.row_digest(salt, row.record_id, row.version, row.sealed)
-            for row, _ in store.rows_between(group.pk, some[0] * RUN, (some[-1] + 1) * RUN)
+            for row, _ in store.rows_between(
+                group.pk, some[0] * digests.RUN, (some[-1] + 1) * digests.RUN
+            )
         }
         for run in some:
-            first, end = run * RUN, (run + 1) * RUN
+            first, end = run * digests.RUN, (run + 1) * digests.RUN
             if group.ended_at is not None and end > group.count:
                 continue
             every = range(first, min(end, group.count))
-            own = [rows.get(at) or gone.get(at) or (HOLE if at in holes else None) for at in every]
+            own = [
+                rows.get(at) or gone.get(at) or (digests.HOLE if at in holes else None)
+                for at in every
+            ]
             whole = [digest for digest in own if digest is not None]
-            if any(gone.get(at) == HOLE for at in every):
+            if any(gone.get(at) == digests.HOLE for at in every):
                 continue  # lost rows that were given up; no digest is left to compare
             # The holes of a staged group are unknown before its commit.
             if len(whole) < len(own) and group.staging_id is not None:
-                whole = [digest or HOLE for digest in own]
+                whole = [digest or digests.HOLE for digest in own]
             yield run, whole if len(whole) == len(own) else None
 
 
@@ -369,7 +374,7 @@ def _stated_digests(schema: str, version: int) -> dict[bytes, bytes]:
         return {}
     try:
         said = wire.decode_commit_body(Commit(bytes(body), b"", b""))
-    except (Malformed, Unsupported):
+    except (errors.Malformed, errors.Unsupported):
         return {}
     return {group.uid: group.rows for group in said.groups} | {
         segment.uid: segment.digest for segment in said.segments
@@ -385,7 +390,7 @@ class Reconciliation:
     def __init__(self) -> None:
         self.taken = self.dropped = self.rows = self.pages = 0
         #: name and size of each unknown object, by the owner in its head
-        self._strangers: dict[ObjectHead, list[tuple[str, int]]] = {}
+        self._strangers: dict[layout.ObjectHead, list[tuple[str, int]]] = {}
 
     def run(self) -> None:
         """
@@ -393,9 +398,9 @@ class Reconciliation:
             InvalidSetting: there is no bulk store.
             StoreFull, StoreUnavailable: the store has no room, is away or fails; repeat this.
         """
-        held = choice.chosen().store
+        held = stores.chosen().store
         if held is None:
-            raise InvalidSetting(
+            raise errors.InvalidSetting(
                 "no bulk store is set, so there is nothing to reconcile",
                 hint="name it with --bulk-url",
             )
@@ -418,7 +423,7 @@ class Reconciliation:
         objects.note_lost({numbers[page] for page in left | pages})
         self._drop_ended()
 
-    def _note_stranger(self, held: BulkStore, name: str, size: int) -> None:
+    def _note_stranger(self, held: stores.BulkStore, name: str, size: int) -> None:
         if (head := _head_of(held, name, size)) is not None:
             self._strangers.setdefault(head, []).append((name, size))
 
@@ -432,17 +437,17 @@ class Reconciliation:
                     objects.adopt_doomed(name, size, at_once=True)
                     self.dropped += 1
 
-    def _find(self, held: BulkStore, part: RowPart) -> bool:
+    def _find(self, held: stores.BulkStore, part: RowPart) -> bool:
         """Whether the rows of a lost object were found, and taken over."""
         group = RecordGroup.objects.filter(pk=part.group_id, ended_at=None).first()
         if group is None:
             return True  # the group has ended, and its rows will be deleted
-        place = ObjectHead(True, bytes(group.uid), part.first, part.count)
+        place = layout.ObjectHead(True, bytes(group.uid), part.first, part.count)
         for name, size in self._strangers.get(place, []):
             try:
-                (data,) = held.read([Range(name, 0, size)])
+                (data,) = held.read([stores.Range(name, 0, size)])
                 contents = layout.contents_of(data, name)
-            except (ObjectLost, ObjectAltered):
+            except (errors.ObjectLost, errors.ObjectAltered):
                 continue
             if _take(group, part, (name, size), contents):
                 self.taken += 1
@@ -462,7 +467,7 @@ def _row_parts(numbers: dict[int, str]) -> list[RowPart]:
     ]
 
 
-def _is_over(head: ObjectHead) -> bool:
+def _is_over(head: layout.ObjectHead) -> bool:
     """Whether the database has ended this object's group or segment, or has its content
     elsewhere.
     """
@@ -477,17 +482,19 @@ def _is_over(head: ObjectHead) -> bool:
     return not lost.exists()
 
 
-def _head_of(held: BulkStore, name: str, size: int) -> ObjectHead | None:
-    if size < HEAD_BYTES:
+def _head_of(held: stores.BulkStore, name: str, size: int) -> layout.ObjectHead | None:
+    if size < layout.HEAD_BYTES:
         return None
     try:
-        (data,) = held.read([Range(name, 0, HEAD_BYTES)])
-    except ObjectLost:
+        (data,) = held.read([stores.Range(name, 0, layout.HEAD_BYTES)])
+    except errors.ObjectLost:
         return None
     return layout.head_of(data)
 
 
-def _take(group: RecordGroup, part: RowPart, stranger: tuple[str, int], found: RowsObject) -> bool:
+def _take(
+    group: RecordGroup, part: RowPart, stranger: tuple[str, int], found: layout.RowsObject
+) -> bool:
     """Take the rows of a stranger over as those of a part, if they match; returns whether they
     do.
     """
@@ -500,13 +507,13 @@ def _take(group: RecordGroup, part: RowPart, stranger: tuple[str, int], found: R
         if row is not None
     }
     every = found.gone | own
-    whole = b"".join([every.get(at, HOLE) for at in range(part.first, end)])
+    whole = b"".join([every.get(at, digests.HOLE) for at in range(part.first, end)])
     if not salt or not is_as_kept(group, part.first, whole):
         return False
     rows = [None if at in known else row for at, row in enumerate(found.rows, part.first)]
-    kept = b"".join([own.get(at, HOLE) for at in range(part.first, end)])
+    kept = b"".join([own.get(at, digests.HOLE) for at in range(part.first, end)])
     gone = found.gone | known
-    with rewritten(group, part, rows, kept, gone, at_once=True) as is_replaced:
+    with erasing.rewritten(group, part, rows, kept, gone, at_once=True) as is_replaced:
         if not is_replaced:
             return True
         new = sorted(found.gone.keys() - known.keys())

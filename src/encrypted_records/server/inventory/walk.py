@@ -24,8 +24,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from encrypted_records.server.db.statements import fetch
-from encrypted_records.server.objects import choice, objects
-from encrypted_records.server.objects.stores import BulkStore, is_stored
+from encrypted_records.server.objects import objects, stores
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
 
 #: Rows of the database that are held at a time.
@@ -62,7 +61,7 @@ class ObjectEntry(NamedTuple):
     size: int | None
 
 
-def walk(held: BulkStore | None) -> Iterator[ObjectEntry]:
+def walk(held: stores.BulkStore | None) -> Iterator[ObjectEntry]:
     """Every object that the database names or that this store lists, in the order of names.
 
     Raises:
@@ -101,7 +100,7 @@ def strangers() -> Iterator[str]:
     Raises:
         StoreUnavailable: the store is unavailable or fails.
     """
-    held = choice.chosen().store
+    held = stores.chosen().store
     entries = iter(()) if held is None else walk(held)
     return (entry.name for entry in entries if entry.stored is None)
 
@@ -128,13 +127,13 @@ def is_needed(stored: BulkObject | NamedObject) -> bool:
     return needed.exists()
 
 
-def is_missing(held: BulkStore | None, stored: BulkObject | NamedObject) -> bool:
+def is_missing(held: stores.BulkStore | None, stored: BulkObject | NamedObject) -> bool:
     """Whether an object is needed, and missing from the store or cut short.
 
     Raises:
         StoreUnavailable: the store is unavailable or fails.
     """
-    if held is not None and is_stored(held, stored.name, stored.size):
+    if held is not None and stores.is_stored(held, stored.name, stored.size):
         return False
     return is_needed(stored)  # else it was deleted or rewritten meanwhile
 

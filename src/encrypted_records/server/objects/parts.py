@@ -14,9 +14,8 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.server.db.statements import as_driver_has_it, executed, fetch
-from encrypted_records.server.objects import block_cache, choice, layout
+from encrypted_records.server.objects import block_cache, layout, stores
 from encrypted_records.server.objects.block_cache import Ahead, Spare
-from encrypted_records.server.objects.stores import Range, find_reach
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import RowPart
 
@@ -78,22 +77,22 @@ class _Block(NamedTuple):
     near: bytes = b""
 
     @property
-    def lines(self) -> Range:
+    def lines(self) -> stores.Range:
         start = self.entry.start
-        return Range(self.name, start, start + layout.LINE_BYTES * self.rows)
+        return stores.Range(self.name, start, start + layout.LINE_BYTES * self.rows)
 
     @property
-    def whole(self) -> Range:
+    def whole(self) -> stores.Range:
         return _whole(self.name, self.entry)
 
-    def around(self, most: int) -> list[Range]:
+    def around(self, most: int) -> list[stores.Range]:
         """This block and its neighbours, as many as have no more than ``most`` bytes."""
         near = layout.blocks_around(layout.entries_of(self.near), self.at, most)
         return [_whole(self.name, entry) for entry in near]
 
 
-def _whole(name: str, entry: layout.BlockEntry) -> Range:
-    return Range(name, entry.start, entry.start + entry.length)
+def _whole(name: str, entry: layout.BlockEntry) -> stores.Range:
+    return stores.Range(name, entry.start, entry.start + entry.length)
 
 
 @_twice
@@ -154,12 +153,12 @@ def _read_rows(
     long = [block for block in blocks if block.entry.length > layout.WHOLE_BYTES]
     by_range = {block.whole: block for block in short}
 
-    def ahead(place: Range, most: int) -> Sequence[Range]:
+    def ahead(place: stores.Range, most: int) -> Sequence[stores.Range]:
         return by_range[place].around(most) if place in by_range else ()
 
     read = _read([*by_range, *(block.lines for block in long)], ahead=ahead)
     found: dict[store.Key, store.StoredSealedRow] = {}
-    wanted: list[tuple[_Block, store.Key, layout.RowEntry, Range]] = []
+    wanted: list[tuple[_Block, store.Key, layout.RowEntry, stores.Range]] = []
     contents: list[bytes] = []
     for block, data in zip([*short, *long], read, strict=True):
         lines = layout.lines_of(data[: layout.LINE_BYTES * block.rows], block.entry, block.name)
@@ -168,7 +167,7 @@ def _read_rows(
             at = key[1] - block.first
             start = block.entry.start + places[at]
             if lines[at].version:
-                place = Range(block.name, start, start + lines[at].length)
+                place = stores.Range(block.name, start, start + lines[at].length)
                 wanted.append((block, key, lines[at], place))
                 if block.entry.length <= layout.WHOLE_BYTES:
                     contents.append(data[places[at] : places[at + 1]])
@@ -181,11 +180,11 @@ def _read_rows(
 
 
 def _read(
-    ranges: Sequence[Range],
+    ranges: Sequence[stores.Range],
     spare: Spare = lambda: (),
     ahead: Ahead = lambda _one, _most: (),
 ) -> list[bytes]:
-    held = choice.chosen().store
+    held = stores.chosen().store
     if not ranges:
         return []
     if held is None:
@@ -311,13 +310,13 @@ def pages_at(keys: Sequence[store.Key]) -> dict[store.Key, bytes]:
     """
     rows = list(store.select(lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_PAGES}", keys))
     ranges = [
-        Range(name, start, start + length)
+        stores.Range(name, start, start + length)
         for _, number, first, _, length, name, _ in rows
         for start in [layout.HEAD_BYTES + (number - first) * length]
     ]
     pages_of = {name: (count, length) for _, _, _, count, length, name, _ in rows}
 
-    def ahead(place: Range, most: int) -> Iterator[Range]:
+    def ahead(place: stores.Range, most: int) -> Iterator[stores.Range]:
         for at in layout.pages_around(place.start, *pages_of[place.name], most):
             yield place._replace(start=at, end=at + place.end - place.start)
 
@@ -330,16 +329,16 @@ def pages_at(keys: Sequence[store.Key]) -> dict[store.Key, bytes]:
     return found
 
 
-def _pages_between(pages: Sequence[Range]) -> Iterator[Range]:
+def _pages_between(pages: Sequence[stores.Range]) -> Iterator[stores.Range]:
     """The pages, all of one length, between two pages of an object that a remote store reads as one
     range.
     """
-    reach = find_reach(pages)
+    reach = stores.find_reach(pages)
     for before, behind in pairwise(sorted(set(pages))):
         if before.name == behind.name and behind.start - before.end <= reach:
             length = before.end - before.start
             for start in range(before.end, behind.start, length):
-                yield Range(before.name, start, start + length)
+                yield stores.Range(before.name, start, start + length)
 
 
 def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:

@@ -14,7 +14,6 @@ from encrypted_records.server.db.statements import as_driver_has_it, executed, f
 from encrypted_records.server.objects import parts
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import ChangedRow, RecordGroup
-from encrypted_records.server.records.store import Key, StoredSealedRow
 
 #: Rows of a group from an ordinal to below another: (group, first, end).
 Range = tuple[int, int, int]
@@ -22,7 +21,7 @@ Range = tuple[int, int, int]
 _RANGES_AT_ONCE = 64
 
 
-def _stored_rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
+def _stored_rows_in(ranges: Sequence[Range]) -> dict[Range, list[store.StoredSealedRow]]:
     """The rows of each range, by ordinal; missing rows are left out."""
     found = _columns_in("group_id, ordinal, record_id, version, sealed", ranges)
     return {range_: [store.row_of(row) for row in rows] for range_, rows in found.items()}
@@ -68,7 +67,7 @@ def note_erased(rows: Iterable[tuple[int, int, bytes]]) -> None:
     store.insert(_ERASED, rows)
 
 
-def erased_among(keys: Sequence[Key]) -> set[Key]:
+def erased_among(keys: Sequence[store.Key]) -> set[store.Key]:
     """The rows among these that are known to be erased."""
     columns = "group_id, ordinal"
     rows = store.select(lambda wanted: store.lookup(columns, "erased_row", wanted), keys)
@@ -85,7 +84,7 @@ def erased_digests(group: int, first: int, end: int) -> dict[int, bytes]:
     return {at: bytes(digest) for at, digest in rows}
 
 
-def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+def rows_at(keys: Sequence[store.Key]) -> dict[store.Key, store.StoredSealedRow]:
     """The rows at (group, ordinal), dead rows too; unknown keys are left out.
 
     Raises:
@@ -97,7 +96,7 @@ def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     return found | parts.rows_at(left) if left else found
 
 
-def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
+def versions_at(keys: Sequence[store.Key]) -> dict[store.Key, tuple[bytes, int]]:
     """Record id and version at (group, ordinal), without the ciphertext."""
     found = store.versions_at(keys)
     left = [key for key in keys if key not in found]
@@ -115,7 +114,7 @@ def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, i
     return found
 
 
-def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
+def rows_in(ranges: Sequence[Range]) -> dict[Range, list[store.StoredSealedRow]]:
     """The rows of each range, by ordinal; missing rows are left out.
 
     Raises:
@@ -129,7 +128,7 @@ def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
     }
 
 
-def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
+def pages_at(keys: Sequence[store.Key]) -> dict[store.Key, bytes]:
     """The pages at (segment, number); unknown keys are left out.
 
     Raises:
@@ -157,7 +156,7 @@ def page_digests_of(segments: Collection[int]) -> dict[int, bytes]:
     }
 
 
-def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[StoredSealedRow]:
+def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[store.StoredSealedRow]:
     """Live rows of one group by ordinal."""
     rows = store.live_rows(group.pk, offset=offset, limit=limit)
     if not parts.has_rows(group.pk):  # queried last: rows move to objects, and never back
@@ -171,7 +170,7 @@ def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[StoredSeal
 
 def rows_between(
     group: int, first: int, end: int, *, damaged: bool = False
-) -> list[tuple[StoredSealedRow, bool]]:
+) -> list[tuple[store.StoredSealedRow, bool]]:
     """The rows of a group from ordinal ``first`` to below ``end``, each with whether it is dead;
     missing rows are left out.
 
@@ -193,7 +192,7 @@ def rows_between(
     return sorted(found, key=lambda pair: pair[0].ordinal)
 
 
-def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealedRow]]:
+def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[store.StoredSealedRow]]:
     """The live rows of each record id, of all users, the newest first. An honest proxy draws no id
     twice, so there is at most one row per id; a row of another user must not hide it.
     """
@@ -209,7 +208,7 @@ def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealed
     dead = store.dead_among(keys)
     read = {(row.group, row.ordinal) for row in rows}
     rows += parts.rows_at([key for key in keys if key not in dead and key not in read]).values()
-    found: dict[bytes, list[StoredSealedRow]] = {}
+    found: dict[bytes, list[store.StoredSealedRow]] = {}
     for row in sorted(rows, key=lambda row: (row.version, row.group), reverse=True):
         found.setdefault(row.record_id, []).append(row)
     return found

@@ -59,9 +59,7 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
-from encrypted_records.server.records.store import Key, StoredSealedRow
 from encrypted_records.server.rows import contents
-from encrypted_records.server.rows.contents import Range
 
 _PAGES_AT_ONCE = 256
 _ROWS_AT_ONCE = 250
@@ -81,7 +79,9 @@ class _Failed:
     until = 0.0
 
 
-def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+def rows_at(
+    groups: Mapping[int, bytes], keys: Sequence[store.Key]
+) -> dict[store.Key, store.StoredSealedRow]:
     """Rows from the replica, else from the primary; see :func:`.contents.rows_at`.
 
     Args:
@@ -90,7 +90,7 @@ def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, Store
     return _at(RecordGroup, groups, keys, contents.rows_at)
 
 
-def pages_at(segments: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, bytes]:
+def pages_at(segments: Mapping[int, bytes], keys: Sequence[store.Key]) -> dict[store.Key, bytes]:
     """Pages from the replica, else from the primary; see :func:`.contents.pages_at`.
 
     Args:
@@ -102,9 +102,9 @@ def pages_at(segments: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, by
 def _at(
     kind: type[RecordGroup | IndexSegment],
     uids: Mapping[int, bytes],
-    keys: Sequence[Key],
-    read: Callable[[Sequence[Key]], dict[Key, T]],
-) -> dict[Key, T]:
+    keys: Sequence[store.Key],
+    read: Callable[[Sequence[store.Key]], dict[store.Key, T]],
+) -> dict[store.Key, T]:
     if REPLICA not in settings.DATABASES:
         return read(keys)
     found = _of_replica(kind, uids, keys, read)
@@ -115,9 +115,9 @@ def _at(
 def _of_replica(
     kind: type[RecordGroup | IndexSegment],
     uids: Mapping[int, bytes],
-    keys: Sequence[Key],
-    read: Callable[[Sequence[Key]], dict[Key, T]],
-) -> dict[Key, T]:
+    keys: Sequence[store.Key],
+    read: Callable[[Sequence[store.Key]], dict[store.Key, T]],
+) -> dict[store.Key, T]:
     """Rows or pages that the replica has."""
     if time.monotonic() < _Failed.until:
         return {}
@@ -375,7 +375,7 @@ def digests(
     )
 
 
-def _run_of(group: store.StoredGroup, ref: RowRef) -> Range:
+def _run_of(group: store.StoredGroup, ref: RowRef) -> contents.Range:
     """The range of the run that contains a row."""
     first = ref.ordinal - ref.ordinal % RUN
     return group.number, first, min(first + RUN, group.count)
@@ -402,7 +402,7 @@ def _with_few_rows(
 
 def _rows_beside(
     groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
-) -> dict[Range, list[store.StoredSealedRow]]:
+) -> dict[contents.Range, list[store.StoredSealedRow]]:
     """The rows of all runs that contain these rows."""
     rows = (ref for ref in wanted if isinstance(ref, RowRef))
     ranges = {_run_of(groups[ref.group], ref) for ref in rows}
