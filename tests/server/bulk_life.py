@@ -260,13 +260,13 @@ def erase_all() -> None:
 def left(folder: Path) -> dict[str, int]:
     """How many objects are in each state, once each was found in the store and in one part."""
     from encrypted_records.server.inventory import walk
-    from encrypted_records.server.objects import stores
+    from encrypted_records.server.objects import choice
     from encrypted_records.server.objects.stores import DRAFT
     from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
 
     assert list(walk.strangers()) == []
     rows = list(BulkObject.objects.all())
-    store = stores.chosen().store
+    store = choice.chosen().store
     assert store is not None
     assert dict(store.listing()) == {row.name: row.size for row in rows}
     assert list(folder.rglob(f"*{DRAFT}")) == []

@@ -130,12 +130,12 @@ class Meetings(Scenes):
             from django.conf import settings
 
             from encrypted_records.server.inventory import moving, walk
-            from encrypted_records.server.objects import objects, stores
+            from encrypted_records.server.objects import choice, objects
             from encrypted_records.server.records.models import BulkObject
 
             settings.BULK_BEFORE = settings.BULK_URL
             settings.BULK_URL = f"file://{objects_folder.with_name('new')}?least=0"
-            stores.chosen.cache_clear()
+            choice.chosen.cache_clear()
             own = object_of(group)
             original = os.open
 
@@ -144,7 +144,7 @@ class Meetings(Scenes):
                     os.open = original
                     ask(schema)
                     until_quiet()
-                    held = stores.chosen().store
+                    held = choice.chosen().store
                     assert held is not None
                     held.delete([own])  # which the sweep does before it forgets the object
                 return original(path, flags, *more, **options)
@@ -160,12 +160,12 @@ class Meetings(Scenes):
             assert list(walk.strangers()) == []
             # Back again, for whoever comes next.
             settings.BULK_URL, settings.BULK_BEFORE = settings.BULK_BEFORE, settings.BULK_URL
-            stores.chosen.cache_clear()
+            choice.chosen.cache_clear()
             again = moving.Move()
             again.run()
             assert again.objects > 0
             settings.BULK_BEFORE = ""
-            stores.chosen.cache_clear()
+            choice.chosen.cache_clear()
             assert flaws() == []
 
         return meet
@@ -383,7 +383,7 @@ class Meetings(Scenes):
             from django.utils import timezone
 
             from encrypted_records.server.inventory import walk
-            from encrypted_records.server.objects import objects, stores
+            from encrypted_records.server.objects import choice, objects
             from encrypted_records.server.records import store
             from encrypted_records.server.records.models import BulkObject
 
@@ -391,7 +391,7 @@ class Meetings(Scenes):
                 pass
             objects.hurry()
             objects.sweep(store.kept_for())
-            held = stores.chosen().store
+            held = choice.chosen().store
             assert held is not None
             flawed = flaws()  # of a meeting before
             held.put("0-stray", b"?")

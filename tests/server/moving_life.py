@@ -39,10 +39,10 @@ def stored(forks: Forks, writer: Writer, url: str) -> tuple[Job, list[SealedRow]
     """A job's rows and the pages of a merge, in the store of this URL."""
     from django.conf import settings
 
-    from encrypted_records.server.objects import stores
+    from encrypted_records.server.objects import choice
 
     settings.BULK_URL, settings.BULK_BEFORE = url, ""
-    stores.chosen.cache_clear()
+    choice.chosen.cache_clear()
     rows = [person() for _ in range(MANY)]
     job = Job(writer)
     job.stage(job.adding(0, rows))
@@ -95,14 +95,14 @@ class Moves(Forks):
 def live(account: Account, forks: Moves, data: Path, url: str) -> dict[str, Any]:
     from django.conf import settings
 
-    from encrypted_records.server.objects import stores
+    from encrypted_records.server.objects import choice
 
     old, new = (f"file://{forks.objects}/{name}?least=0" for name in ("old", "new"))
     new = url or new
     writer = Writer(account, account.new_schema())
     every = [stored(forks, writer, url) for url in ("database://", old)]
     settings.BULK_URL, settings.BULK_BEFORE = new, old
-    stores.chosen.cache_clear()
+    choice.chosen.cache_clear()
 
     def check() -> None:
         sweep_all()

@@ -202,11 +202,11 @@ def _look_and_move(data: Path) -> None:
     from django.conf import settings
 
     from encrypted_records.server.inventory import moving, verifying
-    from encrypted_records.server.objects import stores
+    from encrypted_records.server.objects import choice
 
     assert list(verifying.Verification().flaws()) == []
     settings.BULK_URL = f"file://{data}/moved?least=0"
-    stores.chosen.cache_clear()
+    choice.chosen.cache_clear()
     move = moving.Move()
     move.run()
     assert (move.rows, move.pages, move.damaged) == (MANY, 2, [])

@@ -125,7 +125,7 @@ class ApiServer:
         from django.db import connections
 
         from encrypted_records.server.erasure import erasing, sweeping
-        from encrypted_records.server.objects import block_cache, stores
+        from encrypted_records.server.objects import block_cache, choice
 
         own = connections["default"]
         with suppress(Exception):
@@ -139,7 +139,7 @@ class ApiServer:
         erasing._looks.clear()
         sweeping._due.requests = 0.0
         block_cache._opened.clear()
-        stores.chosen.cache_clear()
+        choice.chosen.cache_clear()
 
     def restart(self) -> None:
         """End the process and start another one on the same database."""

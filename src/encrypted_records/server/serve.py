@@ -183,12 +183,12 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     from encrypted_records.server.gateway.admission import RequestPlaces, Room  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.inventory import walk  # noqa: PLC0415
-    from encrypted_records.server.objects import block_cache, cache_files, stores  # noqa: PLC0415
+    from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
     bound_heap(arenas=1)
-    most = stores.chosen().cache // settings.processes
+    most = choice.chosen().cache // settings.processes
     block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
     watch = block_cache.watch_cache
     threading.Thread(target=watch, name="copies", daemon=True).start()
@@ -260,9 +260,9 @@ def _prepare_database(served: Served) -> None:
 
     served.begin()
     django.setup()
-    from encrypted_records.server.objects import stores  # noqa: PLC0415 - as all that needs it
+    from encrypted_records.server.objects import choice  # noqa: PLC0415 - as all that needs it
 
-    stores.chosen()  # reports an invalid URL before anything is served
+    choice.chosen()  # reports an invalid URL before anything is served
     name = str(connection.settings_dict["NAME"])
     if connection.vendor == "sqlite":
         served.check_file(Path(name))

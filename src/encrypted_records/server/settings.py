@@ -146,7 +146,7 @@ DATABASES = configure_databases(
     env.str("ERS_REPLICA_URL", default=""),
     DATA_DIR / "api",
 )
-#: Where large parts of groups and segments are stored (objects.stores).
+#: Where large parts of groups and segments are stored (objects.choice).
 BULK_URL: str = (
     env.str("ERS_BULK_URL", default="") or (DATA_DIR.absolute() / "api" / "objects").as_uri()
 )

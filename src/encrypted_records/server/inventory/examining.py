@@ -21,7 +21,7 @@ from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.inventory import walk
-from encrypted_records.server.objects import objects, stores
+from encrypted_records.server.objects import choice, objects, stores
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -145,7 +145,7 @@ def _look_at_replica() -> Look:
 
 def _look_at_store(little_space: int) -> Iterator[Look]:
     try:
-        held = stores.chosen().store
+        held = choice.chosen().store
         if held is None:
             if BulkObject.objects.exists():
                 hint = "name their store with --bulk-url"

@@ -21,7 +21,7 @@ from encrypted_records.model import digests
 from encrypted_records.model.records import Page
 from encrypted_records.server.db.statements import fetch, run
 from encrypted_records.server.inventory import verifying, walk
-from encrypted_records.server.objects import layout, objects, stores
+from encrypted_records.server.objects import choice, layout, objects, stores
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
@@ -92,7 +92,7 @@ class Move:
             StoreFull, StoreUnavailable: a store has no room, is away or fails.
         """
         self._move_objects()
-        if stores.chosen().store is None:
+        if choice.chosen().store is None:
             return
         for some in walk.numbers(RecordGroup.objects.all()):
             for number in store.owners_with_any(_ROWS.table, _ROWS.owner, some):
@@ -104,8 +104,8 @@ class Move:
     # --- from one store to the other -----------------------------------------------------------
 
     def _move_objects(self) -> None:
-        held = stores.chosen().store
-        if not isinstance(held, stores.Both):
+        held = choice.chosen().store
+        if not isinstance(held, choice.Both):
             return
         for name, row, size in walk.walk(held.before):
             if row is None or size is None:
@@ -116,7 +116,7 @@ class Move:
             elif BulkObject.objects.filter(name=name).exclude(state__in=_STAY).exists():
                 self.waiting += 1
 
-    def _move_object(self, held: stores.Both, stored: BulkObject) -> bool:
+    def _move_object(self, held: choice.Both, stored: BulkObject) -> bool:
         try:
             if not _is_whole(held.new, stored):
                 (data,) = held.before.read([stores.Range(stored.name, 0, stored.size)])
@@ -243,7 +243,7 @@ def _take_over(
 
 def _is_enough(sizes: Sequence[tuple[int, int]]) -> bool:
     """Whether these are enough bytes for an object."""
-    return sum(size for _, size in sizes) >= max(1, stores.chosen().least)
+    return sum(size for _, size in sizes) >= max(1, choice.chosen().least)
 
 
 def _stretches(sizes: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
@@ -300,7 +300,7 @@ def _read_again(numbers: list[int], contents: list[bytes]) -> None:
     Raises:
         ObjectLost, ObjectAltered: the store does not return what was just stored.
     """
-    held = stores.chosen().store
+    held = choice.chosen().store
     assert held is not None
     names = dict(BulkObject.objects.filter(pk__in=numbers).values_list("pk", "name"))
     for number, data in zip(numbers, contents, strict=True):

@@ -37,7 +37,7 @@ from encrypted_records.model.records import Commit
 from encrypted_records.server.db.statements import fetch
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.inventory import walk
-from encrypted_records.server.objects import layout, objects, stores
+from encrypted_records.server.objects import choice, layout, objects, stores
 from encrypted_records.server.objects.stores import lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
@@ -95,7 +95,7 @@ class Verification:
 
     def _sizes(self) -> Iterator[StoredFlaw]:
         """Check names and sizes of the objects, but not their contents."""
-        held = stores.chosen().store
+        held = choice.chosen().store
         for name, stored, size in walk.walk(held):
             if stored is None:
                 self.unknown.append(name)
@@ -226,7 +226,7 @@ def _name_of(number: int) -> str:
 
 
 def _store(name: str) -> stores.BulkStore:
-    held = stores.chosen().store
+    held = choice.chosen().store
     if held is None:
         raise lost(name)
     return held
@@ -398,7 +398,7 @@ class Reconciliation:
             InvalidSetting: there is no bulk store.
             StoreFull, StoreUnavailable: the store has no room, is away or fails; repeat this.
         """
-        held = stores.chosen().store
+        held = choice.chosen().store
         if held is None:
             raise errors.InvalidSetting(
                 "no bulk store is set, so there is nothing to reconcile",

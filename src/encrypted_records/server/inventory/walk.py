@@ -24,7 +24,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from encrypted_records.server.db.statements import fetch
-from encrypted_records.server.objects import objects, stores
+from encrypted_records.server.objects import choice, objects, stores
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
 
 #: Rows of the database that are held at a time.
@@ -100,7 +100,7 @@ def strangers() -> Iterator[str]:
     Raises:
         StoreUnavailable: the store is unavailable or fails.
     """
-    held = stores.chosen().store
+    held = choice.chosen().store
     entries = iter(()) if held is None else walk(held)
     return (entry.name for entry in entries if entry.stored is None)
 

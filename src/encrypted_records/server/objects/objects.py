@@ -27,7 +27,7 @@ from django.utils import timezone
 
 from encrypted_records.errors import StoreUnavailable
 from encrypted_records.model.records import Page
-from encrypted_records.server.objects import block_cache, layout, stores
+from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import BoundPart, PackedBatch
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
@@ -60,7 +60,7 @@ def written(contents: Sequence[bytes]) -> Iterator[list[int]]:
     numbers = [row.pk for row in rows]
     try:
         for row, data in zip(rows, contents, strict=True):
-            store = stores.chosen().store
+            store = choice.chosen().store
             assert store is not None  # without a store, nothing is too large for the database
             store.put(row.name, data)
         yield numbers
@@ -200,7 +200,7 @@ def sweep(grace: timedelta) -> bool:
         late.update(state=DOOMED, since=now)
     over = _pointless().filter(since__lt=now - grace)
     rows = list(over.order_by("since")[:MOST_AT_ONCE])
-    store = stores.chosen().store
+    store = choice.chosen().store
     if not rows or store is None:
         return False
     names = [row.name for row in rows]
@@ -317,7 +317,7 @@ def draft_pages(segment: bytes, pages: Sequence[tuple[Page, bytes]]) -> CommitDr
 
 def draft_part(bound: BoundPart, pages: Sequence[Page]) -> CommitDraft:
     """Divide a part by the size of its content of each group and segment."""
-    chosen = stores.chosen()
+    chosen = choice.chosen()
     draft = CommitDraft([], [], [], [], [])
     for batch in bound.batches:
         packed = sum(len(row[2]) for row in batch.rows if row is not None)

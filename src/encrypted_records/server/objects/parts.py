@@ -14,7 +14,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.server.db.statements import as_driver_has_it, executed, fetch
-from encrypted_records.server.objects import block_cache, layout, stores
+from encrypted_records.server.objects import block_cache, choice, layout, stores
 from encrypted_records.server.objects.block_cache import Ahead, Spare
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import RowPart
@@ -184,7 +184,7 @@ def _read(
     spare: Spare = lambda: (),
     ahead: Ahead = lambda _one, _most: (),
 ) -> list[bytes]:
-    held = stores.chosen().store
+    held = choice.chosen().store
     if not ranges:
         return []
     if held is None:
