@@ -9,7 +9,7 @@ import pytest
 
 from encrypted_records.cli.commands.erasure import say_erased
 from encrypted_records.client.api import ErasureState
-from encrypted_records.client.proxy.erasure import Receipt, SchemaErasure
+from encrypted_records.client.proxy.erasure import ErasedData, SchemaErasure
 from tests.cli.command import Ers
 
 DEFINITION = {
@@ -110,6 +110,6 @@ def test_where_only_copies_are_left_the_receipt_says_so(
     erased = SchemaErasure(
         schema="people", version=7, log_digest="", merged_rows=0, gone=False, left=left
     )
-    say_erased(Receipt(gone=False, schemas=[erased]))
+    say_erased(ErasedData(gone=False, schemas=[erased]))
     said = capsys.readouterr()
     assert f"Not erased yet in people: {what}" in said.out + said.err

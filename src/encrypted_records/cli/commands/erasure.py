@@ -15,7 +15,7 @@ from encrypted_records.cli.terminal import confirm as ask
 from encrypted_records.errors import ErsError, KeyMissing, NotFound
 
 if TYPE_CHECKING:
-    from encrypted_records.client.proxy.erasure import ExpiredRecords, Receipt, Retained
+    from encrypted_records.client.proxy.erasure import ErasedData, ExpiredRecords, Retained
 
 #: PostgreSQL keeps deleted bytes in its files until then.
 _VACUUM = (
@@ -32,7 +32,7 @@ def cost_line(segments: int, rows: int) -> str:
     )
 
 
-def say_erased(receipt: Receipt) -> None:
+def say_erased(receipt: ErasedData) -> None:
     """Report the result of an erasure; for remaining data, also the readers that need it."""
     if receipt.deleted is not None:
         say(f"Deleted {format_count(receipt.deleted, 'record')}.")

@@ -189,7 +189,7 @@ SchemaPath = Annotated[
 ]
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list; ``next`` and ``previous`` are the paths of its neighbours."""
 
     count: Count
@@ -281,7 +281,7 @@ class Connection(Closing):
         after: str | None = path
         params: Mapping[str, str] | None = {"limit": str(self.limits.listed), **filters}
         while after is not None:
-            page = convert(await self._ask("GET", after, params=params), Page[kind])  # type: ignore[valid-type] # of a variable
+            page = convert(await self._ask("GET", after, params=params), ListPage[kind])  # type: ignore[valid-type] # of a variable
             after, params = page.next, None  # the link holds them
             for result in page.results:
                 yield result

@@ -57,7 +57,7 @@ class MatchingCounts(msgspec.Struct, frozen=True):
     counts: list[SchemaCount]
 
 
-class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ErasedData(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The receipt of an erasure; it contains no value.
 
     Attributes:
@@ -190,7 +190,7 @@ class KeysOfDataset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     forgotten: bool
     schemas: list[KeysOfSchema]
     absent: list[str]
-    erasing: Receipt | None = None
+    erasing: ErasedData | None = None
 
 
 #: The index is merged first, which takes minutes for 2**24 records on a slow machine.
@@ -209,11 +209,11 @@ class Erasures(Connection):
         found = await self._ask("DELETE", path, params={"erase": "true", "dry_run": "true"})
         return convert(found, ErasureCosts).costs
 
-    async def erase_record(self, record_id: str) -> Receipt:
+    async def erase_record(self, record_id: str) -> ErasedData:
         """Delete a record and erase it."""
         return await self._erase("DELETE", reference("records", record_id), {"erase": "true"})
 
-    async def erase_schema(self, schema: str) -> Receipt:
+    async def erase_schema(self, schema: str) -> ErasedData:
         """Erase all deleted and replaced records of a schema, given by its path."""
         return await self._erase("POST", f"{schema}erasure/", {})
 
@@ -228,7 +228,7 @@ class Erasures(Connection):
 
     async def erase_subject(
         self, dataset: str, field: str, value: object, *, confirm: int | None = None
-    ) -> Receipt:
+    ) -> ErasedData:
         """Delete and erase every record of a dataset with a value.
 
         Args:
@@ -293,7 +293,7 @@ class Erasures(Connection):
 
     async def _erase(
         self, method: str, path: str, params: Mapping[str, str], body: Any = None
-    ) -> Receipt:
+    ) -> ErasedData:
         answer = await self._transport.request(
             method,
             path,
@@ -302,7 +302,7 @@ class Erasures(Connection):
             params=params,
             timeout=ERASE_SECONDS,
         )
-        receipt = convert(answer.json(), Receipt)
+        receipt = convert(answer.json(), ErasedData)
         # The proxy itself waits for less time than the timeouts of front-end servers.
         until = runtime.monotonic() + WAIT_SECONDS
         schemas = [await self._see_through(schema, until) for schema in receipt.schemas]

@@ -10,7 +10,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Body
-from encrypted_records.client.proxy.connection import Connection, Count, Id, Page, Uuid, convert
+from encrypted_records.client.proxy.connection import Connection, Count, Id, ListPage, Uuid, convert
 from encrypted_records.errors import ApiFailed, Unavailable
 
 JobState = Literal["uploading", "processing", "completed", "failed"]
@@ -87,7 +87,7 @@ class Job(JobProgress, frozen=True, omit_defaults=True, kw_only=True):
     undone: float | None
 
 
-class JobPage(Page[Job], frozen=True):
+class JobPage(ListPage[Job], frozen=True):
     """A page of jobs, the newest first."""
 
 
@@ -100,23 +100,23 @@ class RowError(msgspec.Struct, frozen=True):
     detail: str
 
 
-class RowErrorPage(Page[RowError], frozen=True):
+class RowErrorPage(ListPage[RowError], frozen=True):
     """A page of the errors of a job's rows; ``rows`` is the number of rows that have any."""
 
     rows: Count
 
 
-class BadRow(msgspec.Struct, frozen=True):
+class InvalidRow(msgspec.Struct, frozen=True):
     """A row that is not valid; ``data`` are its cells by column."""
 
     row: Count
     data: dict[str, str]
 
 
-class BadRows(msgspec.Struct, frozen=True):
+class InvalidRows(msgspec.Struct, frozen=True):
     """The first rows of a job that are not valid."""
 
-    results: list[BadRow]
+    results: list[InvalidRow]
 
 
 class UnreadCell(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"<{type(self).__name__} {self.id}>"
 
 
-class ChangedRecord(Record, frozen=True, omit_defaults=True):
+class UpdatedRecord(Record, frozen=True, omit_defaults=True):
     """A record after a change.
 
     Attributes:
@@ -73,7 +73,7 @@ class UpsertedRecord(StoredRecord, frozen=True, omit_defaults=True, kw_only=True
     replaced: bool
 
 
-class DeletedRecords(msgspec.Struct, frozen=True):
+class DeletedCount(msgspec.Struct, frozen=True):
     """The number of records that were deleted."""
 
     deleted: Count
@@ -487,13 +487,13 @@ class Records(Connection):
 
     async def change_record(
         self, record_id: str, data: Mapping[str, Any], *, replace: bool = False
-    ) -> ChangedRecord:
+    ) -> UpdatedRecord:
         """Change the fields in ``data``, where None removes a field; or replace all, with
         ``replace``.
         """
         method = "PUT" if replace else "PATCH"
         path = reference("records", record_id)
-        return convert(await self._ask(method, path, {"data": data}), ChangedRecord)
+        return convert(await self._ask(method, path, {"data": data}), UpdatedRecord)
 
     async def delete_record(self, record_id: str) -> None:
         await self._ask("DELETE", reference("records", record_id))
@@ -513,7 +513,7 @@ class Records(Connection):
             {"schema": schema, "where": where},
             params={"confirm": str(confirm)},
         )
-        return convert(answer, DeletedRecords).deleted
+        return convert(answer, DeletedCount).deleted
 
 
 def tell_rounding(counts: Mapping[str, int]) -> str:

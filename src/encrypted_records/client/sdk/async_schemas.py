@@ -14,7 +14,7 @@ import msgspec
 from encrypted_records import errors
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.connection import Resource
-from encrypted_records.client.proxy.erasure import DeletedExpired, ExpiredRecords, Receipt
+from encrypted_records.client.proxy.erasure import DeletedExpired, ErasedData, ExpiredRecords
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
 from encrypted_records.client.proxy.schema_logs import SchemaChange
@@ -146,7 +146,7 @@ class AsyncRecord(Mapping[str, Any]):
         self.data = record.data
         warn_of_rounding(record.rounded)
 
-    async def delete(self, *, erase: bool = False) -> Receipt | None:
+    async def delete(self, *, erase: bool = False) -> ErasedData | None:
         """Delete it.
 
         Args:
@@ -218,7 +218,7 @@ class AsyncCare(AsyncNamed):
         """
         return AsyncJob(self._link, await self._link.proxy.reseal_schema(self.url))
 
-    async def erase_deleted(self) -> Receipt:
+    async def erase_deleted(self) -> ErasedData:
         """Erase all deleted and changed data now, and wait; returns the receipt, whose ``gone``
         tells whether all of it is erased.
         """

@@ -19,7 +19,7 @@ from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
-from encrypted_records.client.proxy.erasure import KeysOfDataset, Receipt
+from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.records import FoundIn
 from encrypted_records.client.proxy.sql import SqlResult
@@ -174,7 +174,7 @@ class Dataset(Named):
             return self._link.run(self._link.proxy.forget_keys(self.url))
         return self._link.run(self._link.proxy.look_at_keys(self.url))
 
-    def erase(self, field: str, value: object, *, confirm: int | None = None) -> Receipt:
+    def erase(self, field: str, value: object, *, confirm: int | None = None) -> ErasedData:
         """Delete every record of its schemas with this value, have the bytes go, and wait; the
         receipt, which holds no value.
 

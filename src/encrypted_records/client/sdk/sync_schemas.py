@@ -19,7 +19,7 @@ import msgspec
 from encrypted_records import errors
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.connection import Resource
-from encrypted_records.client.proxy.erasure import DeletedExpired, ExpiredRecords, Receipt
+from encrypted_records.client.proxy.erasure import DeletedExpired, ErasedData, ExpiredRecords
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
 from encrypted_records.client.proxy.schema_logs import SchemaChange
@@ -148,7 +148,7 @@ class Record(Mapping[str, Any]):
         self.data = record.data
         warn_of_rounding(record.rounded)
 
-    def delete(self, *, erase: bool = False) -> Receipt | None:
+    def delete(self, *, erase: bool = False) -> ErasedData | None:
         """Delete it.
 
         Args:
@@ -220,7 +220,7 @@ class Care(Named):
         """
         return Job(self._link, self._link.run(self._link.proxy.reseal_schema(self.url)))
 
-    def erase_deleted(self) -> Receipt:
+    def erase_deleted(self) -> ErasedData:
         """Erase all deleted and changed data now, and wait; returns the receipt, whose ``gone``
         tells whether all of it is erased.
         """

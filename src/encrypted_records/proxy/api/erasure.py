@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from encrypted_records.client.proxy.erasure import (
     DeletedExpired,
+    ErasedData,
     ErasureCosts,
     ErasureLook,
     ErasureLookBriefly,
@@ -27,7 +28,6 @@ from encrypted_records.client.proxy.erasure import (
     KeysOfDataset,
     KeysOfSchema,
     MatchingCounts,
-    Receipt,
     RetentionRule,
     SchemaCost,
     SchemaCount,
@@ -86,9 +86,9 @@ def receipt_of(
     *,
     deleted: int | None = None,
     found: MatchingCounts | None = None,
-) -> Receipt:
+) -> ErasedData:
     """Whether everything is erased, and what is left in each schema."""
-    return Receipt(
+    return ErasedData(
         deleted=deleted if found is None else found.records,
         records=None if found is None else found.records,
         counts=None if found is None else found.counts,
@@ -128,7 +128,7 @@ async def look_at_erasure(request: Request) -> Response:
     "POST",
     "/api/schemas/{id}/erasure/",
     summary="Erase everything that was deleted or changed so far, and wait until it is gone.",
-    answers={200: json_answer(Receipt), 202: json_answer(Receipt)},
+    answers={200: json_answer(ErasedData), 202: json_answer(ErasedData)},
 )
 async def erase_schema(request: Request) -> Response:
     services = services_of(request)
@@ -149,8 +149,8 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
     parameters=(_CONFIRM, DRY_RUN),
     body=json_body(_SUBJECT),
     answers={
-        200: json_answer({"oneOf": [shape(Receipt), shape(MatchingCounts)]}),
-        202: json_answer(Receipt),
+        200: json_answer({"oneOf": [shape(ErasedData), shape(MatchingCounts)]}),
+        202: json_answer(ErasedData),
     },
 )
 async def erase_subject(request: Request) -> Response:
@@ -266,7 +266,7 @@ async def forget_keys(request: Request) -> Response:
     return answer(_keys(done.keys, receipt_of(done.waits_for)), status=202)
 
 
-def _keys(keys: KeysInUse, erasing: Receipt | None = None) -> KeysOfDataset:
+def _keys(keys: KeysInUse, erasing: ErasedData | None = None) -> KeysOfDataset:
     return KeysOfDataset(
         epoch=keys.epoch,
         oldest=keys.oldest,

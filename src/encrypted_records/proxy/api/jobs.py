@@ -24,9 +24,9 @@ from starlette.websockets import WebSocket
 
 from encrypted_records import errors, runtime
 from encrypted_records.client.proxy.jobs import (
-    BadRow,
-    BadRows,
     BegunJob,
+    InvalidRow,
+    InvalidRows,
     Job,
     JobPage,
     JobProgress,
@@ -36,7 +36,7 @@ from encrypted_records.client.proxy.jobs import (
     RowErrorPage,
     UnchangedRecords,
 )
-from encrypted_records.client.proxy.records import DeletedRecords
+from encrypted_records.client.proxy.records import DeletedCount
 from encrypted_records.http import problem
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.reading.text_table import refused
@@ -488,13 +488,13 @@ async def describe_job(request: Request) -> Response:
     "GET",
     "/api/jobs/{id}/bad-rows/",
     summary="List the first invalid rows of a job, with their cells.",
-    answers={200: json_answer(BadRows)},
+    answers={200: json_answer(InvalidRows)},
 )
 async def list_bad_rows(request: Request) -> Response:
     services, caller, job = await find_job(request)
     only(request, set())
     rows = await services.jobs.list_examples(caller, job)
-    return answer(BadRows([BadRow(row, data) for row, data in rows]))
+    return answer(InvalidRows([InvalidRow(row, data) for row, data in rows]))
 
 
 @endpoint(
@@ -526,13 +526,13 @@ async def count_job_records(request: Request) -> Response:
     "/api/jobs/{id}/records/",
     summary="Delete the records that a job stored, given their number.",
     parameters=(parameter("query", "confirm", NUMBER, "Number of records"),),
-    answers={200: json_answer(DeletedRecords)},
+    answers={200: json_answer(DeletedCount)},
 )
 async def delete_job_records(request: Request) -> Response:
     services, caller, job = await find_job(request)
     only(request, {"confirm"})
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
-    return answer(DeletedRecords(await services.undo.delete(caller, job, confirmed)))
+    return answer(DeletedCount(await services.undo.delete(caller, job, confirmed)))
 
 
 @endpoint(

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.proxy.erasure import ErasureCosts, Receipt
-from encrypted_records.client.proxy.records import ChangedRecord, DeletedRecords, UpsertedRecord
+from encrypted_records.client.proxy.erasure import ErasedData, ErasureCosts
+from encrypted_records.client.proxy.records import DeletedCount, UpdatedRecord, UpsertedRecord
 from encrypted_records.errors import Flaw, InvalidRecords
 from encrypted_records.model import record_formats
 from encrypted_records.model.ids import reference, to_text
@@ -68,9 +68,9 @@ _VERSION = parameter(
 )
 _BY = parameter("query", "by", TEXT, "Fields of a unique set, separated by commas", required=True)
 _CHANGED = {
-    200: json_answer(ChangedRecord, ETag=TEXT),
+    200: json_answer(UpdatedRecord, ETag=TEXT),
 }
-_DELETED = {200: json_answer(DeletedRecords)}
+_DELETED = {200: json_answer(DeletedCount)}
 
 endpoint = Endpoints("records")
 
@@ -181,8 +181,8 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
     summary="Delete a record.",
     parameters=(_IF_MATCH, _ERASE, DRY_RUN),
     answers={
-        200: json_answer({"oneOf": [shape(Receipt), shape(ErasureCosts)]}),
-        202: json_answer(Receipt),
+        200: json_answer({"oneOf": [shape(ErasedData), shape(ErasureCosts)]}),
+        202: json_answer(ErasedData),
         204: empty_answer("The record is deleted"),
     },
 )
@@ -225,8 +225,8 @@ async def _erase(
         DRY_RUN,
     ),
     answers={
-        200: json_answer({"oneOf": [shape(DeletedRecords), shape(Receipt), shape(ErasureCosts)]}),
-        202: json_answer(Receipt),
+        200: json_answer({"oneOf": [shape(DeletedCount), shape(ErasedData), shape(ErasureCosts)]}),
+        202: json_answer(ErasedData),
     },
 )
 async def delete_records(request: Request) -> Response:
@@ -238,7 +238,7 @@ async def delete_records(request: Request) -> Response:
     if _erases(request):
         return await _erase(request, caller, named, versions)
     await services.changer.delete(caller, named, versions=versions)
-    return answer(DeletedRecords(len(named)))
+    return answer(DeletedCount(len(named)))
 
 
 @endpoint(
@@ -257,4 +257,4 @@ async def delete_matching_records(request: Request) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     deleted = await services.changer.delete_where(caller, schema, body, confirmed)
-    return answer(DeletedRecords(deleted))
+    return answer(DeletedCount(deleted))

@@ -22,7 +22,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from encrypted_records import errors
-from encrypted_records.client.proxy.records import ChangedRecord, Record
+from encrypted_records.client.proxy.records import Record, UpdatedRecord
 from encrypted_records.http import problem
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition import SchemaDefinition
@@ -291,7 +291,7 @@ def record_answer(
         rounded: the fields whose values were rounded by a change.
     """
     shown = shown_record(record, schema, definition)
-    response = answer(ChangedRecord(shown.id, shown.url, shown.schema, shown.data, tuple(rounded)))
+    response = answer(UpdatedRecord(shown.id, shown.url, shown.schema, shown.data, tuple(rounded)))
     response.headers["ETag"] = f'"{record.version}"'
     return response
 
