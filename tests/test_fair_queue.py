@@ -173,7 +173,7 @@ def test_a_user_who_has_as_many_places_as_one_may_have_is_passed_over() -> None:
         await crowd.go(first)
         assert crowd.got[3:] == [("a", 1)]
 
-    run(story, FairQueue(2, most_of_one=1))
+    run(story, FairQueue(2, most_per_user=1))
 
 
 @given(
@@ -202,4 +202,4 @@ def test_no_place_stays_free_that_somebody_waits_for(steps: list[tuple[str, str,
             if len(inside) < 3:
                 assert all(held[crowd.names[n]] == 2 for n in waiting)
 
-    run(story, FairQueue(3, most_of_one=2))
+    run(story, FairQueue(3, most_per_user=2))

@@ -31,15 +31,15 @@ class _Waiting:
 class FairQueue:
     """Used by one event loop. A task that has been admitted must not wait here a second time."""
 
-    def __init__(self, room: int, *, most_of_one: int | None = None) -> None:
+    def __init__(self, room: int, *, most_per_user: int | None = None) -> None:
         """
         Args:
             room: sum of the sizes of all admitted tasks: a number of places, or of bytes.
-            most_of_one: maximum number of admitted tasks per user; None for no limit.
+            most_per_user: maximum number of admitted tasks per user; None for no limit.
         """
         self.room = room
         self.held = 0
-        self._most_of_one = most_of_one
+        self._most_per_user = most_per_user
         self._admitted: Counter[bytes] = Counter()
         #: heaps by user, in the order of their turns; no heap is empty
         self._lines: OrderedDict[bytes, list[_Waiting]] = OrderedDict()
@@ -88,7 +88,7 @@ class FairQueue:
             raise
 
     def _has_most(self, user: bytes) -> bool:
-        return self._most_of_one is not None and self._admitted[user] >= self._most_of_one
+        return self._most_per_user is not None and self._admitted[user] >= self._most_per_user
 
     def _admit(self, user: bytes, size: int) -> None:
         self.held += size

@@ -302,6 +302,6 @@ def test_plaintext_is_not_sent_to_an_address_that_is_the_apis(
 def test_cells_of_a_table_are_cut_and_cannot_steer_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Output("table").write_one({"a": "x" * 100, "bc": "\x1b[31m", "d": None, "e": ["f"]})
+    Output("table").write_object({"a": "x" * 100, "bc": "\x1b[31m", "d": None, "e": ["f"]})
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["a   " + "x" * 59 + "\u2026", "bc  \\x1b[31m", "d   ", 'e   ["f"]']

@@ -72,7 +72,7 @@ def the_body_of_a_commit(data: bytes) -> None:
 
 def a_manifest(data: bytes) -> None:
     ledger = Ledger(KEYS, bytes(16))
-    ledger.extend(wire.decode_one(data, ManifestDelta))
+    ledger.extend(wire.decode_single(data, ManifestDelta))
     _holds_together(ledger)
 
 

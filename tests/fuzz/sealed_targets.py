@@ -179,7 +179,7 @@ def a_header_behind_its_seal(data: bytes) -> None:
 
 def what_proves_a_row(data: bytes) -> None:
     """Nothing but what was stored proves it."""
-    told = wire.decode_one(b"ERS1\x0f" + len(data).to_bytes(4, "big") + data, RowDigests)
+    told = wire.decode_single(b"ERS1\x0f" + len(data).to_bytes(4, "big") + data, RowDigests)
     digests.check_row(RowRef(known.GROUP.uid, 1), ROW, known.GROUP.rows, told)
     assert told == PROOF
 

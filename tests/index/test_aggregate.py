@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import STANDARD, Aggregated, AggregateLimits, aggregate
 from encrypted_records.index.query.measures import _root
-from encrypted_records.index.query.row_groups import of_one_group
+from encrypted_records.index.query.row_groups import ungrouped_values
 from encrypted_records.index.query.tallies import (
     ALL_RANKS,
     DIRECTORY,
@@ -227,7 +227,7 @@ def test_half_of_a_last_decimal_is_rounded_to_even() -> None:
 def test_values_that_tell_less_than_a_measure_needs_are_refused() -> None:
     """An aggregate that is added later cannot be answered by a source that does not tell enough."""
     spread = FieldTally(1, [Variance("n", is_root=False)])
-    values = of_one_group(np.array([1, 9], np.uint64), np.array([1, 1]))
+    values = ungrouped_values(np.array([1, 9], np.uint64), np.array([1, 1]))
     for source in (DIRECTORY, ALL_RANKS, RANKS_AND_SUMS, ENDS_AND_SUMS):
         with pytest.raises(AssertionError):
             spread.add(values, source)

@@ -38,7 +38,7 @@ def replay(world: World, entries: list[LogEntry], version: int | None = None) ->
     """A newcomer's ledger after reading these entries from the wire."""
     ledger = Ledger(world.keys, new_id())
     delta = world.delta(entries, len(entries) if version is None else version)
-    ledger.extend(wire.decode_one(wire.encode([delta]), ManifestDelta))
+    ledger.extend(wire.decode_single(wire.encode([delta]), ManifestDelta))
     return ledger
 
 
@@ -114,7 +114,7 @@ def test_no_altered_byte_of_a_log_goes_unnoticed(data: st.DataObject) -> None:
     body[at] ^= data.draw(st.integers(1, 255))
     ledger = Ledger(world.keys, new_id())
     try:
-        ledger.extend(wire.decode_one(bytes(body), ManifestDelta))
+        ledger.extend(wire.decode_single(bytes(body), ManifestDelta))
     except (LogBroken, KeyMissing, BadInput, Unsupported):
         # Also where only the delta's own version is another than that of its last commit.
         assert ledger.version < len(world.log) or ledger.head == world.ledger.head

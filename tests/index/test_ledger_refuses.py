@@ -73,7 +73,7 @@ def extend(world: World, body: bytes) -> Ledger:
     entry = LogEntry(len(world.log) + 1, Commit(body, world.key.log.compute(body), b""))
     delta = wire.encode([world.delta([entry], entry.version)])
     try:
-        ledger.extend(wire.decode_one(delta, ManifestDelta))
+        ledger.extend(wire.decode_single(delta, ManifestDelta))
     except (LogBroken, KeyMissing):
         assert ledger.snapshot() == before, "a refused commit must leave no trace"
         raise

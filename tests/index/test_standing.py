@@ -195,7 +195,7 @@ def extend(world: World, body: CommitBody) -> Ledger:
     entry = LogEntry(len(world.log) + 1, Commit(encoded, world.key.log.compute(encoded), b""))
     delta = wire.encode([world.delta([entry], entry.version)])
     try:
-        ledger.extend(wire.decode_one(delta, ManifestDelta))
+        ledger.extend(wire.decode_single(delta, ManifestDelta))
     except LogBroken:
         assert ledger.snapshot() == before, "a refused commit must leave no trace"
         raise

@@ -105,7 +105,7 @@ class World:
         entry = LogEntry(len(self.log) + 1, received.commit)
         self.headers |= {header.segment: header for header in received.headers}
         body = wire.encode([self.delta([entry], entry.version)])
-        self.ledger.extend(wire.decode_one(body, ManifestDelta))
+        self.ledger.extend(wire.decode_single(body, ManifestDelta))
         self.log.append(entry)
         self.pages |= {(page.segment, page.number): page for page in received.pages}
         for batch in received.rows:

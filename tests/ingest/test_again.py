@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from encrypted_records.errors import ErsError
-from encrypted_records.ingest.blocks import BadRow
+from encrypted_records.ingest.blocks import UnreadRow
 from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.ingest.reading.choices import (
@@ -98,7 +98,9 @@ def test_rows_in_another_charset_behind_the_head_of_a_file_are_refused_and_never
     sample = head.encode()
     found, differences = read_again(sample, recipe, NOTHING, whole=False)
     assert (found.recipe.encoding, differences) == ("cp1252", [])
-    bad = [row for row in rows_by(found.recipe, sample + late.encode()) if isinstance(row, BadRow)]
+    bad = [
+        row for row in rows_by(found.recipe, sample + late.encode()) if isinstance(row, UnreadRow)
+    ]
     assert [(one.row, one.error.field) for one in bad] == [(4, "Name"), (5, "Name")]
     rows = records(found.recipe, sample + late.encode("cp1252"))
     assert [row["Name"] for row in rows[3:]] == ["Müller", "Étienne „MENÜ“"]

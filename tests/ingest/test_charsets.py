@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Unsupported
 from encrypted_records.ingest import layouts
-from encrypted_records.ingest.blocks import BadRow, CellBlock, RawRecord, RecordBlock, RecordStart
+from encrypted_records.ingest.blocks import (
+    CellBlock,
+    RawRecord,
+    RecordBlock,
+    RecordStart,
+    UnreadRow,
+)
 from encrypted_records.ingest.layouts import parser_for, recognize
 from encrypted_records.model.record_formats import (
     Charset,
@@ -51,7 +57,7 @@ def parsed(
     return [*blocks, *parser.finish()]
 
 
-def records(blocks: Sequence[RecordBlock | CellBlock]) -> list[RawRecord | BadRow]:
+def records(blocks: Sequence[RecordBlock | CellBlock]) -> list[RawRecord | UnreadRow]:
     return [record for block in blocks for record in block.records]
 
 
@@ -103,7 +109,7 @@ def test_what_the_charset_does_not_have_is_a_bad_row_and_not_another_text(
     codec = CODECS.get(charset, "ascii")
     head, good, end = (text.encode(codec) for text in ("a,b\n1,", "\nx,2\n", "\nz,3\n"))
     found = records(parsed(head + b"" + bad + good + "y,4".encode(codec) + end, charset))
-    assert isinstance(found[0], BadRow)
+    assert isinstance(found[0], UnreadRow)
     assert found[0].error.code == "csv_row"
     assert charset.value in found[0].error.detail
     rest = [one.data for one in found[1:] if isinstance(one, RawRecord)]
@@ -112,7 +118,7 @@ def test_what_the_charset_does_not_have_is_a_bad_row_and_not_another_text(
 
 def test_half_a_character_at_the_end_is_a_bad_row() -> None:
     (row,) = records(parsed("a\nxy".encode("utf-16-le")[:-1], Charset.UTF_16LE))
-    assert isinstance(row, BadRow)
+    assert isinstance(row, UnreadRow)
 
 
 def test_a_header_that_is_not_of_its_charset_is_refused() -> None:

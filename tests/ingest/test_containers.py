@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import ErsError, InvalidRecords
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.blocks import RawRecord, RecordStart, UnreadRow
 from encrypted_records.ingest.reading import workbook
 from encrypted_records.ingest.reading.choices import NOTHING, ReadingChoices, read_again
 from encrypted_records.ingest.reading.detect import Detection, Wanted, detect
@@ -410,7 +410,7 @@ def test_values_of_json_keep_their_kind() -> None:
 def test_a_late_member_that_was_not_seen_is_named_and_never_dropped() -> None:
     body = b'{"a": 1}\n' * 3
     rows = rows_by(look(body).recipe, body + b'{"a": 2, "b": 3}\nx\n')
-    assert [(row.row, row.error.code) for row in rows if isinstance(row, BadRow)] == [
+    assert [(row.row, row.error.code) for row in rows if isinstance(row, UnreadRow)] == [
         (4, "reading"),
         (5, "reading"),
     ]
@@ -421,7 +421,7 @@ def test_a_late_number_that_would_be_spelled_otherwise_is_named_and_long_ones_st
     body = b'{"a": "x"}\n{"a": ' + long + b"}\n"
     rows = rows_by(look(body).recipe, body + b'{"a": 1e400}\n')
     assert [row.data["a"] for row in rows if isinstance(row, RawRecord)] == ["x", long.decode()]
-    assert [row.row for row in rows if isinstance(row, BadRow)] == [3]
+    assert [row.row for row in rows if isinstance(row, UnreadRow)] == [3]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.blocks import RawRecord, RecordStart, UnreadRow
 from encrypted_records.ingest.reading import parser as reading_parser
 from encrypted_records.ingest.reading.parser import CellCounts, FileHead, ReadingParser
 from encrypted_records.ingest.reading.recipe import FileColumn, Recipe
@@ -138,7 +138,7 @@ def test_rows_that_are_read_by_column_are_those_that_are_read_one_by_one(
     some = [*before, *([] if other is None else [other]), *filler, *behind]
     text = "".join(line + end for line in some)
 
-    def read(block: int) -> tuple[list[RawRecord | BadRow], Any]:
+    def read(block: int) -> tuple[list[RawRecord | UnreadRow], Any]:
         parser = ReadingParser(recipe, FileHead(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
         parser.tally = CellCounts()
         with pytest.MonkeyPatch.context() as patch:
@@ -176,6 +176,6 @@ def test_a_text_in_utf_8_among_lines_of_another_charset_is_named_by_its_row(
         for block in parser.feed(lines + f"{other};1;\n".encode() + lines)
         for record in block.records
     ]
-    assert [row.row for row in rows if isinstance(row, BadRow)] == [61]
+    assert [row.row for row in rows if isinstance(row, UnreadRow)] == [61]
     assert {row.data["a"] for row in rows if isinstance(row, RawRecord)} == {own}
     assert len(rows) == 121

@@ -15,11 +15,11 @@ from encrypted_records.errors import InvalidRecords, Malformed, TooLarge
 from encrypted_records.ingest import parsing
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
-    BadRow,
     CellBlock,
     RawRecord,
     RecordBlock,
     RecordStart,
+    UnreadRow,
 )
 from encrypted_records.ingest.parsing import (
     BLOCK_BYTES,
@@ -49,7 +49,7 @@ def blocks_of(
 
 def parsed(
     data: bytes, cuts: list[int] | None = None, *, block_bytes: int = BLOCK_BYTES
-) -> list[RawRecord | BadRow]:
+) -> list[RawRecord | UnreadRow]:
     blocks = blocks_of(data, cuts, block_bytes=block_bytes)
     return [record for block in blocks for record in block.records]
 
@@ -63,7 +63,7 @@ def rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def bad(data: bytes) -> list[int]:
-    return [record.row for record in parsed(data) if isinstance(record, BadRow)]
+    return [record.row for record in parsed(data) if isinstance(record, UnreadRow)]
 
 
 def test_the_example_of_the_interface_is_read() -> None:

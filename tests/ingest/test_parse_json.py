@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Malformed, TooLarge
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.blocks import RawRecord, RecordStart, UnreadRow
 from encrypted_records.ingest.parsing import ArrayParser, parse_records
 
 PATH = "/api/schemas/x/"
@@ -142,6 +142,6 @@ def test_a_record_is_taken_as_it_was_shown_and_what_no_answer_had_is_named(
     assert [(flaw.code, flaw.pointer) for flaw in caught.value.flaws] == [
         ("read_only", f"/0/{name}") for name in wrong
     ]
-    assert isinstance(of_job, BadRow)
+    assert isinstance(of_job, UnreadRow)
     assert of_job.error.code == "read_only"
     assert of_job.error.detail.startswith(wrong[0])

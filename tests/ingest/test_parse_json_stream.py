@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from encrypted_records.errors import Malformed, TooLarge
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
-    BadRow,
     CellBlock,
     Parser,
     RawRecord,
     RecordBlock,
+    UnreadRow,
 )
 from encrypted_records.ingest.parsing import BLOCK_BYTES, ArrayParser, LinesParser, layout_of
 
@@ -48,7 +48,7 @@ def blocks_of(
     return [*blocks, *parser.finish()]
 
 
-def parsed(data: bytes | str, **options: Any) -> list[RawRecord | BadRow]:
+def parsed(data: bytes | str, **options: Any) -> list[RawRecord | UnreadRow]:
     body = data.encode() if isinstance(data, str) else data
     return [record for block in blocks_of(body, **options) for record in block.records]
 
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_utf8_are_refused() -> None:
 def test_a_bad_record_is_named_and_the_ones_around_it_are_read(record: str) -> None:
     for text in (f"[{GOOD},{record},{GOOD}]", f"{GOOD}\n{record}\n{GOOD}"):
         first, second, third = parsed(text)
-        assert isinstance(second, BadRow)
+        assert isinstance(second, UnreadRow)
         assert second.error.row == 2
         assert (first, third) == (RawRecord(1, "s", {}), RawRecord(3, "s", {}))
 
@@ -144,7 +144,7 @@ def test_a_bad_record_is_named_and_the_ones_around_it_are_read(record: str) -> N
 def test_a_line_that_is_no_json_is_a_bad_row_of_its_own() -> None:
     first, second, third = parsed(f'{GOOD}\n{{"a": }}\n{GOOD}')
     assert isinstance(first, RawRecord)
-    assert isinstance(second, BadRow)
+    assert isinstance(second, UnreadRow)
     assert isinstance(third, RawRecord)
 
 

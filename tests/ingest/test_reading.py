@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.blocks import RawRecord, RecordStart, UnreadRow
 from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.ingest.reading import columns
@@ -52,12 +52,12 @@ def content(name: str) -> bytes:
 
 def rows_by(
     recipe: Recipe, body: bytes, step: int = 1 << 20, start: RecordStart | None = None
-) -> list[RawRecord | BadRow]:
+) -> list[RawRecord | UnreadRow]:
     head = head_of(body, recipe, final=True)
     assert isinstance(head, FileHead)
     begin = start or head.start
     parser = parser_by(recipe, head, begin)
-    rows: list[RawRecord | BadRow] = []
+    rows: list[RawRecord | UnreadRow] = []
     for at in range(0 if recipe.is_read_whole else begin.offset, len(body), step):
         rows += [record for block in parser.feed(body[at : at + step]) for record in block.records]
     return rows + [record for block in parser.finish() for record in block.records]
@@ -65,7 +65,7 @@ def rows_by(
 
 def records(recipe: Recipe, body: bytes) -> list[dict[str, Any]]:
     rows = rows_by(recipe, body)
-    assert not [row for row in rows if isinstance(row, BadRow)]
+    assert not [row for row in rows if isinstance(row, UnreadRow)]
     return [row.data for row in rows if isinstance(row, RawRecord)]
 
 
@@ -282,7 +282,7 @@ def test_what_is_said_of_a_column_has_to_read_all_of_it() -> None:
 def test_a_cell_that_does_not_read_is_named_by_row_and_field_and_not_repeated() -> None:
     recipe = csv("1,5", "2,5").recipe
     rows = rows_by(recipe, b"x;y\n1,5;1\nsecret;1\n3.5;1\n1,5\n1;2;3\n")
-    flaws = [row.error for row in rows if isinstance(row, BadRow)]
+    flaws = [row.error for row in rows if isinstance(row, UnreadRow)]
     assert [(flaw.code, flaw.row, flaw.field) for flaw in flaws] == [
         ("reading", 2, "x"),
         ("reading", 3, "x"),
@@ -300,7 +300,7 @@ def test_a_moment_that_is_of_no_year_in_utc_is_an_error_of_its_row(cell: str, zo
     body = b"x;y\n2024-01-05 10:11:12;1\n"
     recipe = detect_as(body, ReadingChoices(time_zone=zone), whole=True).recipe
     rows = rows_by(recipe, body + f"{cell};1\n".encode())
-    assert [row.row for row in rows if isinstance(row, BadRow)] == [2]
+    assert [row.row for row in rows if isinstance(row, UnreadRow)] == [2]
 
 
 def test_columns_in_another_order_are_taken_and_others_are_refused_by_number() -> None:
@@ -348,7 +348,7 @@ def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
     found = detect(body, whole=True)
     assert (found.whole, found.recipe.below, found.recipe.short_rows) == (False, None, True)
     rows = rows_by(found.recipe, body)
-    assert [row.row for row in rows if isinstance(row, BadRow)] == [123]
+    assert [row.row for row in rows if isinstance(row, UnreadRow)] == [123]
     below = detect_as(body, ReadingChoices(below=1), whole=True)
     assert len(records(below.recipe, body)) == 122
     assert len(records(detect_as(body, ReadingChoices(below=0), whole=True).recipe, body)) == 123
@@ -360,7 +360,7 @@ def test_a_note_at_the_end_is_the_same_wherever_reading_begins() -> None:
     recipe = msgspec.structs.replace(detect(body, whole=True).recipe, below=None, short_rows=True)
     blocks = blocks_of(body, recipe)
     whole = [record for block in blocks for record in block.records]
-    assert [one.row for one in whole if isinstance(one, BadRow)] == [*range(9001, 9031)]
+    assert [one.row for one in whole if isinstance(one, UnreadRow)] == [*range(9001, 9031)]
     for block in blocks:
         assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
 

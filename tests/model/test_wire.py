@@ -128,7 +128,7 @@ def assert_closed(body: bytes) -> None:
     for read in (
         lambda: list(wire.decode(body)),
         lambda: wire.decode_uploads(body),
-        lambda: wire.decode_one(body, Commit),
+        lambda: wire.decode_single(body, Commit),
         lambda: wire.decode_all(body, RowRef),
         lambda: wire.decode_commit_body(Commit(body, DIGEST, b"")),
     ):
@@ -211,10 +211,10 @@ def test_bodies_of_one_kind_hold_nothing_else() -> None:
     refs: list[msgspec.Struct] = [RowRef(UID, 0), RowRef(UID, 1)]
     assert wire.decode_all(wire.encode(refs), RowRef) == refs
     assert wire.decode_all(wire.encode([]), RowRef) == []
-    assert wire.decode_one(wire.encode(refs[:1]), RowRef) == refs[0]
+    assert wire.decode_single(wire.encode(refs[:1]), RowRef) == refs[0]
     for items in ([], refs, [PageRef(UID, 0)]):
         with pytest.raises(Malformed):
-            wire.decode_one(wire.encode(items), RowRef)
+            wire.decode_single(wire.encode(items), RowRef)
     with pytest.raises(Malformed):
         wire.decode_all(wire.encode([*refs, PageRef(UID, 0)]), RowRef)
 

@@ -48,7 +48,7 @@ def test_a_text_that_nobody_has_is_counted_in_any_spelling_and_without_blanks() 
     reason, counted = told(compare("city", "eq", " Oslo "), 0, 4, 2)
     assert reason == Reason("/where", "city", "eq", 0, folded=4, trimmed=2)
     assert counted[1:] == [
-        TextTest("city", "one_of", (" oslo ",), fold=True),
+        TextTest("city", "any_of", (" oslo ",), fold=True),
         TextIn("city", frozenset({"Oslo"})),
     ]
 
@@ -56,7 +56,7 @@ def test_a_text_that_nobody_has_is_counted_in_any_spelling_and_without_blanks() 
 def test_what_ignores_case_is_not_counted_so_again() -> None:
     reason, counted = told(compare("city", "in", ["oslo", "rome "], fold=True), 0, 5)
     assert reason == Reason("/where", "city", "in", 0, folded=None, trimmed=5)
-    assert counted[1] == TextTest("city", "one_of", ("oslo", "rome"), fold=True)
+    assert counted[1] == TextTest("city", "any_of", ("oslo", "rome"), fold=True)
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_racing_ingests_all_get_in(writer: Writer) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda one: one.post(one.adding([person()])), rivals))
     assert [answer.status for answer in answers] == [201] * 8
-    versions = {wire.decode_one(answer.body, Receipt).version for answer in answers}
+    versions = {wire.decode_single(answer.body, Receipt).version for answer in answers}
     assert versions == set(range(2, 10))
     writer.catch_up()  # which verifies the running digest
 

@@ -83,7 +83,7 @@ def test_an_invited_person_answers_and_is_admitted(api: Api, ring: Ring, dataset
     given = ring.answer(grace, invited)
     assert [put_answer(grace, given).status for _ in range(2)] == [201, 200]
     kept = account.call("GET", invited.path)
-    assert wire.decode_one(kept.body, Answered) == given
+    assert wire.decode_single(kept.body, Answered) == given
     waiting = ring.owner.account.call("GET", f"{ring.owner.account.organization}answers/")
     assert wire.decode_all(waiting.body, Answered) == [given]
 

@@ -89,7 +89,7 @@ def test_staged_rows_are_seen_by_nobody_and_published_at_once(job: Job) -> None:
     answer = job.publish(job.commit())
 
     assert answer.status == 201
-    assert wire.decode_one(answer.body, Receipt).version == 1
+    assert wire.decode_single(answer.body, Receipt).version == 1
     assert records(writer) == [ids.to_text(row.record_id) for row in [*first, *second]]
     assert writer.account.call("GET", one).status == 200
 

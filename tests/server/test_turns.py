@@ -85,7 +85,7 @@ def test_senders_take_turns_and_each_keeps_its_order() -> None:
 
 def test_no_sender_has_all_threads() -> None:
     async def ask() -> None:
-        works, places = Works(), RequestPlaces(3, most_of_one=2)
+        works, places = Works(), RequestPlaces(3, most_per_sender=2)
         crowd = tasks(places, works, BUSY, 10)
         await works.until_begun(2)
         for _ in range(5):

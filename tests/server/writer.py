@@ -265,7 +265,7 @@ class Writer:
         answer = self.post(upload)
         assert answer.status == 201, answer.body
         self.follow(upload)
-        return wire.decode_one(answer.body, Receipt)
+        return wire.decode_single(answer.body, Receipt)
 
     def follow(self, upload: CommitUpload) -> None:
         self.counter += 1

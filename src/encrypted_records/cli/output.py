@@ -79,7 +79,7 @@ class Output:
         """
         return Output("ndjson") if self.form == "json" and not self.chosen else self
 
-    def write_one(self, thing: Row | Struct, *, times: Collection[str] = ()) -> None:
+    def write_object(self, thing: Row | Struct, *, times: Collection[str] = ()) -> None:
         """Write a single object; a table has a line for each member.
 
         Args:

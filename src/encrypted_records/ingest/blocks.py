@@ -214,7 +214,7 @@ class RawRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class BadRow:
+class UnreadRow:
     """A record that cannot be read, between records that can."""
 
     row: int
@@ -234,7 +234,7 @@ class RecordBlock:
     """Consecutive records, from ``start`` on."""
 
     start: RecordStart
-    records: list[RawRecord | BadRow]
+    records: list[RawRecord | UnreadRow]
 
     @property
     def count(self) -> int:
@@ -263,7 +263,7 @@ class CellBlock:
     count: int
 
     @property
-    def records(self) -> list[RawRecord | BadRow]:
+    def records(self) -> list[RawRecord | UnreadRow]:
         """The records row by row, as in a :class:`RecordBlock`."""
         names = tuple(self.columns)
         return [
@@ -300,8 +300,8 @@ class Parser(Protocol):
         ...
 
 
-def bad_row(row: int, code: str, detail: str) -> BadRow:
-    return BadRow(row, Flaw(code, detail, row=row))
+def bad_row(row: int, code: str, detail: str) -> UnreadRow:
+    return UnreadRow(row, Flaw(code, detail, row=row))
 
 
 def record_too_large(row: int) -> TooLarge:

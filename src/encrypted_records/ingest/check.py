@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 from encrypted_records.crypto.values import seems_repeated
 from encrypted_records.errors import BadInput, Flaw, NotFound
 from encrypted_records.ingest.blocks import (
-    BadRow,
     CellBlock,
     Grid,
     RawRecord,
     RecordBlock,
     RecordStart,
+    UnreadRow,
 )
 from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.model import ids, strict_json
@@ -336,14 +336,14 @@ def text_of_cell(value: object) -> str:
 
 
 def accept(
-    schemas: SchemaLookup, record: RawRecord | BadRow, *, text: bool
+    schemas: SchemaLookup, record: RawRecord | UnreadRow, *, text: bool
 ) -> Accepted | Sequence[Flaw]:
     """The record in stored form, or its errors.
 
     Args:
         text: whether numbers came as text, as in CSV.
     """
-    if isinstance(record, BadRow):
+    if isinstance(record, UnreadRow):
         return (record.error,)
     named = schemas.of(record.schema)
     if isinstance(named, Flaw):
@@ -471,7 +471,7 @@ class Checker:
         self._close()
         return self.findings
 
-    def _record(self, start: RecordStart, record: RawRecord | BadRow) -> None:
+    def _record(self, start: RecordStart, record: RawRecord | UnreadRow) -> None:
         outcome = accept(self._schemas, record, text=self._text)
         weight = _NOTHING
         if isinstance(outcome, Accepted):

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
-from encrypted_records.ingest.blocks import BadRow, CellBlock, RecordBlock, RecordStart
+from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart, UnreadRow
 from encrypted_records.ingest.parsing import BLOCK_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.reading.text_table import rows_of
 from encrypted_records.model import field_types, record_formats, strict_json
@@ -60,7 +60,7 @@ def _csv_rows(sample: bytes) -> Iterator[Row]:
     names = [name for name in header.fields if name is not None]
     for block in _blocks(sample, header):
         for record in block.records:
-            if isinstance(record, BadRow):
+            if isinstance(record, UnreadRow):
                 raise InvalidRecords(
                     "a row of the sample would be refused",
                     flaws=(record.error,),

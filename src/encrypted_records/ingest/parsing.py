@@ -29,12 +29,12 @@ import msgspec
 from encrypted_records.errors import Flaw, InvalidRecords, Malformed, TooLarge
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
-    BadRow,
     CellBlock,
     Grid,
     RawRecord,
     RecordBlock,
     RecordStart,
+    UnreadRow,
     bad_row,
     record_too_large,
 )
@@ -273,7 +273,7 @@ class CsvParser:
             grid = Grid.of(rows, self._fields)
         return None if grid is None else CellBlock(self._start, self._schema, grid, grid.count)
 
-    def _record(self, row: int, line: bytes) -> RawRecord | BadRow:
+    def _record(self, row: int, line: bytes) -> RawRecord | UnreadRow:
         try:
             text = line.decode()
         except UnicodeDecodeError:
@@ -503,14 +503,14 @@ class _Buffered(ABC):
     def _take(self, *, final: bool) -> list[RecordBlock]:
         """The complete blocks; with ``final``, all remaining records."""
 
-    def _block(self, size: int, records: list[RawRecord | BadRow]) -> list[RecordBlock]:
+    def _block(self, size: int, records: list[RawRecord | UnreadRow]) -> list[RecordBlock]:
         """The block of ``records``, which are the first ``size`` bytes of the buffer."""
         block = RecordBlock(self._start, records)
         self._buffer = self._buffer[size:]
         self._start = RecordStart(self._start.offset + size, self._start.row + len(records))
         return [block] if records else []
 
-    def _record(self, row: int, item: Any) -> RawRecord | BadRow:
+    def _record(self, row: int, item: Any) -> RawRecord | UnreadRow:
         problem = shape_problem(item, schema_named=self._schema_named)
         if problem is not None:
             return bad_row(row, "record", problem)
@@ -557,7 +557,7 @@ class ArrayParser(_Buffered):
     def _one_by_one(self, *, final: bool) -> list[RecordBlock]:
         """Decode the whole records in the buffer, and the end of the array, strictly."""
         text = _text(self._buffer, self._start.row)
-        records: list[RawRecord | BadRow] = []
+        records: list[RawRecord | UnreadRow] = []
         used = 0
         while not self._ended:
             row = self._start.row + len(records)
@@ -591,7 +591,7 @@ class LinesParser(_Buffered):
             records = [self._line(row, line) for row, line in zip(rows, lines, strict=True)]
         return self._block(size, records)
 
-    def _line(self, row: int, line: bytes) -> RawRecord | BadRow:
+    def _line(self, row: int, line: bytes) -> RawRecord | UnreadRow:
         try:
             return self._record(row, strict_json.loads(line, halves=True))
         except Malformed as error:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.errors import Flaw, Malformed
-from encrypted_records.ingest.blocks import BadRow, Parser, RawRecord, RecordStart
+from encrypted_records.ingest.blocks import Parser, RawRecord, RecordStart, UnreadRow
 from encrypted_records.ingest.check import text_of_cell, validate
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
 from encrypted_records.ingest.parsing import Header, check_columns, read_numbers
@@ -185,7 +185,7 @@ def preview(
             break
         found.checked += 1
         errors: tuple[Flaw, ...] | list[Flaw]
-        if isinstance(record, BadRow):
+        if isinstance(record, UnreadRow):
             data: dict[str, Any] = {}
             errors = (record.error,)
         else:
@@ -237,7 +237,7 @@ def _texts(
     }
 
 
-def _records(parts: Iterable[Sequence[Any]]) -> Iterator[RawRecord | BadRow]:
+def _records(parts: Iterable[Sequence[Any]]) -> Iterator[RawRecord | UnreadRow]:
     for blocks in parts:
         for block in blocks:
             yield from block.records

@@ -128,7 +128,7 @@ def read_header(
     store: layout.Store, objects: layout.SchemaObjects, segment: Segment
 ) -> SegmentHeader:
     """The header of a segment, unverified. Raises as :func:`frames`."""
-    return read_one(store, objects.header(segment), SegmentHeader)
+    return read_stored(store, objects.header(segment), SegmentHeader)
 
 
 def read_page_digests(
@@ -141,7 +141,7 @@ def read_page_digests(
             those that were stored.
     """
     header = read_header(store, objects, segment)
-    told = read_one(store, objects.page_digests(segment), PageDigests)
+    told = read_stored(store, objects.page_digests(segment), PageDigests)
     with named(f"{objects.header(segment)}, or {objects.page_digests(segment)}"):
         check_pages(segment, header, told)
     return told
@@ -176,7 +176,7 @@ def named(name: str) -> Iterator[None]:
         raise altered(name) from None
 
 
-def read_one(store: layout.Store, name: str, kind: type[wire.T]) -> wire.T:
+def read_stored(store: layout.Store, name: str, kind: type[wire.T]) -> wire.T:
     """The only frame of an object. Raises as :func:`frames`."""
     every = frames(store, name, kind)
     if len(every) != 1:
@@ -191,7 +191,7 @@ def read_runs(store: layout.Store, objects: layout.SchemaObjects, group: Group) 
         MirrorBroken, Unavailable: as :func:`frames`; or they differ from those of the group's
             commit.
     """
-    told = read_one(store, objects.digests(group), RowDigests)
+    told = read_stored(store, objects.digests(group), RowDigests)
     with named(objects.digests(group)):
         require_runs(group, told)
     return told

@@ -103,14 +103,14 @@ def read_text_test(
     at = f"{pointer}/value"
     match op:
         case "eq":
-            return test("one_of", text(value, at))
+            return test("any_of", text(value, at))
         case "ne":
-            return Not(test("one_of", text(value, at)))
+            return Not(test("any_of", text(value, at)))
         case "in":
             if not isinstance(value, list) or not 1 <= len(value) <= most:
                 raise _refuse("type", f"expected an array of 1 to {most} values", at)
             texts = (text(item, f"{at}/{place}") for place, item in enumerate(value))
-            return test("one_of", *dict.fromkeys(texts))
+            return test("any_of", *dict.fromkeys(texts))
         case "prefix" | "contains" | "ends_with":
             return test(op, text(value, at))
         case "near":
@@ -185,9 +185,9 @@ def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
         parts = [f"={folded(part[1:])}" if part.startswith("=") else part for part in parts]
     match [part.startswith("=") or part for part in parts], parts:
         case [], _:
-            return _plain("one_of", field, "", fold=fold)
+            return _plain("any_of", field, "", fold=fold)
         case [True], [text]:
-            return _plain("one_of", field, text[1:], fold=fold)
+            return _plain("any_of", field, text[1:], fold=fold)
         case [True, "%"], [text, _]:
             return _plain("prefix", field, text[1:], fold=fold)
         case ["%", True], [_, text]:
@@ -361,7 +361,7 @@ class Conditions:
             detail = f"more than {MAX_VALUES} values in all comparisons together"
             raise invalid_query("too_many_values", detail, pointer)
 
-    def one_of(self, spec: FieldSpec, values: list[tuple[Any, str]]) -> Predicate:
+    def equals_any(self, spec: FieldSpec, values: list[tuple[Any, str]]) -> Predicate:
         if spec.is_of_texts:
             read = spec.field_type.read_text
             return TextIn(spec.name, frozenset(_told(read, value, at) for value, at in values))
@@ -428,7 +428,7 @@ _Build = Callable[[Conditions, FieldSpec, Any, str], Predicate]
 def _equal(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
     if (bounds := spec.field_type.read_range(value)) is not None:
         return _between(conditions, spec, list(bounds), pointer)
-    return conditions.one_of(spec, [(value, f"{pointer}/value")])
+    return conditions.equals_any(spec, [(value, f"{pointer}/value")])
 
 
 def _not_equal(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
@@ -439,7 +439,7 @@ def _in(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Pr
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_IN_VALUES:
         expected = f"expected an array of 1 to {MAX_IN_VALUES} values"
         raise invalid_query("type", expected, f"{pointer}/value")
-    return conditions.one_of(
+    return conditions.equals_any(
         spec, [(item, f"{pointer}/value/{position}") for position, item in enumerate(value)]
     )
 

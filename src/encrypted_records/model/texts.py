@@ -181,7 +181,7 @@ def _ranges(points: list[int]) -> str:
 
 
 How = Literal[
-    "one_of",
+    "any_of",
     "prefix",
     "contains",
     "ends_with",
@@ -227,7 +227,7 @@ class TextTest:
         """:meth:`fits`, for a text that is already folded if the test folds."""
         first = self.texts[0]
         match self.how:
-            case "one_of":
+            case "any_of":
                 return text in self.texts
             case "prefix":
                 return text.startswith(first)

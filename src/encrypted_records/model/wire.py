@@ -228,7 +228,7 @@ def require_few(wanted: Sequence[msgspec.Struct], most: int) -> None:
         raise TooLarge(f"more than {most} in one request", hint="ask in several requests")
 
 
-def decode_one(body: bytes, kind: type[T]) -> T:
+def decode_single(body: bytes, kind: type[T]) -> T:
     """The only frame of a body.
 
     Raises:

@@ -102,8 +102,8 @@ class Lines:
     """
 
     def __init__(self) -> None:
-        self.long = FairQueue(THREADS, most_of_one=1)
-        self.keys = FairQueue(1, most_of_one=1)
+        self.long = FairQueue(THREADS, most_per_user=1)
+        self.keys = FairQueue(1, most_per_user=1)
 
     def enter(self, user: bytes) -> None:
         """This context, and the tasks that it starts, work for this user from now on."""

@@ -302,7 +302,7 @@ class SavedQuestions:
             NotFound: there is none, or it does not open.
         """
         known, _ = await self.find_all(holder, schema)
-        return _one_of(known, identifier)
+        return _find_question(known, identifier)
 
     async def add(self, holder: Holder, schema: bytes, name: str, form: Form) -> None:
         """Raises:
@@ -329,7 +329,7 @@ class SavedQuestions:
 
         def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:
             known, _ = self._open_all(holder, schema, sealed)
-            found = _one_of(known, identifier)
+            found = _find_question(known, identifier)
             others = [question_ for question_ in known if question_.id != identifier]
             return self._seal(holder, schema, replace(found, name=name), others)
 
@@ -432,7 +432,7 @@ def _find_all(database: sqlite3.Connection, user: bytes, schema: bytes) -> Seale
     return [(bytes(identifier), bytes(sealed)) for identifier, sealed in found]
 
 
-def _one_of(known: Sequence[SavedQuestion], identifier: bytes) -> SavedQuestion:
+def _find_question(known: Sequence[SavedQuestion], identifier: bytes) -> SavedQuestion:
     found = next((question for question in known if question.id == identifier), None)
     if found is None:
         raise NotFound("there is no such question")

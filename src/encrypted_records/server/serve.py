@@ -34,7 +34,7 @@ from encrypted_records.server.db.databases import Served
 #: Per process; more than processors, because they wait for the database.
 THREADS = 8
 #: The most threads that one sender occupies at once.
-THREADS_OF_ONE = 6
+THREADS_PER_SENDER = 6
 #: Seconds after a signal for running requests to end, and then for messages to be sent.
 STOP_SECONDS, LAST_SECONDS = 3, 2
 #: An idle API has 24 file descriptors open.
@@ -195,7 +195,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     sweep = partial(sweeping.sweep_for_ever, walk.report_strangers if first else None)
     threading.Thread(target=sweep, name="sweeping", daemon=True).start()
     room = Room(settings.data_dir / "api")
-    places = RequestPlaces(THREADS, most_of_one=THREADS_OF_ONE)
+    places = RequestPlaces(THREADS, most_per_sender=THREADS_PER_SENDER)
     gateway = Gateway(application, room, places, api_metrics.count_refused)
     limits = replace(LIMITS, connections=room_for_connections(LIMITS.connections))
     server = Server(

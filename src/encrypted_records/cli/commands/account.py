@@ -205,7 +205,7 @@ async def get(session: CommandSession, output: Output) -> None:
     Example:
       ers user get
     """
-    output.write_one(await session.client.resource("/api/users/self/"), times=TIMES)
+    output.write_object(await session.client.resource("/api/users/self/"), times=TIMES)
 
 
 @user.command(short_help="Change your password.")
@@ -401,7 +401,7 @@ async def get_second_factor(session: CommandSession, output: Output) -> None:
       ers user second-factor get
     """
     found = await session.client.second_factor()
-    output.write_one({"enabled": found.enabled, "recovery_codes": found.recovery_codes})
+    output.write_object({"enabled": found.enabled, "recovery_codes": found.recovery_codes})
 
 
 @second_factor.command(short_help="Require codes from now on.")

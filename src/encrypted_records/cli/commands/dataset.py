@@ -196,7 +196,7 @@ async def get(session: CommandSession, dataset: str, output: Output) -> None:
     """
     found = await session.names.dataset(dataset)
     shown = await session.with_slugs(found) if output.form == "table" else found
-    output.write_one(shown, times=TIMES)
+    output.write_object(shown, times=TIMES)
 
 
 @dataset.command(short_help="Search all schemas of a dataset.")
@@ -282,7 +282,7 @@ async def create(
             slug=slug,
             description=description,
         )
-    output.write_one(made)
+    output.write_object(made)
 
 
 @dataset.command(short_help="Change name, slug or description.")
@@ -323,7 +323,7 @@ async def update(
     if listed is not None:
         await session.client.list_dataset(resource["url"], listed=listed)
         resource = {**resource, "listed": listed}
-    output.write_one(resource)
+    output.write_object(resource)
 
 
 @dataset.command(short_help="Delete a dataset.")
@@ -341,7 +341,7 @@ async def delete(session: CommandSession, dataset: str, cascade: bool, yes: bool
     resource = await session.names.dataset(dataset)
     path = await session.names.path_of_dataset(resource)
     schemas = 0
-    async for _one in session.client.listing("schemas", dataset=resource["id"]):
+    async for _ in session.client.listing("schemas", dataset=resource["id"]):
         schemas += 1
     if schemas and not cascade:
         raise Conflict(

@@ -167,7 +167,7 @@ async def listing(session: CommandSession, output: Output) -> None:
     if output.form != "table":
         from msgspec import to_builtins  # noqa: PLC0415 - slow to import
 
-        output.write_one({"devices": None, "events": None, **to_builtins(devices)})
+        output.write_object({"devices": None, "events": None, **to_builtins(devices)})
         return
     for line in _lines(devices):
         say(printable(line))

@@ -443,7 +443,7 @@ async def status(session: CommandSession, output: Output) -> int:
       ers status
     """
     answer = await session.client.status()
-    output.write_one({"address": session.address, **answer, "ers_version": __version__})
+    output.write_object({"address": session.address, **answer, "ers_version": __version__})
     if answer.get("behind_proxy") is not True:
         warn(f"This is the API itself, not a proxy: {session.proxy_url}")
         warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL")

@@ -85,7 +85,7 @@ async def get(session: CommandSession, schema: str, output: Output) -> None:
     if output.form == "table":
         say(_line_of(due))
     else:
-        output.write_one(due)
+        output.write_object(due)
     _warn_of(due, schema)
 
 
@@ -252,4 +252,4 @@ async def erase(
             say(f"{schema.schema}: {format_count(schema.records, 'record')} deleted")
         say_erased(receipt)
     else:
-        output.write_one(receipt)
+        output.write_object(receipt)

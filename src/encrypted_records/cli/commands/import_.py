@@ -225,7 +225,7 @@ async def _import_table(
         work.forget()
     path = await session.names.path_of_schema(made)
     rounded = {"rounded": done.rounded} if done.rounded else {}
-    output.write_one({"schema": path, "url": done.schema, "stored": done.stored, **rounded})
+    output.write_object({"schema": path, "url": done.schema, "stored": done.stored, **rounded})
     warn_of_rounding(done.rounded)
     if done.rejected:
         warn(f"{format_count(done.rejected, 'row')} did not match the schema and were left out")

@@ -307,7 +307,7 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
         raise
     rounded = (await session.client.job_about(job)).rounded
     told = {"rounded": rounded} if rounded else {}
-    output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told}, times={"error"})
+    output.write_object({"job_id": job, **msgspec.to_builtins(progress), **told}, times={"error"})
     warn_of_rounding(rounded)
     return await exit_code(session, job, progress)
 
@@ -385,7 +385,7 @@ async def get(session: CommandSession, job: str, output: Output) -> None:
     about = msgspec.to_builtins(await session.client.job_about(job))
     shown = {name: about[name] for name in _PROGRESS if name in about}
     beside = {name: about[name] for name in _BESIDE if about[name]}
-    output.write_one(shown | beside, times={"error"})
+    output.write_object(shown | beside, times={"error"})
 
 
 @job.command(short_help="Wait for the end of a job.")

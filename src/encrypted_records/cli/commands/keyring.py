@@ -80,7 +80,7 @@ async def get(session: CommandSession, output: Output) -> None:
     if output.form != "table":
         from msgspec import to_builtins  # noqa: PLC0415 - slow to import
 
-        output.write_one({**to_builtins(keyring), "schemas": to_builtins(schemas)})
+        output.write_object({**to_builtins(keyring), "schemas": to_builtins(schemas)})
         return
     say(f"fingerprint  {keyring.fingerprint}")
     say(f"protected by {_SEALED_WITH.get(keyring.wrapping, keyring.wrapping)}")

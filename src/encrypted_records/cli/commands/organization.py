@@ -72,7 +72,7 @@ async def get(session: CommandSession, name: str | None, output: Output) -> None
     Example:
       ers organization get acme
     """
-    output.write_one(await session.names.organization(name), times=TIMES)
+    output.write_object(await session.names.organization(name), times=TIMES)
 
 
 @organization.command(short_help="Rename an organization that you own.")
@@ -88,7 +88,7 @@ async def update(session: CommandSession, name: str | None, new_name: str, outpu
       ers organization update --name Acme
     """
     organization = await session.names.organization(name)
-    output.write_one(await session.client.change(organization["url"], name=new_name))
+    output.write_object(await session.client.change(organization["url"], name=new_name))
 
 
 @organization.command("audit-log", short_help="Show who did what, the newest first.")
@@ -223,17 +223,17 @@ async def update_member(
             session, lambda proof: client.change_address(organization, who, new_email, proof=proof)
         )
         code = tell(settled)
-        output.write_one({"email": new_email})
+        output.write_object({"email": new_email})
         return code
     assert role is not None
     if who is None:
-        output.write_one(await client.change(await _member(session, email), role=role))
+        output.write_object(await client.change(await _member(session, email), role=role))
         return DONE
     settled = await call_with_proof(
         session, lambda proof: client.change_role(organization, who, role, proof=proof)
     )
     code = tell(settled)
-    output.write_one({"email": email, "role": role})
+    output.write_object({"email": email, "role": role})
     return code
 
 
@@ -347,7 +347,7 @@ async def create_invitation(
     """
     organization = await session.names.organization()
     collection = f"organizations/{organization['id']}/invitations"
-    output.write_one(await session.client.create(collection, email=email, role=role))
+    output.write_object(await session.client.create(collection, email=email, role=role))
 
 
 @invitation.command("accept", short_help="Accept an invitation.")
@@ -361,7 +361,7 @@ async def accept_invitation(session: CommandSession, id: str, output: Output) ->
     Example:
       ers organization invitation accept "$INVITATION"
     """
-    output.write_one(await session.client.create(f"invitations/{id}/accept"))
+    output.write_object(await session.client.create(f"invitations/{id}/accept"))
 
 
 @invitation.command("delete", short_help="Withdraw or decline an invitation.")

@@ -259,10 +259,10 @@ async def get(session: CommandSession, id: str, sealed: bool, output: Output) ->
       ers record get "$RECORD" --sealed
     """
     if sealed:
-        output.write_one(await session.client.sealed_record(id))
+        output.write_object(await session.client.sealed_record(id))
         return
     record = await session.client.record(id)
-    output.write_one(record.data if output.form in ("table", "csv") else record)
+    output.write_object(record.data if output.form in ("table", "csv") else record)
 
 
 @click.command(short_help="Decrypt records.")
@@ -458,7 +458,7 @@ async def update(
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise InvalidSetting(f"expected one JSON object in {file}")
     record = await session.client.change_record(id, objects[0], replace=replace)
-    output.write_one(record.data if output.form in ("table", "csv") else record)
+    output.write_object(record.data if output.form in ("table", "csv") else record)
     warn_of_rounding(record.rounded)
 
 

@@ -193,7 +193,7 @@ async def infer(
         if into is not None:
             with open_result(into) as out:
                 out.write(strict_json.encode(found["reading"]) + b"\n")
-        Output("json").write_one(proposed)
+        Output("json").write_object(proposed)
         return
     if into is not None or reading != NO_READING_OPTIONS:
         raise InvalidSetting(
@@ -205,7 +205,7 @@ async def infer(
     definition = dict(inferred["schema"])
     notes = {field["name"]: field for field in inferred["fields"]}
     asked.apply(definition, notes)
-    Output("json").write_one(definition)
+    Output("json").write_object(definition)
     tell_of(notes, definition)
 
 
@@ -268,12 +268,12 @@ async def get(
     """
     resource = await session.names.schema(schema)
     if reading:
-        Output("json").write_one(await session.client.kept_reading(resource["id"]))
+        Output("json").write_object(await session.client.kept_reading(resource["id"]))
     elif definition:
-        Output("json").write_one(resource["schema"])
+        Output("json").write_object(resource["schema"])
     else:
         shown = await session.with_slugs(resource) if output.form == "table" else resource
-        output.write_one(shown, times=TIMES)
+        output.write_object(shown, times=TIMES)
 
 
 @schema.command(short_help="Create a schema.")
@@ -326,7 +326,7 @@ async def create(
             slug=slug,
             description=description,
         )
-    output.write_one(made)
+    output.write_object(made)
 
 
 @schema.command(short_help="Change name, slug, description or definition.")
@@ -356,7 +356,7 @@ async def update(
     """
     definition = None if file is None else read_definition(file)
     resource = await session.names.schema(schema)
-    output.write_one(
+    output.write_object(
         await session.client.change(
             resource["url"], name=name, slug=slug, description=description, schema=definition
         )
@@ -425,7 +425,7 @@ async def change(
                 else "Nothing was changed; add --apply to apply it."
             )
     else:
-        output.write_one(plan)
+        output.write_object(plan)
     if apply and not possible:
         warn("Nothing was changed: some records prevent it, as listed above.")
     return DONE if possible else REFUSED
@@ -460,7 +460,7 @@ async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool)
 async def _has_records(session: CommandSession, url: str) -> bool:
     # Where it cannot be told, such as of a log that is broken, the service decides.
     with suppress(ErsError):
-        async for _one in session.client.sealed_records(url, limit=1):
+        async for _ in session.client.sealed_records(url, limit=1):
             return True
     return False
 
@@ -486,7 +486,7 @@ async def status(session: CommandSession, schema: str, at: int | None, output: O
     if output.form == "table":
         show_standing(standing)
     else:
-        output.write_one(as_json(standing))
+        output.write_object(as_json(standing))
     return DONE if standing.state == "whole" else REFUSED
 
 
@@ -587,7 +587,7 @@ async def estimate(
     if output.form == "table":
         show_estimate(estimated)
     else:
-        output.write_one(estimated)
+        output.write_object(estimated)
 
 
 schema.add_command(infer)

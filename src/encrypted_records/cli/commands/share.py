@@ -391,7 +391,7 @@ async def invite(
     if output is None:
         say(made.words)
     else:
-        output.write_one(made)
+        output.write_object(made)
     if made.replaced is not None:
         warn(
             f"This replaces the invitation {made.replaced.id} of {email}, whose words no longer"

@@ -135,7 +135,7 @@ class ProxyTransport(Transport):
         self._known: dict[str, bool] = {}
         #: whether the next connection may be a new one: the last server keeps none open
         self._closes = False
-        self._one_asks = asyncio.Lock()
+        self._asking = asyncio.Lock()
         #: seconds by which the proxy's clock is ahead of this machine's; None before it answers
         self._ahead: float | None = None
 
@@ -190,7 +190,7 @@ class ProxyTransport(Transport):
         if not path.startswith("/"):
             # It would be appended to the host's name; a list's next page can contain anything.
             raise errors.ApiFailed("the answer refers to something that is not a path")
-        async with self._one_asks:
+        async with self._asking:
             await self._meet()
             by_door = _THROUGH_THE_DOOR.match(path) and await self._knows_door()
             alone = path.startswith(_FOR_PROXIES_ALONE) or self._is_service
@@ -309,13 +309,13 @@ class ProxyTransport(Transport):
         """Whether the proxy says now that it knows the device."""
         if self.device is None:
             return False
-        async with self._one_asks:
+        async with self._asking:
             self._known.pop(self.device.secret.id, None)
             return await self._knows(self.device.secret)
 
     async def has_door(self) -> bool:
         """Whether this is a proxy of this machine's user, whose door is known here."""
-        async with self._one_asks:
+        async with self._asking:
             return await self._knows_door()
 
 

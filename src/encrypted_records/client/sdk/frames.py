@@ -189,7 +189,7 @@ def _longest(texts: Any) -> int:
     if types.is_fixed_size_binary(kind):
         return int(kind.byte_width)
     dense = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    if any(is_one(kind) for is_one in dense):
+    if any(is_dense(kind) for is_dense in dense):
         return compute.max(compute.binary_length(texts)).as_py() or 0
     return 0
 

@@ -202,8 +202,8 @@ class _Chunk:
                 return texts.find("\0", first, "")
             case "ends_with":
                 return texts.find("", first, "\0")
-            case "one_of":
-                return _one_of(texts, test.texts)
+            case "any_of":
+                return _any_of(texts, test.texts)
             case "has_words" | "has_phrase":
                 return _with_words(texts, test)
             case "near":
@@ -212,7 +212,7 @@ class _Chunk:
                 return _match(texts, test)
 
 
-def _one_of(texts: _Joined, wanted: tuple[str, ...]) -> Mask:
+def _any_of(texts: _Joined, wanted: tuple[str, ...]) -> Mask:
     if len(wanted) <= _FEW:
         mask = np.zeros(len(texts), np.bool_)
         for text in wanted:

@@ -34,7 +34,7 @@ from encrypted_records.index.query.asking import (
 )
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.measures import MeasureResults, list_ranks
-from encrypted_records.index.query.row_groups import count_values, of_one_group
+from encrypted_records.index.query.row_groups import count_values, ungrouped_values
 from encrypted_records.index.query.row_lookups import look_up_keys
 from encrypted_records.index.query.tallies import RANKS_AND_SUMS, FieldTally, GroupValues
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
@@ -355,7 +355,7 @@ class RankedMeasures:
         between the previous such key and itself."""
         count = ranks.count
         if not count:
-            return of_one_group(np.zeros(0, np.uint64), np.zeros(0, np.int64))
+            return ungrouped_values(np.zeros(0, np.uint64), np.zeros(0, np.int64))
         numbers = set().union(*(list_ranks(measure, count) for measure in tally.measures))
         upto = yield from ranks.select(numbers)
         if upto:
@@ -368,7 +368,7 @@ class RankedMeasures:
         keys = sorted(upto)
         counts = np.diff([upto[key] for key in keys], prepend=0)
         kept = counts > 0
-        return of_one_group(np.array(keys, np.uint64)[kept], counts[kept].astype(np.int64))
+        return ungrouped_values(np.array(keys, np.uint64)[kept], counts[kept].astype(np.int64))
 
 
 def _others(part: Candidates) -> BitMap:

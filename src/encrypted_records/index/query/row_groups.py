@@ -214,10 +214,10 @@ def known_counts(part: Candidates, field: str, tally: FieldTally) -> GroupValues
         return None
     if has_long(keys):
         return None
-    return of_one_group(keys, counts.astype(np.int64))
+    return ungrouped_values(keys, counts.astype(np.int64))
 
 
-def of_one_group(keys: Keys, counts: Codes) -> GroupValues:
+def ungrouped_values(keys: Keys, counts: Codes) -> GroupValues:
     return GroupValues(np.zeros(len(keys), np.int64), keys, counts, np.full(len(keys), -1))
 
 
@@ -229,7 +229,7 @@ def count_values(part: Candidates, field: str, dictionary: Dictionary) -> GroupV
         codes = dictionary.codes_of(part.rows)
         counts = np.bincount(codes, minlength=len(dictionary.keys) + 1)[1:]
     used = np.flatnonzero(counts)
-    values = of_one_group(dictionary.keys[used], counts[used].astype(np.int64))
+    values = ungrouped_values(dictionary.keys[used], counts[used].astype(np.int64))
     if dictionary.long:
         row_of = np.zeros(len(dictionary.keys) + 1, np.int64)
         for rows in part.in_pieces():
@@ -284,19 +284,19 @@ def read_values(
     """
     segment = part.segment
     assert isinstance(segment, LoadedSegment)
-    is_one = groups is None
+    is_single = groups is None
     if groups is None:
         groups = mask_of(part.matches.possible, segment.covered).view(np.uint8)
 
     def take(window: Window) -> None:
         entries = WindowEntries(segment, field, window)
         own = groups.take(entries.ordinals)
-        if is_one and len(entries.keys) and not has_long(entries.keys):
+        if is_single and len(entries.keys) and not has_long(entries.keys):
             # Faster, without arrays of all entries.
             starts = np.cumsum(entries.lengths) - entries.lengths
             counts = np.add.reduceat(own, starts, dtype=np.int64)
             used = np.flatnonzero(counts)
-            tally.add(of_one_group(entries.keys[used], counts[used]))
+            tally.add(ungrouped_values(entries.keys[used], counts[used]))
             return
         at = np.flatnonzero(own)
         if not len(at):

@@ -192,8 +192,10 @@ def _are_digits(filled: Sequence[str]) -> bool:
 
 
 def _exponents_are_numbers(filled: Sequence[str]) -> bool:
-    with_one = [cell for cell in filled if "e" in cell.lower() and cell.strip()[-1:].isdigit()]
-    return not with_one or any("." in text or "-" in text.strip()[1:] for text in with_one)
+    with_exponent = [cell for cell in filled if "e" in cell.lower() and cell.strip()[-1:].isdigit()]
+    return not with_exponent or any(
+        "." in text or "-" in text.strip()[1:] for text in with_exponent
+    )
 
 
 def _settle(

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.errors import InvalidRecords, Malformed
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.blocks import RawRecord, RecordStart, UnreadRow
 from encrypted_records.ingest.parsing import ArrayParser, LinesParser, layout_of
 from encrypted_records.ingest.reading.text_table import ParsedRow, refused
 from encrypted_records.model import record_formats, strict_json
@@ -26,7 +26,7 @@ _TOO_LONG = f"a number with an exponent has more than {_MAX_DIGITS} digits; writ
 class _Items:
     """Accepts any value as a record; the caller converts it."""
 
-    def _record(self, row: int, item: Any) -> RawRecord | BadRow:
+    def _record(self, row: int, item: Any) -> RawRecord | UnreadRow:
         return RawRecord(row, None, {"": item})
 
 
@@ -100,7 +100,7 @@ def _items_of(
             blocks += parser.finish() if whole else parser.drain()
         for block in blocks:
             for record in block.records:
-                if isinstance(record, BadRow):
+                if isinstance(record, UnreadRow):
                     raise refused(f"row {record.row}: {record.error.detail}")
                 items.append(record.data[""])
         if len(items) > most:

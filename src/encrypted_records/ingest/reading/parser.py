@@ -18,11 +18,11 @@ import msgspec
 from encrypted_records.errors import Flaw, InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
-    BadRow,
     CellBlock,
     RawRecord,
     RecordBlock,
     RecordStart,
+    UnreadRow,
     record_too_large,
 )
 from encrypted_records.ingest.parsing import layout_of
@@ -432,14 +432,14 @@ class ReadingParser:
             raise _Unreadable
         return value
 
-    def _record(self, row: ParsedRow, number: int) -> RawRecord | BadRow:
+    def _record(self, row: ParsedRow, number: int) -> RawRecord | UnreadRow:
         width, cells = len(self._columns), row.cells
         if row.flaw is not None:
             code = "csv_row" if self._recipe.container == "csv" else "reading"
-            return BadRow(number, Flaw(code, row.flaw, row=number))
+            return UnreadRow(number, Flaw(code, row.flaw, row=number))
         if len(cells) > width or (len(cells) < width and not self._recipe.short_rows):
             detail = f"{len(cells)} cells, where the names are {width}"
-            return BadRow(number, Flaw("csv_row", detail, row=number))
+            return UnreadRow(number, Flaw("csv_row", detail, row=number))
         data: dict[str, str] = {}
         read: list[tuple[str, str, str | None]] = []
         for at, cell in enumerate(cells):
@@ -449,7 +449,7 @@ class ReadingParser:
             try:
                 value = self._value(at, cell)
             except _Unreadable:
-                return BadRow(number, _flaw(column, number, self._recipe))
+                return UnreadRow(number, _flaw(column, number, self._recipe))
             if value is None and column.type == "text" and at in row.quoted and not cell:
                 value = "" if self._recipe.empty_quotes == "text" else None
             if value is not None:
@@ -564,7 +564,7 @@ class ObjectsParser(ReadingParser):
         names = [column.source for column in self._recipe.columns]
         rows: list[ParsedRow] = []
         for record in block.records:
-            if isinstance(record, BadRow):
+            if isinstance(record, UnreadRow):
                 rows.append(ParsedRow([], frozenset(), 0, record.error.detail))
             else:
                 rows += rows_of_all([flatten(record.data[""])], names)

@@ -66,9 +66,9 @@ from encrypted_records.proxy.api.json_schema import (
     answer_of_kinds,
     array_of,
     empty_answer,
+    enum_of,
     json_answer,
     object_of,
-    one_of,
     parameter,
     shape,
 )
@@ -100,11 +100,11 @@ METADATA: Part = {"type": "string", "pattern": f"^({_PAIR}(,{_PAIR})*)?$"}
 #: Headers with options of a job.
 ORDER_PARAMETERS = (
     parameter("header", "X-Batch-Size", {"type": "integer", "minimum": 1, "maximum": MAX_BATCH}),
-    parameter("header", "X-On-Invalid", one_of("fail", "skip")),
+    parameter("header", "X-On-Invalid", enum_of("fail", "skip")),
     parameter(
         "header",
         "X-On-Conflict",
-        one_of("fail", "skip", "replace"),
+        enum_of("fail", "skip", "replace"),
         "Handling of rows whose unique values already exist",
     ),
 )
@@ -539,7 +539,7 @@ async def delete_job_records(request: Request) -> Response:
     "GET",
     "/api/jobs/{id}/errors/",
     summary="List the invalid rows of a job, as JSON or CSV.",
-    parameters=(*PAGING, parameter("query", "format", one_of("json", "csv"))),
+    parameters=(*PAGING, parameter("query", "format", enum_of("json", "csv"))),
     answers={
         200: answer_of_kinds({JSON: shape(RowErrorPage), CSV: {}}, description="The invalid rows")
     },

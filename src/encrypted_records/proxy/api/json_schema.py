@@ -140,7 +140,7 @@ def text_of(least: int, most: int) -> Part:
     return {"type": "string", "minLength": least, "maxLength": most}
 
 
-def one_of(*values: str | int) -> Part:
+def enum_of(*values: str | int) -> Part:
     """One of these strings, or of these integers.
 
     A single value is an ``enum`` too: client generators support ``const`` less well.
@@ -170,7 +170,7 @@ def page_of(results: Part, **more: Part) -> Part:
 
 #: Members that select the form of a file.
 FILE_FORM = {
-    "format": one_of("ndjson", "csv"),
+    "format": enum_of("ndjson", "csv"),
     "safe_cells": FLAG
     | {"description": ("CSV only: escape cells that a spreadsheet would run as formulas")},
     "with_schema_id": FLAG | {"description": "CSV only: end the header with schema_id:<id>"},
@@ -278,7 +278,7 @@ PARTS |= {
             "or": array_of(_CONDITION, minItems=1),
             "not": _CONDITION,
             "field": TEXT,
-            "op": one_of(*OPERATORS),
+            "op": enum_of(*OPERATORS),
             "value": {
                 "description": "; ".join((f"for {op}: {what}") for op, what in _VALUES.items())
             },
@@ -305,14 +305,14 @@ PARTS |= {
         )
     },
     "Measure": object_of(
-        {"op": one_of(*MEASURES)},
+        {"op": enum_of(*MEASURES)},
         field=TEXT,
         p={"description": f"For percentile: a number from 0 to 100, or up to {MAX_PERCENTILES}"},
         bins={"type": "integer", "minimum": 1, "maximum": MAX_BINS},
         bounds=array_of({}, minItems=2, maxItems=MAX_BINS + 1),
-        by=one_of(*PERIODS),
+        by=enum_of(*PERIODS),
         limit={"type": "integer", "minimum": 0, "maximum": MAX_LISTED_VALUES},
-        order=one_of("value", "-value", "count", "-count"),
+        order=enum_of("value", "-value", "count", "-count"),
     ),
 }
 WHERE: Part = {"oneOf": [_CONDITION, {"type": "null"}]}

@@ -37,10 +37,10 @@ from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     NonEmpty,
     empty_answer,
+    enum_of,
     json_answer,
     json_body,
     object_of,
-    one_of,
     or_null,
     shape,
     text_of,
@@ -256,7 +256,7 @@ async def answer_invitation(request: Request) -> Response:
     body=json_body(
         {
             "oneOf": [
-                object_of({"role": one_of("owner", "member")}, proof=_PROOF),
+                object_of({"role": enum_of("owner", "member")}, proof=_PROOF),
                 object_of({"email": text_of(3, form.MAX_NAME)}, proof=_PROOF),
             ]
         }

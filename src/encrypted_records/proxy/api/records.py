@@ -38,11 +38,11 @@ from encrypted_records.proxy.api.json_schema import (
     TEXT,
     Part,
     array_of,
+    enum_of,
     json_answer,
     json_body,
     named,
     object_of,
-    one_of,
     page_of,
     parameter,
     shape,
@@ -88,7 +88,7 @@ READ_ONLY: dict[str, Part] = {
 NEW_RECORD = named("NewRecord", object_of({"schema": SCHEMA_NAME, "data": OBJECT}, **READ_ONLY))
 _RECORD_OR_SEALED: Part = {"oneOf": [_RECORD, SEALED_RECORD]}
 _LISTED: Part = {"oneOf": [_RECORD, LISTED_RECORD]}
-_SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "As the API has it")
+_SEALED_PARAMETER = parameter("query", "sealed", enum_of("true", "false"), "As the API has it")
 #: A UUID of version 7. Not ``format``: client generators give headers strings, and cannot give
 #: UUIDs.
 _KEY = {

@@ -42,10 +42,10 @@ from encrypted_records.proxy.api.json_schema import (
     RequestBody,
     array_of,
     empty_answer,
+    enum_of,
     json_answer,
     json_body,
     object_of,
-    one_of,
     parameter,
     shape,
 )
@@ -142,7 +142,7 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     summary="Show the first rows of a sample under a definition, and its invalid values.",
     body=json_body(
         object_of(
-            {"schema": DEFINITION, "sample": TEXT, "format": one_of("csv", "json", "ndjson")},
+            {"schema": DEFINITION, "sample": TEXT, "format": enum_of("csv", "json", "ndjson")},
             rows=NUMBER,
             reading=OBJECT,
             whole=FLAG,
@@ -200,7 +200,7 @@ _STRING_BYTES = {
         object_of(
             {"schema": DEFINITION, "records": _RECORDS},
             string_bytes=_STRING_BYTES,
-            sample=object_of({"type": one_of(*(kind.media_type for kind in Format)), "text": TEXT})
+            sample=object_of({"type": enum_of(*(kind.media_type for kind in Format)), "text": TEXT})
             | {"type": ["object", "null"]},
         )
     ),

@@ -52,10 +52,10 @@ from encrypted_records.proxy.api.json_schema import (
     TEXT_OR_NULL,
     WHERE,
     array_of,
+    enum_of,
     json_answer,
     json_body,
     object_of,
-    one_of,
     shape,
 )
 from encrypted_records.proxy.api.parameters import id_in_path, only, schema_asked, schema_of
@@ -99,12 +99,12 @@ _MEASURED = {
         {
             "oneOf": [
                 {"type": "string"},
-                object_of({"field": {"type": "string"}, "by": one_of(*PERIODS)}),
+                object_of({"field": {"type": "string"}, "by": enum_of(*PERIODS)}),
             ]
         }
     ),
     "limit": _LIMIT,
-    "order": one_of("value", "-value", "count", "-count"),
+    "order": enum_of("value", "-value", "count", "-count"),
 }
 endpoint = Endpoints("records")
 

@@ -34,7 +34,7 @@ from encrypted_records.proxy.api.json_schema import (
     Part,
     RequestBody,
     empty_answer,
-    one_of,
+    enum_of,
     parameter,
 )
 from encrypted_records.proxy.api.parameters import schema_named
@@ -48,7 +48,7 @@ from encrypted_records.proxy.uploads import tus
 from encrypted_records.proxy.uploads import tus as header
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
 
-_VERSION = one_of(header.VERSION)
+_VERSION = enum_of(header.VERSION)
 _BYTES = RequestBody({header.CONTENT_TYPE: BINARY})
 _RESUMABLE = parameter("header", "Tus-Resumable", _VERSION, required=True)
 _LENGTH = parameter("header", "Upload-Length", NUMBER, "Length in bytes")
@@ -97,7 +97,7 @@ endpoint = Endpoints("files")
     parameters=(
         _RESUMABLE,
         _LENGTH,
-        parameter("header", "Upload-Defer-Length", one_of(1), "The length is sent later"),
+        parameter("header", "Upload-Defer-Length", enum_of(1), "The length is sent later"),
         parameter("header", "Upload-Metadata", METADATA, "Keys, and values in Base64"),
         parameter(
             "header", "Upload-Concat", _PARTS, "partial, or final with the URLs of the parts"
@@ -140,7 +140,7 @@ async def serve_uploads(request: Request) -> Response:
             "The offset and metadata of the upload",
             **_REACHED,
             Upload_Length=NUMBER,
-            Upload_Defer_Length=one_of(1),
+            Upload_Defer_Length=enum_of(1),
             Upload_Metadata=TEXT,
             Upload_Concat=TEXT,
             X_Job_Id=UUID,

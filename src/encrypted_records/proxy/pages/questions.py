@@ -41,10 +41,10 @@ from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.search_form import (
     Question,
     condition_of,
+    equals_any,
     is_dated,
     is_listed,
     number,
-    one_of,
     read_line,
     read_value,
     types_of,
@@ -167,7 +167,7 @@ def _change_part(question: Question, action: str, target: str, types: Mapping[st
         raise _unknown()
     name = where["field"]
     if action == "value":
-        question.replace(at, [write(one_of(name, [value]))])
+        question.replace(at, [write(equals_any(name, [value]))])
     else:
         typed = where["value"] if isinstance(where["value"], str) else where["value"][0]
         looser = {"field": name, "op": "contains", "value": typed, "fold": True}

@@ -150,7 +150,7 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedRecords:
+class RestorableRecords:
     """Deleted records, which can be stored again; ``once`` identifies the new records."""
 
     id: str
@@ -184,7 +184,7 @@ class PageMessage:
 
 
 def leave_gone(
-    visit: Visit, gone: DeletedRecords, schema: str = "", left: Sequence[Left] = ()
+    visit: Visit, gone: RestorableRecords, schema: str = "", left: Sequence[Left] = ()
 ) -> None:
     """Keep a schema's deleted records for the undo button, and show a message on the page."""
     visit.desk.put(("gone", schema or visit.id), gone)
@@ -299,7 +299,7 @@ async def delete(visit: Visit) -> Response:
         return await _confirm_delete(visit, answer, changed)
     if how is None:
         leave_gone(
-            visit, DeletedRecords(record["id"], [record["data"]], str(runtime.uuid7())), schema
+            visit, RestorableRecords(record["id"], [record["data"]], str(runtime.uuid7())), schema
         )
     else:
         visit.desk.put(("said", schema), PageMessage("The record was deleted."))
@@ -330,14 +330,14 @@ async def _confirm_delete(
 
 async def put_back(visit: Visit) -> Response:
     """Store deleted records as new records; only once, however often the form is sent."""
-    gone = visit.desk.find(("gone", visit.id), DeletedRecords)
+    gone = visit.desk.find(("gone", visit.id), RestorableRecords)
     if gone is None or visit.text("record") != gone.id:
         raise errors.NotFound("there is nothing to store again here")
     body = [{"schema": f"/api/schemas/{visit.id}/", "data": data} for data in gone.data]
     headers = {"idempotency-key": gone.once}
     stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
     made, *others = stored.json()
-    visit.desk.take(("gone", visit.id), DeletedRecords)
+    visit.desk.take(("gone", visit.id), RestorableRecords)
     if others:
         visit.desk.put(
             ("said", visit.id), PageMessage(f"{1 + len(others)} records were stored again.")

@@ -30,7 +30,7 @@ from encrypted_records.proxy.pages.record_table import (
     write_menus,
     write_rows,
 )
-from encrypted_records.proxy.pages.records import DeletedRecords, PageMessage
+from encrypted_records.proxy.pages.records import PageMessage, RestorableRecords
 from encrypted_records.proxy.pages.search_form import (
     PAGE_RECORDS,
     Question,
@@ -229,7 +229,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "query": on.query,
         "q": on.name,
         "said": visit.desk.take(("said", visit.id), PageMessage),
-        "gone": visit.desk.find(("gone", visit.id), DeletedRecords),
+        "gone": visit.desk.find(("gone", visit.id), RestorableRecords),
         "misread": misread,
         "found": answer,
         "sealed": sealed,

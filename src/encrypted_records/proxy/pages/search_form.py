@@ -205,7 +205,7 @@ class Question:
         values = [value_ for value_ in before if value_ != value]
         if len(values) == len(before):
             values.append(value)
-        self.replace(number, [write(one_of(name, values))] if values else [])
+        self.replace(number, [write(equals_any(name, values))] if values else [])
 
     def says(self, types: Mapping[str, str]) -> list[str]:
         """The parts as shown to people, shortened if long."""
@@ -245,7 +245,7 @@ def shorten(text: str) -> str:
     return text if is_short else f"{text[:SHOWN_OF_PART]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
+def equals_any(name: str, values: Sequence[Any]) -> dict[str, Any]:
     """The condition that a field has any of some values."""
     if len(values) == 1:
         return {"field": name, "op": "eq", "value": values[0]}

@@ -26,9 +26,9 @@ from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 from encrypted_records.proxy.pages.record_table import TICK, OpenRecord, fingerprint
 from encrypted_records.proxy.pages.records import (
-    DeletedRecords,
     Left,
     PageMessage,
+    RestorableRecords,
     leave_gone,
     typed_text,
     typed_value,
@@ -195,7 +195,7 @@ async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
         if same:
             once = str(runtime.uuid7())
             leave_gone(
-                visit, DeletedRecords(once, [record.data for _, record in same], once), left=left
+                visit, RestorableRecords(once, [record.data for _, record in same], once), left=left
             )
         else:
             visit.desk.put(("said", visit.id), PageMessage("No record was deleted.", left=left))

@@ -255,7 +255,7 @@ def _name(
     own = rosters.get(resource.organization)
     if own is None:
         return None
-    taken = _has_one_of(own, resource, names, everywhere=everywhere)
+    taken = _has_any_of(own, resource, names, everywhere=everywhere)
     return ShownAs(resource, signed=False if taken else None)
 
 
@@ -312,7 +312,7 @@ def _slug(roster: Roster, resource: ShownName) -> str:
     return "" if named is None else named.slug
 
 
-def _has_one_of(roster: Roster, resource: ShownName, names: Set[str], *, everywhere: bool) -> bool:
+def _has_any_of(roster: Roster, resource: ShownName, names: Set[str], *, everywhere: bool) -> bool:
     """Whether a signed resource has one of these names as its slug or name, or might have it."""
     named = (
         [(other.slug, other.name) for other in roster.datasets()]

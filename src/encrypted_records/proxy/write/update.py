@@ -92,7 +92,7 @@ class _SegmentsMerged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedRecord:
+class StoredChange:
     """``rounded`` are the fields whose values are stored with fewer decimals than were sent."""
 
     record: PlainRecord
@@ -128,7 +128,7 @@ class Updater:
         schema: bytes | None,
         keeps: bool,
         run: Run,
-    ) -> ChangedRecord:
+    ) -> StoredChange:
         """Change a record; returns the changed record.
 
         Args:
@@ -147,7 +147,7 @@ class Updater:
 
         until = self._merger.give_up_at()
 
-        async def attempt() -> ChangedRecord | None:
+        async def attempt() -> StoredChange | None:
             (present,) = await look_up(self._api, self._schemas, caller, [record_id])
             _require_version(present, versions)
             if schema not in (None, present.state.id):
@@ -168,7 +168,7 @@ class Updater:
                 return None
             await self._merger.after_ingest(caller, state)
             rounded = definition.find_rounded(edit(present.record.data))
-            return ChangedRecord(record, state.id, definition, rounded)
+            return StoredChange(record, state.id, definition, rounded)
 
         return await self._repeat(attempt, until=until)
 

@@ -333,7 +333,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     for table, numbers in ((RecordGroup, rows), (IndexSegment, pages)):
         for some in store.cut(list(numbers)):
             table._default_manager.filter(pk__in=some).update(staging=None)
-    removing.drop_one(staging)
+    removing.drop_staging(staging)
     return checks.Staged(
         {group.uid: groups[group.uid].pk for group in body.groups},
         {segment.uid: segments[segment.uid].pk for segment in body.segments},

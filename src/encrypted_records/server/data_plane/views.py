@@ -311,7 +311,7 @@ class Checkpoints(APIView):
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, schema_id: str) -> HttpResponse:
         """Keep a checkpoint of a schema's log."""
-        checkpoint = wire.decode_one(body_of(request), wire.Checkpoint)
+        checkpoint = wire.decode_single(body_of(request), wire.Checkpoint)
         new = commits.add_checkpoint(cast(User, request.user), schema_id, checkpoint)
         return HttpResponse(status=201 if new else 200)
 

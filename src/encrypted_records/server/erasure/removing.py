@@ -223,7 +223,7 @@ def drop(user: User, uid: bytes) -> None:
         mine = mine.filter(schema__in=permissions.schemas(user).values("pk"))
     with transaction.atomic():
         for staging in mine.select_for_update():
-            drop_one(staging)
+            drop_staging(staging)
 
 
 def drop_copies(schema: Schema) -> None:
@@ -235,7 +235,7 @@ def drop_copies(schema: Schema) -> None:
     numbers -= set(parts.exclude(pages="[]").values_list("staging_id", flat=True))
     with transaction.atomic():
         for staging in Staging.objects.filter(pk__in=numbers).order_by("pk").select_for_update():
-            drop_one(staging)
+            drop_staging(staging)
 
 
 def drop_stale_merges(schema: Schema, moment: datetime) -> None:
@@ -245,7 +245,7 @@ def drop_stale_merges(schema: Schema, moment: datetime) -> None:
     stale = Staging.objects.filter(schema=schema, touched__lte=moment)
     with transaction.atomic():
         for staging in stale.exclude(groups__isnull=False).order_by("pk").select_for_update():
-            drop_one(staging)
+            drop_staging(staging)
 
 
 def drop_expired() -> None:
@@ -255,10 +255,10 @@ def drop_expired() -> None:
         return  # this query takes no lock
     with transaction.atomic():
         for staging in old.select_for_update():
-            drop_one(staging)
+            drop_staging(staging)
 
 
-def drop_one(staging: Staging) -> None:
+def drop_staging(staging: Staging) -> None:
     """Drop a staging whose row is locked."""
     drop_staged(staging.pk)
     StagedPart.objects.filter(staging=staging).delete()

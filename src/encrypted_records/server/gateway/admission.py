@@ -88,15 +88,15 @@ class RequestPlaces:
         *,
         waiting: int = WAITING,
         wait_seconds: float = WAIT_SECONDS,
-        most_of_one: int | None = None,
+        most_per_sender: int | None = None,
     ) -> None:
         """
         Args:
-            most_of_one: the most threads that one sender may have at once; None for all of them.
+            most_per_sender: the most threads that a sender may have at once; None for all of them.
         """
         self._most = waiting
         self.wait_seconds = wait_seconds
-        self.most_of_one = most_of_one or threads
+        self.most_per_sender = most_per_sender or threads
         #: the first sender has the next turn; no queue is empty
         self._lines: OrderedDict[bytes, deque[_Asked[Any]]] = OrderedDict()
         self._under_way: Counter[bytes] = Counter()
@@ -174,7 +174,7 @@ class RequestPlaces:
     def _take(self) -> _Asked[Any] | None:
         """The next request, of the first sender that may use another thread."""
         for sender, line in self._lines.items():
-            if self._under_way[sender] < self.most_of_one:
+            if self._under_way[sender] < self.most_per_sender:
                 asked = line.popleft()
                 self._waiting -= 1
                 self._under_way[sender] += 1

@@ -314,7 +314,7 @@ class Gateway:
             if body.size > admission.LARGE_BYTES:
                 # No more of one sender's requests have a turn than it may have threads: its
                 # requests that wait for a thread keep no other sender from a turn.
-                size = max(body.size, -(-self._room.turns.room // self._places.most_of_one))
+                size = max(body.size, -(-self._room.turns.room // self._places.most_per_sender))
                 taken = self._room.turns.take(self._sender(self._name(scope)), size)
                 try:
                     async with asyncio.timeout(self._places.wait_seconds):

@@ -210,7 +210,7 @@ class BlockCache:
         store: BulkStore,
         ranges: Sequence[Range],
         spare: Spare = lambda: (),
-        ahead: Ahead = lambda _one, _most: (),
+        ahead: Ahead = lambda _first, _most: (),
     ) -> list[bytes]:
         """Bytes of each range: from the cache, else from :meth:`BulkStore.read`.
 

@@ -182,7 +182,7 @@ def _read_rows(
 def _read(
     ranges: Sequence[stores.Range],
     spare: Spare = lambda: (),
-    ahead: Ahead = lambda _one, _most: (),
+    ahead: Ahead = lambda _first, _most: (),
 ) -> list[bytes]:
     held = choice.chosen().store
     if not ranges:

@@ -50,7 +50,7 @@ def answer_of(seat: Seat) -> form.Answer | None:
     if seat.answer is None:
         return None
     with reading_stored("an answer to an invitation"):
-        return wire.decode_one(bytes(seat.answer), form.Answer)
+        return wire.decode_single(bytes(seat.answer), form.Answer)
 
 
 def give_answer(user: User, invitation_id: str, answer: form.Answer) -> bool:

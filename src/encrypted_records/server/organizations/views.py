@@ -474,7 +474,7 @@ class OwnAnswer(APIView):
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def put(self, request: Request, invitation_id: str) -> HttpResponse:
         """Answer it, in place of what was answered before."""
-        answer = wire.decode_one(body_of(request), form.Answer)
+        answer = wire.decode_single(body_of(request), form.Answer)
         new = roster_members.give_answer(_user(request), invitation_id, answer)
         return HttpResponse(status=201 if new else 200)
 
@@ -497,7 +497,7 @@ class RequestsView(APIView):
         """Ask for a dataset that is listed, in place of an earlier request for it."""
         user = _user(request)
         organization = permissions.find(permissions.organizations(user), organization_id)
-        asked = wire.decode_one(body_of(request), form.AccessRequest)
+        asked = wire.decode_single(body_of(request), form.AccessRequest)
         new = members.ask_access(user, organization, asked)
         return HttpResponse(status=201 if new else 200)
 
