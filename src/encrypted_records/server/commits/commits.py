@@ -561,7 +561,7 @@ KEPT_CHECKPOINTS = 3
 
 
 @dataclass(frozen=True)
-class ListedCheckpoint:
+class UsableCheckpoint:
     """A checkpoint in a list; ``digest`` identifies it, in hexadecimal."""
 
     version: int
@@ -631,11 +631,11 @@ def _newest_checkpoints(schema: Schema) -> QuerySet[LogCheckpoint]:
     return LogCheckpoint.objects.filter(schema=schema).order_by("-version", "-pk")
 
 
-def usable_checkpoints(schema: Schema) -> list[ListedCheckpoint]:
+def usable_checkpoints(schema: Schema) -> list[UsableCheckpoint]:
     """Checkpoints that proxies would accept, the newest first."""
     shown = _query_usable(schema).values_list("version", "key_version", "digest", "size")
     return [
-        ListedCheckpoint(version, key_version, bytes(digest).hex(), size)
+        UsableCheckpoint(version, key_version, bytes(digest).hex(), size)
         for version, key_version, digest, size in shown
     ]
 

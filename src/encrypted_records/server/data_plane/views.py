@@ -277,7 +277,7 @@ def _identifier(text: str) -> bytes | None:
 
 
 _LISTED = inline_serializer(
-    "ListedCheckpoint",
+    "UsableCheckpoint",
     {
         "version": serializers.IntegerField(),
         "key_version": serializers.IntegerField(),
