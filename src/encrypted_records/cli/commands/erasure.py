@@ -50,10 +50,8 @@ def say_erased(receipt: ErasedData) -> None:
         for held in left.holds:
             say(f"  {held.email} still reads version {held.version} ({held.reason}).")
         if not left.holds:
-            due = "None" if left.due is None else left.due.isoformat().replace("+00:00", "Z")
-            say(
-                f"  It will be erased automatically, by {due}. ers doctor shows what is still left."
-            )
+            by = "" if left.due is None else f", by {left.due.isoformat().replace('+00:00', 'Z')}"
+            say(f"  It will be erased automatically{by}. ers doctor shows what is still left.")
 
 
 _IF_RIGHT = (

@@ -246,7 +246,7 @@ class Import:
             errors.Flaw(
                 error.code,
                 error.detail,
-                row=done.read + (error.row or 0),
+                row=None if error.row is None else done.read + error.row,
                 field=error.field,
             )
             async for error in self.session.client.job_errors(job)
