@@ -61,6 +61,7 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import id_in_path, only, schema_asked, schema_of
 from encrypted_records.proxy.http.messages import (
     answer,
+    open_list,
     page_answer,
     read_object,
     records_answer,
@@ -291,4 +292,4 @@ async def _write_schema_answer(found: SchemaAnswer) -> bytes:
             len(definition.fields),
             lambda record: to_json(shown_record(record, found.id, definition)),
         )
-    return to_json(head)[:-2] + b",".join(records) + b"]}"
+    return open_list(head) + b",".join(records) + b"]}"

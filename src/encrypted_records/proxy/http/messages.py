@@ -249,7 +249,14 @@ async def write_each(
 
 def page_answer(page: msgspec.Struct, results: Sequence[bytes]) -> Response:
     """``page``, whose last member is an empty list, with these items of JSON in the list."""
-    return json_list(to_json(page)[:-2], results, b"]}")
+    return json_list(open_list(page), results, b"]}")
+
+
+def open_list(page: msgspec.Struct) -> bytes:
+    """The JSON of ``page``, whose last member is an empty list, up to the list's items."""
+    written = to_json(page)
+    assert written.endswith(b"[]}"), f"the last member of {type(page).__name__} is no empty list"
+    return written[:-2]
 
 
 def json_list(begin: bytes, items: Sequence[bytes], end: bytes) -> Response:
