@@ -50,8 +50,7 @@ def say_erased(receipt: ErasedData) -> None:
         for held in left.holds:
             say(f"  {held.email} still reads version {held.version} ({held.reason}).")
         if not left.holds:
-            by = "" if left.due is None else f", by {left.due.isoformat().replace('+00:00', 'Z')}"
-            say(f"  It will be erased automatically{by}. ers doctor shows what is still left.")
+            say("  It will be erased automatically; ers doctor shows what is still left.")
 
 
 _IF_RIGHT = (
