@@ -113,7 +113,8 @@ _ROLE = re.compile(r":\w+:`[~.]*([\w.]+)`|``")
 
 def _sentence(text: str) -> str:
     words = re.sub(r"\bNone\b", "null", _ROLE.sub(r"\1", " ".join(text.split())))
-    return words[:1].upper() + words[1:]
+    # The name of a member, or a value, keeps its spelling.
+    return words if text.lstrip().startswith("``") else words[:1].upper() + words[1:]
 
 
 def _open_objects(part: Part) -> None:
