@@ -233,7 +233,7 @@ async def explain_query(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/records/why/",
-    summary="Test each comparison of a condition alone, and propose values that would match.",
+    summary="Count the records that each comparison of a condition finds by itself.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
     answers={200: json_answer(Reasons)},
 )

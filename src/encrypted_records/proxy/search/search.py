@@ -436,7 +436,7 @@ class SchemaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DatasetAnswer:
-    """``after`` is the last schema that was searched, if there are more."""
+    """``next_cursor`` is the id of the last schema that was searched, if there are more."""
 
     schemas: tuple[SchemaAnswer, ...]
     next_cursor: str | None
