@@ -603,7 +603,13 @@ _Text = Annotated[str, msgspec.Meta(max_length=320)]
 
 
 class Held(msgspec.Struct):
-    """A hold on one version of a log, for a reader that takes long."""
+    """A hold on a version of a log, for a reader that takes long.
+
+    Attributes:
+        reason: kind of the work for which the data is kept.
+        email: address of the user who reads.
+        until: time at which the hold ends unless it is renewed.
+    """
 
     version: U63
     reason: _Text
@@ -615,8 +621,12 @@ class Held(msgspec.Struct):
 class ErasureProgress(msgspec.Struct, kw_only=True):
     """The progress of an erasure in a schema, as reported by the API.
 
-    ``done`` is the version up to which the erasure is complete, ``asked`` the version up to which
-    it was requested, ``due`` the time when it begins.
+    Attributes:
+        version: version of the log.
+        asked: version up to which erasure was requested; 0 if it never was.
+        done: version up to which the erasure is complete.
+        due: time from which data is erased for the latest request; None if there was none.
+        holds: holds on versions of the log, whose data is kept for their readers.
     """
 
     version: U63
@@ -628,8 +638,18 @@ class ErasureProgress(msgspec.Struct, kw_only=True):
 
 
 class ErasureState(ErasureProgress, kw_only=True):
-    """The same, with the data that remains: ``rows``, the oldest ended at ``since``, ``segments``
-    and ``groups``.
+    """The progress of an erasure in a schema, and the ended data that remains at the API.
+
+    Attributes:
+        version: version of the log.
+        asked: version up to which erasure was requested; 0 if it never was.
+        done: version up to which the erasure is complete.
+        due: time from which data is erased for the latest request; None if there was none.
+        holds: holds on versions of the log, whose data is kept for their readers.
+        rows: number of ended rows whose bytes remain.
+        segments: number of ended segments whose bytes remain.
+        groups: number of ended groups whose bytes remain.
+        since: time at which the oldest of these rows ended; None if no row is left.
     """
 
     rows: U63

@@ -27,8 +27,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     """A record that was stored or replaced, or deleted.
 
     Attributes:
-        version: of the log.
-        etag: of the record.
+        version: version of the log.
+        etag: ETag of the record.
         data: the values by field; absent if the record was deleted.
     """
 
@@ -50,7 +50,7 @@ class Changes(msgspec.Struct, frozen=True):
 
     Attributes:
         cursor: leads to the changes after these.
-        version: of the log.
+        version: version of the log.
         current: whether a program that has applied all changes since the first has the same records
             as a search at ``version``.
     """
@@ -112,12 +112,12 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         target: address to which changes are sent.
-        reason: code of the last error.
+        reason: code of the last error; empty if the last delivery succeeded.
         tries: number of failed attempts at the present delivery.
-        failing_since: time of the first of them.
-        delivered: time of the last delivery.
+        failing_since: time of the first failed attempt; None if there was none.
+        delivered: time of the last successful delivery; None before the first.
         restarting: whether it begins again with all records.
-        cursor: of the changes that were delivered.
+        cursor: position behind the delivered changes; None if it begins with all records.
     """
 
     id: Id

@@ -1,4 +1,5 @@
-"""Erase records: one, those of a schema or of a person, or by a retention rule; and older keys.
+"""Erase records: a single one, those of a schema or of a person, or by a retention rule; and forget
+older keys.
 
 Erasing removes deleted data from the database, the index and the proxy's caches.
 """
@@ -29,10 +30,10 @@ class SchemaErasure(msgspec.Struct, frozen=True):
     """The erasure of a schema.
 
     Attributes:
-        version: of the log, up to which everything that was deleted or changed is erased.
-        log_digest: in hexadecimal, of the log up to there.
+        version: version of the log up to which data that was deleted or changed is erased.
+        log_digest: digest of the log up to there, in hexadecimal.
         merged_rows: number of rows of the index that were written again.
-        gone: whether nothing is left.
+        gone: whether nothing of this data is left.
     """
 
     schema: SchemaPath
@@ -62,7 +63,7 @@ class ErasedData(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Attributes:
         deleted: number of records that were deleted for it.
-        records: the same, if they are of a person.
+        records: the same number, if the value of a person was erased.
         counts: number of records of a person in each schema.
         gone: whether nothing is left anywhere.
     """
@@ -144,7 +145,7 @@ class ExpiredRecords(Retained, frozen=True, kw_only=True):
     Attributes:
         retention: the rule; None if there is none.
         before: records from days before this one have expired.
-        version: of the log.
+        version: version of the log.
         held: number of further records that are kept because the proxy's clock jumped ahead.
         doubt: why records are held.
     """
@@ -158,7 +159,7 @@ class DeletedExpired(Retained, frozen=True, kw_only=True):
     Attributes:
         retention: the rule.
         before: records from days before this one have expired.
-        version: of the log.
+        version: version of the log.
         held: number of further records that are kept because the proxy's clock jumped ahead.
         doubt: why records are held.
     """
@@ -178,9 +179,9 @@ class KeysOfDataset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """The epochs of a dataset's keys.
 
     Attributes:
-        epoch: the current one.
-        oldest: the oldest one that is not forgotten.
-        forgotten: whether all older keys are.
+        epoch: the current epoch.
+        oldest: the oldest epoch that is not forgotten.
+        forgotten: whether there are older epochs, and all of them are forgotten.
         absent: names of schemas that were signed and that the API does not show.
         erasing: present if re-encrypted data is not erased yet.
     """

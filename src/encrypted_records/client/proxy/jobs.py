@@ -57,16 +57,16 @@ class Job(JobProgress, frozen=True, omit_defaults=True, kw_only=True):
     Attributes:
         file: name of the file, if its sender gave one.
         schemas: ids of the schemas of its records.
-        size: bytes of the upload, once it is complete.
+        size: bytes of the upload; 0 until it is complete.
         bad_rows: number of rows that are not valid, or are left out because of others' values.
         replaced: number of rows that replaced a record.
         rounded: by field, the number of values stored with fewer decimals than were sent.
         packs: number of pieces of the index of a large job.
         packed: number of those pieces that are built.
-        waits: reason why the job is waiting.
+        waits: reason why the job is waiting; None if it is not.
         received: time at which all bytes had arrived.
         checked: time at which all rows were checked.
-        undone: time at which the stored records were deleted.
+        undone: time at which the user deleted the stored records.
     """
 
     job_id: Uuid

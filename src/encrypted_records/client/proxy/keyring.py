@@ -20,12 +20,12 @@ from encrypted_records.model.credentials import DEVICE_HEADER
 class Proof(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """A fresh proof that the user is asking: one of the three.
+    """A fresh proof that the user is asking: a password, a passphrase or a phrase.
 
     Attributes:
-        password: of the account.
-        code: of the account's second factor, beside the password, where it has one.
-        passphrase: of the keyring, where it has one of its user's own.
+        password: password of the account.
+        code: code of the account's second factor, beside the password, where it has one.
+        passphrase: passphrase of the keyring, where it has one of its user's own.
         phrase: the words of the keyring's newest version, which stand for everything else.
     """
 
@@ -42,9 +42,9 @@ class KnownKeyring(msgspec.Struct, frozen=True):
     """The public part of a keyring, before it is unlocked.
 
     Attributes:
-        made: when, in seconds since 1970.
-        fingerprint: of its newest version, in hexadecimal.
-        passphrase: whether it is under one of its user's own.
+        made: time at which it was made, in seconds since 1970.
+        fingerprint: fingerprint of its newest version, in hexadecimal.
+        passphrase: whether it is under a passphrase of its user.
     """
 
     made: int
@@ -53,11 +53,11 @@ class KnownKeyring(msgspec.Struct, frozen=True):
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that was taken in.
+    """A registered device.
 
     Attributes:
-        way: how it showed that it may.
-        created, used: seconds since 1970; ``used`` to the day.
+        way: the proof by which it was registered.
+        created, used: times in seconds since 1970; ``used`` to the day.
         this: whether the request came from it.
     """
 
@@ -94,10 +94,10 @@ class Devices(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     Attributes:
         user: the id of the account.
         level: ``api`` where credentials suffice, ``device`` where a device is needed as well.
-        enrolled: whether the device of this client is taken in.
-        keyring: None before there is one.
-        count: how many devices there are.
-        devices, events: None where this client may not see them.
+        enrolled: whether the device of this client is registered.
+        keyring: the user's keyring; None before there is one.
+        count: number of devices.
+        devices, events: absent where this client may not see them.
         exposed: whether others can reach a proxy that works at level ``api``.
     """
 

@@ -1,4 +1,7 @@
-"""Records beyond storing and searching: aggregate, export, change and delete."""
+"""Records beyond storing and searching: list, aggregate, explain, export, change and delete.
+
+The structures are those of all answers about records, of pages of a search too.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ class SearchPage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Attributes:
         count: number of records on all pages; None if no count was requested.
-        next_cursor: the ``cursor`` of the next page.
+        next_cursor: ``cursor`` of the next page; None on the last.
         mirror: present if the proxy reads from a mirror.
     """
 
@@ -112,9 +115,9 @@ class FoundIn(msgspec.Struct, frozen=True):
     """The answer of one schema of a dataset to a condition.
 
     Attributes:
-        count: number of records; None if the schema was not asked.
+        count: number of records; None if the schema did not answer.
         missing: fields of the condition that the schema does not have.
-        error: the problem document of why the schema was not asked.
+        error: problem document that says why the schema did not answer; None if it did.
         results: the first records.
     """
 
@@ -143,9 +146,9 @@ class Reason(msgspec.Struct, frozen=True):
 
     Attributes:
         count: number of records that match it alone.
-        folded: the same in any spelling; None if that was not or cannot be determined.
-        trimmed: the same without blanks around its texts.
-        never: why no record can match.
+        folded: number that match it in any spelling; None if that was not counted.
+        trimmed: number that match it without blanks around its texts; None if not counted.
+        never: why no value can match it; None if a value can.
     """
 
     pointer: str
@@ -196,8 +199,8 @@ class JoinCost(msgspec.Struct, frozen=True):
     """The values of a field of another schema that a condition names.
 
     Attributes:
-        pointer: JSON pointer of it in the question.
-        version: of the other schema's log.
+        pointer: JSON pointer to them in the question.
+        version: version of the other schema's log.
         rows: number of its matching records.
         values: number of their values.
     """
@@ -221,11 +224,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of a question.
 
     Attributes:
-        version: of the log.
+        version: version of the log.
         records: number of stored records.
         columns: fields whose columns were read.
-        scan: column if the distinct values of some fields were tested one by one.
-        scanned: these fields.
+        scan: ``column`` if distinct values of ``scanned`` were tested singly, else ``ranges``.
+        scanned: fields whose distinct values were tested.
         pages: number of index pages.
         requests: number of requests to the API.
     """
@@ -248,12 +251,12 @@ class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a measure; which members there are depends on its operator.
 
     Attributes:
-        value: of a measure with a single result.
-        values: of percentiles with ``p``, of distinct values with ``count``.
+        value: result of a measure with a single result.
+        values: percentiles with ``p``, or distinct values with ``count``.
         count: number of distinct values.
         below: number of values below the first bin.
         above: number of values above the last bin.
-        bins: of a histogram: ``from``, ``to`` and ``count``.
+        bins: bins of a histogram: ``from``, ``to`` and ``count``.
     """
 
     op: str
@@ -287,7 +290,7 @@ class GroupedAggregate(msgspec.Struct, frozen=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
-    """Segments in memory."""
+    """Memory that a cache takes: the number of things in it, and their bytes."""
 
     count: Count
     bytes: Count
@@ -311,10 +314,10 @@ class IndexStatus(msgspec.Struct, frozen=True):
     """The state of a schema's index.
 
     Attributes:
-        version: of the log.
+        version: version of the log.
         dead: number of rows that belong to changed or deleted records.
         merge_pending: whether a merge is worthwhile.
-        memory: what is in memory, by kind.
+        memory: memory of the proxy's caches, for all schemas, by their names.
     """
 
     version: Count

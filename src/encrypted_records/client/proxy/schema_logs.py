@@ -109,7 +109,7 @@ class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         records: number of stored records.
         seconds: time that comparing or re-encrypting them takes.
         old_enough: number of records that would expire at once under a new retention rule.
-        job_id: of the job that re-encrypts all records.
+        job_id: id of the job that re-encrypts all records; absent if there is none.
     """
 
     changes: list[PlannedChange]

@@ -45,12 +45,11 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
         since: its time in seconds since 1970, by the clock of the owner who signed it.
         owner_since: the time at which the member became an owner; None if not an owner.
         known_by: how the member's keys came into the roster: founder, words, recovery, or owner.
-        expires: in seconds since 1970; None: never.
+        expires: time in seconds since 1970 at which a service ends; None: never.
         last_used: for a service, shown to owners: in seconds since 1970, to the minute, as reported
             by the API; None: never.
         email_now: for a person: the address of the account where the API reports
-            another one than the signed ``name``; an owner signs it with
-            :meth:`SharingCalls.change_address`.
+            another one than the signed ``name``, until an owner has signed it.
         account_gone: for a person: whether the API reports that the account is
             deleted; None if the API was not asked. The member stays until an owner removes them.
     """
@@ -116,11 +115,11 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """A member's request for access to a dataset, which the member has signed.
 
     Attributes:
-        dataset: its path; ``name`` is its name by the roster.
-        member: who asks, an id; ``email`` is their address by the roster.
-        asked: when, in seconds since 1970, by the member's clock.
-        declined: when an owner declined it, as reported by the API; None: it waits.
-        owners: who may share the dataset; only in the answer to a request.
+        dataset: path of the dataset; ``name`` is its name by the roster.
+        member: id of the member; ``email`` is their address by the roster.
+        asked: time of the request, in seconds since 1970, by the member's clock.
+        declined: time at which an owner declined it, as reported by the API; None: it waits.
+        owners: addresses of those who may share the dataset; only in the answer to a request.
     """
 
     dataset: str
