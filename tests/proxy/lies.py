@@ -216,7 +216,6 @@ LIES: dict[str, Lie] = {
         ),
     ),
     "rows that are gone, it says": instead(("rows",), 404, _GONE, "application/problem+json"),
-    "rows of an earlier answer": Replay(("rows",)),
     "pages that changed places": on(("pages",), of(Page, _swapped)),
     "one page for all": on(("pages",), of(Page, lambda pages: pages[:1] * len(pages))),
     "one page less": on(("pages",), of(Page, lambda pages: pages[:-1])),
@@ -240,7 +239,6 @@ LIES: dict[str, Lie] = {
     "the page of a gateway": instead(EVERY, 200, b"<html>please log in</html>"),
     "a redirect": instead(EVERY, 302, b""),
     "a failure": instead(EVERY, 500, b"oops"),
-    "frames where JSON was asked for": instead(("records",), 200, wire.encode([]), wire.MEDIA_TYPE),
 }
 
 
@@ -298,6 +296,7 @@ LIES_ABOUT_DIGESTS: dict[str, Lie] = {
 
 LIES_ABOUT_ONE: dict[str, Lie] = {
     "another id": _record(_rename),
+    "frames where JSON was asked for": instead(("records",), 200, wire.encode([]), wire.MEDIA_TYPE),
     "another version": _record(lambda r: r.update(version=r["version"] + 1)),
     "another place": _record(lambda r: r.update(ordinal=r["ordinal"] + 1)),
     "another group": _record(lambda r: r.update(group="00" * 16)),

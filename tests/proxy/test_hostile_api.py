@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,16 +106,10 @@ QUESTIONS: dict[str, Callable[[Place], Answer]] = {
 
 #: Those that show whether rows, columns and lists are right again.
 AGAIN = ("sorted", "measured", "listed")
-#: And those of a proxy that has seen nothing: what they bring, it has seen when it is asked others.
-FIRST = ("all", *AGAIN)
-
-
-def ask(place: Place, names: Iterable[str]) -> dict[str, Answer]:
-    return {name: QUESTIONS[name](place) for name in names}
 
 
 def ask_all(place: Place) -> dict[str, Answer]:
-    return ask(place, QUESTIONS)
+    return {name: question(place) for name, question in QUESTIONS.items()}
 
 
 def is_right_again(place: Place, truth: dict[str, bytes]) -> bool:
@@ -151,17 +146,46 @@ def test_a_lie_is_an_error_and_never_another_answer(
     assert is_right_again(place, truth)
 
 
+@contextmanager
+def that_has_seen_nothing(place: Place, folder: Path) -> Iterator[Place]:
+    """A proxy with the keyring and the newest heads of another, and an empty memory."""
+    shutil.copytree(place.folder / "proxy", folder / "data" / "proxy")
+    with running_proxy(place.front.url, folder / "data") as proxy:
+        yield Place(place.front, proxy.url, place.account, place.schema, folder)
+
+
 @pytest.mark.parametrize("name", LIES)
 def test_a_proxy_that_has_seen_nothing_is_told_no_lie_either(
     place: Place, truth: dict[str, bytes], name: str, tmp_path: Path
 ) -> None:
-    """With the keyring and the newest heads of another, and an empty memory."""
-    shutil.copytree(place.folder / "proxy", tmp_path / "data" / "proxy")
-    with running_proxy(place.front.url, tmp_path / "data") as proxy:
-        fresh = Place(place.front, proxy.url, place.account, place.schema, tmp_path)
-        with place.front.telling(LIES[name]):
-            right_or_named(ask(fresh, FIRST), truth)
+    """Lies about rows and pages do not reach a proxy that keeps them."""
+    told = 0
+
+    def lie(asked: Asked, reply: Reply) -> Reply | None:
+        nonlocal told
+        instead = LIES[name](asked, reply)
+        told += instead is not reply
+        return instead
+
+    with that_has_seen_nothing(place, tmp_path) as fresh:
+        with place.front.telling(lie):
+            right_or_named(ask_all(fresh), truth)
+        assert told
         assert is_right_again(fresh, truth)
+
+
+def test_rows_of_an_earlier_answer_are_not_passed_off_as_later_ones(
+    place: Place, truth: dict[str, bytes], tmp_path: Path
+) -> None:
+    replay = Replay(("rows",))
+    with that_has_seen_nothing(place, tmp_path) as fresh:
+        with place.front.telling(replay):
+            assert QUESTIONS["all"](fresh).body == truth["all"]
+        (later,) = place.ingest([{"name": "later", "n": 9}])
+        with place.front.telling(replay):
+            assert named(QUESTIONS["all"](fresh))
+        assert QUESTIONS["all"](fresh).json()["count"] == 8
+    assert place.call("DELETE", f"/api/records/{later}/").status == 204
 
 
 @pytest.mark.parametrize("name", LIES_ABOUT_DIGESTS)
