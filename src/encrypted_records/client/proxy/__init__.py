@@ -1,4 +1,4 @@
 """The interface of a local proxy, method by method: :class:`.client.ProxyClient`.
 
-May import: ``client.transport``, ``model``.
+May import: ``client.api`` and its imports, ``model``, and in :mod:`.sql` ``sql``.
 """

@@ -2,7 +2,7 @@
 
 They call the proxy's own endpoints in this process (:mod:`.internal_client`). Otherwise they use
 only the state of pages: sessions' desks and saved questions. May import: ``auth``, ``admission``,
-``http``, ``keyrings``, ``process``, ``search``, ``services``.
+``http``, ``keyrings``, ``process``, ``saved_questions``, ``services``.
 """
 
 from starlette.routing import Mount

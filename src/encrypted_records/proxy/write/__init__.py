@@ -1,5 +1,5 @@
-"""Change stored records: ingest, update, delete, merge; each is a commit.
+"""Change stored records: ingest, update, delete, merge; each is a commit. Verify and repair them.
 
 Only :class:`.committer.Committer` stores commits. May import: ``process``, ``keyrings``,
-``schemas``, ``search``, ``workers``.
+``schemas``, ``search``, ``sharing``, ``spool``, ``workers``.
 """
