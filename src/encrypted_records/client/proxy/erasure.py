@@ -130,7 +130,7 @@ class RetentionRule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """What the two answers about a retention rule have in common."""
+    """Members of both answers about a retention rule."""
 
     retention: RetentionRule | None
     before: str | None
@@ -144,10 +144,10 @@ class ExpiredRecords(Retained, frozen=True, kw_only=True):
 
     Attributes:
         retention: the rule; None if there is none.
-        before: records from days before this one have expired.
+        before: records from days before this one have expired; None without a rule.
         version: version of the log.
         held: number of further records that are kept because the proxy's clock jumped ahead.
-        doubt: why records are held.
+        doubt: reason why records are held; None if none are.
     """
 
     records: Count
@@ -161,7 +161,7 @@ class DeletedExpired(Retained, frozen=True, kw_only=True):
         before: records from days before this one have expired.
         version: version of the log.
         held: number of further records that are kept because the proxy's clock jumped ahead.
-        doubt: why records are held.
+        doubt: reason why records are held; None if none are.
     """
 
     deleted: Count
@@ -223,7 +223,7 @@ class Erasures(Connection):
         return convert(await self._ask("GET", f"{schema}erasure/"), ErasureLook)
 
     async def erasure_progress(self, schema: str) -> ErasureProgress:
-        """The API's progress with the same, which is cheaper than to count."""
+        """The API's progress with an erasure, without the counts, which take longer."""
         found = await self._ask("GET", f"{schema}erasure/", params={"counts": "false"})
         return convert(found, ErasureLookBriefly).api
 

@@ -227,7 +227,7 @@ def _take_over(
     Args:
         place: the number of the owner, the first row or page, and the end.
         count: the number of rows or pages there.
-        uid: of the owner.
+        uid: the uid of the owner.
     """
     with objects.written(draft.contents) as numbers:
         _read_again(numbers, draft.contents)
