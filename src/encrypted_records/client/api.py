@@ -154,7 +154,7 @@ FEW_BYTES = 256 << 10
 #: Schemas per request: each comes with its definition.
 MAX_SCHEMAS = 100
 #: Minimum rate at which the API stores data, in bytes per second.
-STORED_RATE = 1 << 20
+_STORED_RATE = 1 << 20
 
 
 class SchemaResource(msgspec.Struct):
@@ -477,7 +477,7 @@ class Api:
             headers={"Content-Type": wire.MEDIA_TYPE, **(headers or {})},
             auth=auth,
             # The uploaded data has to be stored before the API can answer.
-            timeout=(seconds or self.transport.timing.silent_seconds) + len(body) / STORED_RATE,
+            timeout=(seconds or self.transport.timing.silent_seconds) + len(body) / _STORED_RATE,
             repeatable=True,
         )
 
@@ -512,10 +512,6 @@ class DamageApi:
         answer = await self._transport.request("GET", path, auth=auth)
         said: Damage = answer.convert(Damage)
         return said
-
-
-#: Minimum rate at which the API stores data, in bytes per second.
-_STORED_RATE = 1 << 20
 
 
 class ListedCheckpoint(msgspec.Struct):

@@ -81,7 +81,6 @@ def _contradicted(message: str, hint: str) -> BadInput:
 GROWTH = 3
 #: Bytes of a whole file that are decoded at once, because other tasks wait meanwhile.
 _PIECE = 1 << 20
-_UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = {b"\xff\xfe": Charset.UTF_16LE, b"\xfe\xff": Charset.UTF_16BE}
 _CODECS = {
     Charset.ASCII: "ascii",
@@ -121,7 +120,7 @@ def settle(charset: Charset | None, start: bytes, *, final: bool) -> Charset | N
         return _UTF16_MARKS[mark]
     if charset not in _WIDE and mark in _UTF16_MARKS:
         raise _begins_as("UTF-16")
-    if charset is not None and start.startswith(_UTF8_MARK):
+    if charset is not None and start.startswith(_BOM):
         raise _begins_as("UTF-8")
     return charset
 

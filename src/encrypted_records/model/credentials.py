@@ -184,7 +184,6 @@ def challenge_answer(digest: bytes, nonce: str, host: str) -> str:
 SERVICE_SCHEME = "Service"
 SERVICE_PREFIX = "ers1_"
 SERVICE_KEY_BYTES = 32
-SERVICE_TOKEN_BYTES = 32
 _SERVICE_KEY = re.compile(rf"{SERVICE_PREFIX}({ids.PATTERN})_([A-Za-z0-9_-]{{43}})")
 _SERVICE_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 

@@ -58,7 +58,7 @@ MOST_EDITS = 2
 ReadText = Callable[[Any, str], str]
 
 
-def _refuse(code: str, detail: str, pointer: str) -> InvalidQuery:
+def invalid_query(code: str, detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
@@ -89,7 +89,7 @@ def read_text_test(
         detail = (
             f"{what} is for strings without an enforced format, and this is {spec.field_type.name}"
         )
-        raise _refuse("op", detail, f"{pointer}/{where}")
+        raise invalid_query("op", detail, f"{pointer}/{where}")
     if op not in TEXT_OPERATORS and not fold:
         return None
 
@@ -108,7 +108,7 @@ def read_text_test(
             return Not(test("any_of", text(value, at)))
         case "in":
             if not isinstance(value, list) or not 1 <= len(value) <= most:
-                raise _refuse("type", f"expected an array of 1 to {most} values", at)
+                raise invalid_query("type", f"expected an array of 1 to {most} values", at)
             texts = (text(item, f"{at}/{place}") for place, item in enumerate(value))
             return test("any_of", *dict.fromkeys(texts))
         case "prefix" | "contains" | "ends_with":
@@ -126,18 +126,18 @@ def read_text_test(
 def _fold(asked: Mapping[str, Any], pointer: str) -> bool:
     fold = asked.get("fold", False)
     if not isinstance(fold, bool):
-        raise _refuse("type", "expected true or false", f"{pointer}/fold")
+        raise invalid_query("type", "expected true or false", f"{pointer}/fold")
     if fold and asked.get("op") not in FOLDING:
-        raise _refuse("op", f"fold is for {', '.join(FOLDING)}", f"{pointer}/fold")
+        raise invalid_query("op", f"fold is for {', '.join(FOLDING)}", f"{pointer}/fold")
     return fold
 
 
 def _read_within(asked: Mapping[str, Any], pointer: str) -> int:
     within = asked.get("within", 1)
     if "within" in asked and asked.get("op") != "near":
-        raise _refuse("op", "within is for near", f"{pointer}/within")
+        raise invalid_query("op", "within is for near", f"{pointer}/within")
     if isinstance(within, bool) or within not in range(1, MOST_EDITS + 1):
-        raise _refuse("within", f"expected 1 to {MOST_EDITS} edits", f"{pointer}/within")
+        raise invalid_query("within", f"expected 1 to {MOST_EDITS} edits", f"{pointer}/within")
     return int(within)
 
 
@@ -147,13 +147,13 @@ def _words(field: str, op: How, text: str, pointer: str) -> TextTest:
         op, words = "has_words", list(dict.fromkeys(words))
     if not 1 <= len(words) <= MAX_WORDS:
         detail = f"expected a text of 1 to {MAX_WORDS} words, and this one has {len(words)}"
-        raise _refuse("words", detail, pointer)
+        raise invalid_query("words", detail, pointer)
     return TextTest(field, op, tuple(words), fold=True)
 
 
 def _pattern(source: str, pointer: str, *, fold: bool) -> str:
     if len(source.encode()) > MAX_PATTERN:
-        raise _refuse("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
+        raise invalid_query("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
     if fold:
         source = fold_pattern(source)
     _compile(TextTest("", "matches", (source,), fold), pointer)
@@ -170,17 +170,19 @@ def _compile(test: TextTest, pointer: str) -> None:
         # RE2 reports the fault, and the part of the pattern.
         reason = error.args[0] if error.args else "not in the syntax of RE2"
         told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise _refuse("pattern", f"not a pattern in the syntax of RE2: {told}", pointer) from None
+        raise invalid_query(
+            "pattern", f"not a pattern in the syntax of RE2: {told}", pointer
+        ) from None
 
 
 def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
     if len(asked.encode()) > MAX_PATTERN:
-        raise _refuse("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
+        raise invalid_query("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
     try:
         parts = parse_like(asked)
     except ValueError:
         detail = "a backslash must be followed by %, _ or another backslash: \\%, \\_, \\\\"
-        raise _refuse("pattern", detail, pointer) from None
+        raise invalid_query("pattern", detail, pointer) from None
     if fold:
         parts = [f"={folded(part[1:])}" if part.startswith("=") else part for part in parts]
     match [part.startswith("=") or part for part in parts], parts:
@@ -216,10 +218,6 @@ T = TypeVar("T")
 _COMPARISON_MEMBERS = frozenset({"field", "op", "value", "fold", "within", "of"})
 #: Maximum fields that an error lists.
 _LISTED = 20
-
-
-def invalid_query(code: str, detail: str, pointer: str) -> InvalidQuery:
-    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
 class Conditions:

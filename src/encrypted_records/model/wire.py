@@ -81,12 +81,12 @@ class CheckpointBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     state: bytes
 
 
-_checkpoint_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder()
 _checkpoint_decoder = msgspec.msgpack.Decoder(CheckpointBody)
 
 
 def encode_checkpoint_body(body: CheckpointBody) -> bytes:
-    return _checkpoint_encoder.encode(body)
+    return _encoder.encode(body)
 
 
 def decode_checkpoint_body(checkpoint: Checkpoint) -> CheckpointBody:
@@ -141,7 +141,6 @@ KINDS: dict[int, type[msgspec.Struct]] = {
 }
 _KIND_OF = {kind: number for number, kind in KINDS.items()} | {PackedRowBatch: 2}
 _HEAD = struct.Struct(">BI")
-_encoder = msgspec.msgpack.Encoder()
 _decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
 #: For parts, which have many rows.
 _part_decoders = _decoders | {2: msgspec.msgpack.Decoder(PackedRowBatch)}

@@ -37,15 +37,13 @@ FLAG: Part = {"type": "boolean"}
 #: An object with any members. Type generators take an object without this statement for an empty
 #: object.
 OBJECT: Part = {"type": "object", "additionalProperties": True}
-OBJECT_OR_NULL: Part = {"type": ["object", "null"], "additionalProperties": True}
 URL: Part = {"type": "string", "format": "uri"}
 UUID: Part = {"type": "string", "format": "uuid"}
 BINARY: Part = {"type": "string", "format": "binary"}
 NAMES: Part = {"type": "array", "items": TEXT}
 ID: Part = {"type": "string", "pattern": f"^{ids.PATTERN}$"}
-#: The path of an object in answers.
+#: The path of a record in answers.
 RECORD_PATH: Part = {"type": "string", "pattern": f"^/api/records/{ids.PATTERN}/$"}
-SCHEMA_PATH: Part = {"type": "string", "pattern": f"^/api/schemas/{ids.PATTERN}/$"}
 #: A schema, named by its path or by a URL of this proxy.
 SCHEMA_REFERENCE: Part = {
     "type": "string",

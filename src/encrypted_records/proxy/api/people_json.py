@@ -62,10 +62,7 @@ class ShareWanted(msgspec.Struct, forbid_unknown_fields=True):
 
     dataset: DatasetName
     role: ShareRole
-    schemas: (
-        Annotated[list[SchemaName], Meta(extra_json_schema={"maxItems": form.MAX_SINGLE_SCHEMAS})]
-        | None
-    ) = None
+    schemas: FewSchemas | None = None
 
 
 #: Requested shares are limited to the shares of an organization's thousand datasets.

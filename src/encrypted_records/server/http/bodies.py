@@ -37,7 +37,7 @@ from encrypted_records.model import strict_json, wire
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.model.record_formats import charset_of, require_utf8
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def _plain(value: Any) -> Any:
@@ -158,7 +158,6 @@ PIECE_BYTES = 64 << 10
 #: Bytes of an answer that are made before its status is sent, so that a lost object can be
 #: reported.
 BEGUN_BYTES = 2 << 20
-_log = logging.getLogger(__name__)
 
 
 def body_of(request: Request) -> bytes:
