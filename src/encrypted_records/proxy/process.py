@@ -221,6 +221,8 @@ class Turns:
                 yield part
 
 
+# --- background work ------------------------------------------------------------------------------
+
 Task = asyncio.Task[None]
 Work = Callable[[], Awaitable[None]]
 
@@ -321,6 +323,8 @@ class Background:
     def _forget(self, task: Task) -> None:
         del self._tasks[task]
 
+
+# --- single-flight --------------------------------------------------------------------------------
 
 K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
@@ -495,6 +499,8 @@ async def run_together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
 async def _coroutine(job: Callable[[], Awaitable[None]]) -> None:
     await job()
 
+
+# --- private memory -------------------------------------------------------------------------------
 
 # Constants of <sys/prctl.h>, <sys/mman.h> and <linux/capability.h>.
 _PR_SET_DUMPABLE = 4

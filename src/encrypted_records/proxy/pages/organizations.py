@@ -215,6 +215,8 @@ async def remove(visit: Visit) -> Response:
     return visit.go(f"/organizations/{visit.id}/")
 
 
+# --- the audit log --------------------------------------------------------------------------------
+
 #: Every action of docs/http-api.md, in the words of a line: "who <words> what".
 ACTIONS: Mapping[str, str] = {
     "login": "logged in",
@@ -322,8 +324,6 @@ def _entry_line(entry: Mapping[str, Any], names: Mapping[str, str]) -> AuditLine
 def _key(line: AuditLine) -> Iterable[str]:
     return line.who, line.did, line.subject, line.source
 
-
-# --- pages ----------------------------------------------------------------------------------------
 
 PAGE_ENTRIES = 100
 _ASKED = ("action", "without", "user", "until")

@@ -428,6 +428,9 @@ class SearchCounts:
         return int(self.clock() // 60)
 
 
+# --- saved questions ------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ListedQuestion:
     """A saved question as the page shows it; ``says`` are its parts."""

@@ -238,6 +238,8 @@ def _filled(
     return pyarrow.Array.from_buffers(kind, rows, [mask, pyarrow.py_buffer(cells)])
 
 
+# --- the stream -----------------------------------------------------------------------------------
+
 #: A window has as many rows as have this many bytes of values, but at least this many rows, as long
 #: as these do not exceed the maximum size below.
 WINDOW_BYTES, WINDOW_ROWS = 96 << 20, 1 << 20

@@ -459,6 +459,8 @@ class Failed(Message, frozen=True):
         return kind(self.message, code=self.code, hint=self.hint, flaws=self.errors)
 
 
+# --- encoding -------------------------------------------------------------------------------------
+
 SampleTask = InferTask | DetectTask | PreviewTask | EstimateTask
 Task = (
     CheckTask | KeysTask | SealTask | PackTask | ResealTask | MergeTask | RebuildTask | SampleTask
@@ -482,6 +484,8 @@ encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
+
+# --- a worker's end of the pipes ------------------------------------------------------------------
 
 _results: IO[bytes] = sys.stdout.buffer
 
