@@ -314,7 +314,7 @@ async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
 
 
 def _consequences(told: Deletion) -> Iterator[str]:
-    """What a deletion does, in lines."""
+    """The consequences of a deletion, in lines."""
     yield "Deleted: your address, password, second factor, logins, API tokens, invitations to you."
     texts = {
         "leave": "You leave {name}.",

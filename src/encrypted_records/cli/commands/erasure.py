@@ -44,7 +44,7 @@ def say_erased(receipt: ErasedData) -> None:
                 say(_VACUUM)
             continue
         counts = (left.rows, left.segments, left.groups)
-        # What is gone from the tables may be in objects, or in what an API keeps of them.
+        # Data that is gone from the tables may be in objects, or in what an API keeps of them.
         what = format_count(left.rows, "row") if any(counts) else "objects, or copies of them"
         say(f"Not erased yet in {schema.schema}: {what}.")
         for held in left.holds:

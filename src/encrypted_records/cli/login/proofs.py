@@ -1,4 +1,4 @@
-"""What proves to a service who the user is: a password, a code, the link from a message.
+"""Proofs to a service of who the user is: a password, a code, the link from a message.
 
 Commands that reveal or change keys, or enrol this machine, verify again who the user is. On the
 proxy's own machine, the local-user secret is a sufficient proof. Elsewhere, the user enters the

@@ -66,7 +66,7 @@ class AffectedOrganization(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What a deletion of the account would do."""
+    """The consequences of a deletion of the account."""
 
     organizations: list[AffectedOrganization]
 

@@ -91,7 +91,7 @@ class ErasureCosts(msgspec.Struct, frozen=True):
 
 
 class IndexLeft(msgspec.Struct, frozen=True):
-    """What is left of deleted or changed records in an index.
+    """Remains of deleted or changed records in an index.
 
     Attributes:
         segments: number of segments with their keys.
@@ -105,7 +105,7 @@ class IndexLeft(msgspec.Struct, frozen=True):
 
 
 class ErasureLook(msgspec.Struct, frozen=True):
-    """What is left of deleted or changed records: in the API's tables, and in the index."""
+    """Remains of deleted or changed records: in the API's tables, and in the index."""
 
     api: ErasureState
     index: IndexLeft

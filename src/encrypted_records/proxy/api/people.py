@@ -72,7 +72,7 @@ EmailAddress = Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)]
 
 
 class InvitationRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Whom to invite; without ``shares``, a present member comes back under new keys."""
+    """A person to invite; without ``shares``, a present member comes back under new keys."""
 
     email: EmailAddress
     shares: Shares | None = None

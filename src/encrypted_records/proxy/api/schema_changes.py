@@ -190,7 +190,7 @@ def _shown(
 
 
 class SeenNames(Placed, frozen=True, forbid_unknown_fields=True):
-    """What the caller was shown, and wants to be signed."""
+    """The names that the caller was shown, and wants to be signed."""
 
 
 class SigningWanted(msgspec.Struct, forbid_unknown_fields=True):

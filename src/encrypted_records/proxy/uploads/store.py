@@ -1,4 +1,4 @@
-"""What is stored of resumable uploads: their state, in SQLite, and their bytes, in the spool.
+"""Resumable uploads as they are stored: their state, in SQLite, and their bytes, in the spool.
 
 The sender's metadata of an upload (its file's name and type) is kept sealed. An upload that has
 ended stays in the store for a while, so that its address can report that.

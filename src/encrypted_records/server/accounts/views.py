@@ -355,7 +355,7 @@ class DeleteAccount(APIView):
 
     @extend_schema(responses=DELETION)
     def get(self, request: Request) -> Response:
-        """What a deletion would do to each organization of the caller's, or what is in its way."""
+        """The consequences of a deletion for each of the caller's organizations, or its obstacles."""
         affected = [
             {
                 "organization": membership.organization.url,

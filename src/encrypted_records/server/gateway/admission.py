@@ -1,4 +1,4 @@
-"""What requests may occupy of the API's process: places in its threads, and room for their bodies.
+"""Limits of what requests occupy of the API's process: places in threads, and room for bodies.
 
 *Places.* A request runs, waits for its turn, or is told to retry later. Senders take turns: each
 has its own queue, so that a sender of many requests waits for its own. No sender can occupy all

@@ -245,7 +245,7 @@ class MemberDetail(APIView):
 
 
 class Invitations(generics.ListAPIView[Invitation]):
-    """Whom an organization has invited, for its owners."""
+    """The people whom an organization has invited, for its owners."""
 
     token_uses = READS_ALL
     serializer_class = InvitationSerializer
@@ -452,11 +452,11 @@ class Grants(APIView):
 
 
 class AnswersView(APIView):
-    """What the invited have answered."""
+    """The answers of invited people."""
 
     @extend_schema(responses=FRAMES)
     def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
-        """Those that wait to be admitted, for owners."""
+        """Answers of people who wait to be admitted, for owners."""
         organization = permissions.find_owned(_user(request), organization_id)
         return stream(roster_members.waiting_answers(organization))
 
@@ -468,7 +468,7 @@ class OwnAnswer(APIView):
 
     @extend_schema(responses=FRAMES)
     def get(self, request: Request, invitation_id: str) -> StreamingHttpResponse:
-        """What the caller has answered."""
+        """The caller's answer."""
         return stream([roster_members.own_answer(_user(request), invitation_id)])
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
