@@ -355,7 +355,7 @@ class DeleteAccount(APIView):
 
     @extend_schema(responses=DELETION)
     def get(self, request: Request) -> Response:
-        """The consequences of a deletion for each of the caller's organizations, or its obstacles."""
+        """The consequences of a deletion for each of the caller's organizations, or obstacles."""
         affected = [
             {
                 "organization": membership.organization.url,
