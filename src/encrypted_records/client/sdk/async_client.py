@@ -155,12 +155,13 @@ class AsyncDataset(AsyncNamed):
         )
 
     async def reseal(self, *, forget: bool = False, progress: bool = False) -> KeysOfDataset:
-        """Seal all records of its schemas again, where something of them is under an older key than
-        the present one, each schema by a job; which keys are needed then. An owner's.
+        """Re-encrypt each schema that has data under an older key than the current one, by a job;
+        returns the keys that are needed after that. For owners.
 
         Args:
             forget: have grants lack all older keys from then on, once nothing is left that they
-                open. Who kept an older grant and an older copy of the data still opens that copy.
+                open. A user who kept an older grant and an older copy of the data can still
+                decrypt that copy.
             progress: show a bar on a terminal.
 
         Raises:

@@ -225,8 +225,9 @@ class AsyncCare(AsyncNamed):
         return await self._link.proxy.erase_schema(self.url)
 
     async def look_at_retention(self) -> ExpiredRecords:
-        """For how long records stay by the definition, and how many are old enough to go. Nothing
-        is deleted."""
+        """The retention rule of the definition, and the number of records that it would delete now.
+        Nothing is deleted.
+        """
         return await self._link.proxy.look_at_retention(self.url)
 
     async def carry_out_retention(self, *, clock_is_right: bool = False) -> DeletedExpired:

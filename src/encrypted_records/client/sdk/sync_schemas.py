@@ -227,8 +227,9 @@ class Care(Named):
         return self._link.run(self._link.proxy.erase_schema(self.url))
 
     def look_at_retention(self) -> ExpiredRecords:
-        """For how long records stay by the definition, and how many are old enough to go. Nothing
-        is deleted."""
+        """The retention rule of the definition, and the number of records that it would delete now.
+        Nothing is deleted.
+        """
         return self._link.run(self._link.proxy.look_at_retention(self.url))
 
     def carry_out_retention(self, *, clock_is_right: bool = False) -> DeletedExpired:
