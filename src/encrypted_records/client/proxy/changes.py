@@ -138,7 +138,11 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewWebhook(Webhook, frozen=True, kw_only=True):
-    """``secret`` signs the deliveries; it is shown only once."""
+    """A new webhook.
+
+    Attributes:
+        secret: key that signs the deliveries; it is shown only once.
+    """
 
     secret: str
 

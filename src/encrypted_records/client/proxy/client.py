@@ -81,9 +81,13 @@ class Deletion(msgspec.Struct, frozen=True):
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """``merged`` index segments became one of ``records`` records; ``segments`` are left.
+    """A merge of index segments into a single one.
 
-    ``done`` is whether there was nothing to merge.
+    Attributes:
+        merged: number of segments that were merged.
+        records: number of records of the new segment.
+        segments: number of segments that are left.
+        done: whether there was nothing to merge.
     """
 
     merged: int

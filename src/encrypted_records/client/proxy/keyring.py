@@ -199,7 +199,12 @@ def _members(value: Any) -> dict[str, Any]:
 
 
 class KeyVersion(msgspec.Struct, frozen=True):
-    """A root key; ``created`` is in seconds since 1970, 0 if unknown."""
+    """A root key of a keyring.
+
+    Attributes:
+        created: time in seconds since 1970; 0 if unknown.
+        backup_confirmed: whether a backup of it was confirmed.
+    """
 
     version: int
     created: int
@@ -208,8 +213,12 @@ class KeyVersion(msgspec.Struct, frozen=True):
 
 
 class KeyringInfo(msgspec.Struct, frozen=True):
-    """The public part of a keyring; ``restore_tried`` is when its backup was last restored or
-    tried, in seconds since 1970."""
+    """The public part of a keyring.
+
+    Attributes:
+        restore_tried: time at which its backup was last restored or tried, in seconds since 1970;
+            None if it never was.
+    """
 
     fingerprint: str
     versions: list[KeyVersion]
@@ -255,7 +264,11 @@ class Unlocked(KeyringInfo, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChangedPassphrase(msgspec.Struct, frozen=True):
-    """``left`` is how many files of replaced keyrings do not open and so stay as they are."""
+    """A change of a keyring's passphrase.
+
+    Attributes:
+        left: number of files of replaced keyrings that do not open and stay as they are.
+    """
 
     wrapping: str
     left: int

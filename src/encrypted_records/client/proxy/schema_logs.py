@@ -31,8 +31,12 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """A user of the proxy took a log with this head instead of that with ``seen``; ``writer`` says
-    whether the user might write the schema."""
+    """The acceptance, by a user of the proxy, of a log with this head instead of another.
+
+    Attributes:
+        seen: head of the log that the proxy had seen.
+        writer: whether the user might write the schema.
+    """
 
     user: str
     version: int
@@ -45,10 +49,12 @@ class Acceptance(msgspec.Struct, frozen=True):
 class LogStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """The validity of a log, and its relation to the log that the proxy has seen.
 
-    ``state`` is ``whole``, ``older``, ``forked``, ``unclear`` or ``broken``; ``common`` the newest
-    version of which it is known that both have it; ``at`` is there where a version was asked for.
-    ``accepted`` says how this user took the log instead of another, ``accepted_by_others`` how
-    other users of the proxy did.
+    Attributes:
+        seen: head of the log that the proxy has seen.
+        common: newest version that both are known to have.
+        accepted: acceptance of the log by this user, instead of another log.
+        accepted_by_others: acceptances by other users of the proxy.
+        at: head at the version that was asked for; absent without one.
     """
 
     state: Literal["whole", "older", "forked", "unclear", "broken"]
@@ -73,8 +79,12 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class SchemaSigned(msgspec.Struct, frozen=True):
-    """Changes that signing a schema makes. ``signed`` is what was signed before, None where nothing
-    was; ``changes`` names what of it differs from ``shown``."""
+    """The signature of a schema, or what it would change.
+
+    Attributes:
+        changes: names of the members in which ``signed`` and ``shown`` differ.
+        signed: names that were signed before; None if none were.
+    """
 
     changes: list[str]
     signed: Placed | None
@@ -246,8 +256,14 @@ REPAIR_SECONDS = 24 * 3600.0
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """``records`` of which nothing is left, and ``segments`` of the index that are lost, which have
-    ``rows``; ``done`` is whether nothing is lost."""
+    """Data of a schema that the API reports as lost.
+
+    Attributes:
+        records: number of records of which nothing is left.
+        segments: number of lost segments of the index.
+        rows: number of rows of these segments.
+        done: whether nothing is lost.
+    """
 
     records: int
     segments: int
@@ -287,8 +303,13 @@ class RosterHead(msgspec.Struct, frozen=True):
 
 
 class LostEntry(msgspec.Struct, frozen=True):
-    """An entry that the API's roster does not have. ``what`` is founded, invited, stood, removed,
-    dataset or schema; ``who`` the person, service or dataset; ``by`` who signed it."""
+    """An entry that the API's roster does not have.
+
+    Attributes:
+        what: kind of the entry: founded, invited, stood, removed, dataset or schema.
+        who: name of the person, service or dataset; None if unknown.
+        by: name of the member who signed it; None if unknown.
+    """
 
     number: int
     time: str | None
@@ -298,8 +319,13 @@ class LostEntry(msgspec.Struct, frozen=True):
 
 
 class RosterStanding(msgspec.Struct, frozen=True):
-    """``state`` is ``whole``, ``older``, ``forked`` or ``unclear``; ``common`` the newest entry of
-    which it is known that both have it; ``lost`` are those behind it that the proxy has kept."""
+    """The API's roster, and its relation to the roster that the proxy has seen.
+
+    Attributes:
+        seen: head of the roster that the proxy has seen.
+        common: number of the newest entry that both are known to have.
+        lost: entries after that which the proxy has kept.
+    """
 
     state: Literal["whole", "older", "forked", "unclear"]
     number: int

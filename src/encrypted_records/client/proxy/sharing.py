@@ -99,9 +99,12 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class SignedDataset(msgspec.Struct, frozen=True):
-    """A dataset as the roster names it, with the schemas that were placed in it. ``listed``:
-    members may ask for access, by :meth:`SharingCalls.ask_for_access`; ``may_ask`` are the roles
-    that you do not have in all of it."""
+    """A dataset as the roster names it, with the schemas that were placed in it.
+
+    Attributes:
+        listed: whether members may ask for access.
+        may_ask: roles that the user does not have in all of it.
+    """
 
     dataset: str
     slug: str
@@ -133,8 +136,14 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class FirstShown(msgspec.Struct, frozen=True):
-    """An organization as the proxy saw it on first use: how many people and services, its
-    newest entry, when that was signed (seconds since 1970), and eight words of it."""
+    """An organization as the proxy saw it on first use.
+
+    Attributes:
+        members: number of people and services.
+        number: number of its newest entry.
+        since: time at which that was signed, in seconds since 1970.
+        words: eight words of it.
+    """
 
     members: int
     number: int
@@ -143,9 +152,13 @@ class FirstShown(msgspec.Struct, frozen=True):
 
 
 class People(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization by its roster. ``words`` are the same for everybody who sees the same one.
-    ``requests`` are those of all members for an owner, and else your own; ``requests_refused`` were
-    shown by the API, and signed by no member.
+    """An organization by its roster.
+
+    Attributes:
+        number: number of its newest entry.
+        words: eight words, the same for everybody who sees the same roster.
+        requests: requests for access: of all members for an owner, otherwise the user's own.
+        requests_refused: number of requests that the API shows and no member signed.
     """
 
     organization: str
@@ -214,7 +227,11 @@ class ListedDataset(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """``by``: the lost owner by whose phrases the caller is an owner now."""
+    """The recovery of an organization.
+
+    Attributes:
+        by: name of the lost owner by whose phrases the caller is an owner now.
+    """
 
     by: str
 

@@ -38,8 +38,10 @@ from encrypted_records.proxy.services import Services, services_of
 
 
 class DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for the device that it comes from to be taken in; or, with ``create``, for a
-    further one.
+    """A device to register.
+
+    Attributes:
+        create: make another device, instead of registering that of this request.
     """
 
     name: str = ""
@@ -51,7 +53,11 @@ class DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DeviceCodeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """``user``: the id of another user, whom the code is for."""
+    """A request for a code that registers a device.
+
+    Attributes:
+        user: id of the user for whom the code is, if it is another user.
+    """
 
     user: str | None = None
     proof: Proof | None = None

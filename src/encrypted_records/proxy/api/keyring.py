@@ -67,13 +67,21 @@ class ProvenRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PhrasesRequest(ProvenRequest):
-    """``all``: also the phrases of versions whose backup was confirmed."""
+    """A request for recovery phrases.
+
+    Attributes:
+        all: also show the phrases of versions whose backup was confirmed.
+    """
 
     all: bool = False
 
 
 class KeyringFileRequest(ProvenRequest, kw_only=True):
-    """``passphrase``: what the file is sealed with."""
+    """A request for a backup file.
+
+    Attributes:
+        passphrase: passphrase under which the file is encrypted.
+    """
 
     passphrase: NonEmpty
 
@@ -460,13 +468,22 @@ async def existing(services: Services, holder: Holder) -> Keyring:
 
 
 class UnlockRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """``passphrase``: the keyring's own."""
+    """A request to unlock a keyring.
+
+    Attributes:
+        passphrase: passphrase of the keyring.
+    """
 
     passphrase: NonEmpty
 
 
 class PassphraseChange(ProvenRequest, kw_only=True):
-    """``old``: the present passphrase, where there is one; it is a proof, too."""
+    """A new passphrase of a keyring.
+
+    Attributes:
+        new: the new passphrase.
+        old: the present passphrase, if there is one; it is a proof, too.
+    """
 
     new: NonEmpty
     old: str | None = None
