@@ -6,11 +6,12 @@ import json
 import secrets
 
 import pytest
+from msgspec.structs import replace
 
 from encrypted_records.cli.commands.erasure import say_erased
-from encrypted_records.client.api import ErasureState
-from encrypted_records.client.proxy.erasure import ErasedData, SchemaErasure
+from encrypted_records.client.proxy.erasure import ErasedData
 from tests.cli.command import Ers
+from tests.support.erasures import UNDONE
 
 DEFINITION = {
     "type": "object",
@@ -95,21 +96,8 @@ def test_the_doctor_says_what_is_not_erased_yet(ers: Ers, people: str) -> None:
 def test_where_only_copies_are_left_the_receipt_says_so(
     capsys: pytest.CaptureFixture[str], segments: int, what: str
 ) -> None:
-    left = ErasureState(
-        version=7,
-        asked=7,
-        done=0,
-        due=None,
-        database="sqlite",
-        holds=[],
-        rows=0,
-        segments=segments,
-        groups=0,
-        since=None,
-    )
-    erased = SchemaErasure(
-        schema="people", version=7, log_digest="", merged_rows=0, gone=False, left=left
-    )
+    left = replace(UNDONE.left, segments=segments)
+    erased = replace(UNDONE, schema="people", left=left)
     say_erased(ErasedData(gone=False, schemas=[erased]))
     said = capsys.readouterr()
     assert f"Not erased yet in people: {what}" in said.out + said.err

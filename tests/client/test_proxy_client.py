@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 
 from encrypted_records import runtime
-from encrypted_records.client.api import ErasureState
 from encrypted_records.client.limits import PROXY_TIMING, STANDARD, ClientLimits
 from encrypted_records.client.proxy import erasure
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import BadInput, NoProxy, NotFound, ProxyUnreachable
+from tests.support.erasures import UNDONE
 from tests.support.service import Account, Service, free_ports
 
 T = TypeVar("T")
@@ -155,28 +155,8 @@ def test_a_receipt_is_not_lost_where_nobody_can_say_any_more_that_bytes_are_gone
     ask: Ask[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erasure, "LOOK_SECONDS", 0.01)
-    left = ErasureState(
-        version=7,
-        asked=7,
-        done=3,
-        due=None,
-        database="sqlite",
-        holds=[],
-        rows=1,
-        segments=0,
-        groups=0,
-        since=None,
-    )
-    begun = erasure.SchemaErasure(
-        schema="/api/schemas/2JZvcvw3K6xCtJLowDmfyB/",
-        version=7,
-        log_digest="",
-        merged_rows=0,
-        gone=False,
-        left=left,
-    )
 
     async def see(client: ProxyClient) -> erasure.SchemaErasure:
-        return await client._see_through(begun, runtime.monotonic() + 60)
+        return await client._see_through(UNDONE, runtime.monotonic() + 60)
 
-    assert ask(see) == begun
+    assert ask(see) == UNDONE

@@ -5,12 +5,34 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from encrypted_records.client.api import ErasureState
+from encrypted_records.client.proxy.erasure import SchemaErasure
 from tests.support.eventually import eventually
 from tests.support.service import Answer
 from tests.support.store import Store
 
 #: A machine may be busy with other tests; nothing is measured by this.
 MOST_SECONDS = 180.0
+#: An erasure up to version 7 that the API has not done.
+UNDONE = SchemaErasure(
+    schema="/api/schemas/2JZvcvw3K6xCtJLowDmfyB/",
+    version=7,
+    log_digest="",
+    merged_rows=0,
+    gone=False,
+    left=ErasureState(
+        version=7,
+        asked=7,
+        done=3,
+        due=None,
+        database="sqlite",
+        holds=[],
+        rows=0,
+        segments=0,
+        groups=0,
+        since=None,
+    ),
+)
 
 
 def seen_through(store: Store, answer: Answer) -> dict[str, Any]:
