@@ -141,18 +141,19 @@ def run_here(
     return Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
-#: Words that only a shell understands: operators, which are part of a word if quoted, and commands
-#: whose output is one.
-_OF_SHELLS = re.compile(r"[();<>|&]+|.*\$\(.*")
+#: Words that only a shell understands: operators, which are part of a word if quoted, and what it
+#: puts something else for.
+_OF_SHELLS = re.compile(r"[();<>|&]+|.*[$`].*", re.DOTALL)
 
 
 def run_line(told: Mapping[str, str], line: str, folder: Path, typed: str = "") -> Said:
     """Run a line of a shell: ``ers`` in this process where the line is nothing else."""
-    plain = re.sub(r"\$([A-Z_]+)", lambda named: told[named[1]], line)
+    plain = re.sub(r"\$([A-Z_]+)\b", lambda named: told.get(named[1], named[0]), line)
     words = shlex.shlex(plain, posix=True, punctuation_chars=True)
     words.whitespace_split, words.commenters = True, ""
     program, *arguments = words
-    if program == "ers" and not any(map(_OF_SHELLS.fullmatch, arguments)):
+    quoted = re.search(r"'[^']*\$", line)  # where it may stand for itself
+    if program == "ers" and not quoted and not any(map(_OF_SHELLS.fullmatch, arguments)):
         return run_here(told, *arguments, typed=typed, folder=folder)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", line],
