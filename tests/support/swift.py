@@ -38,10 +38,12 @@ COPIES = 3
 NODES = tuple(f"object{number}" for number in range(COPIES))
 _KINDS = ("account", "container", *NODES)
 
-#: Swift reads this file at a fixed place, which only root can write.
+#: Swift reads this file at a fixed place, which only root can write. A server ends with the process
+#: that started it (PR_SET_PDEATHSIG), also where that was killed.
 _RUN = """
-import sys
+import ctypes, signal, sys
 from importlib import import_module
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 from swift.common import utils
 utils.SWIFT_CONF_FILE = sys.argv[1]
 from swift.common import constraints, storage_policy
