@@ -90,29 +90,36 @@ def test_a_reader_that_goes_away_gives_the_turn_back() -> None:
 
 
 @pytest.mark.parametrize("busy", [True, False])
-def test_an_export_rests_as_long_as_a_part_took_where_others_ask(
+def test_a_user_rests_between_two_parts_as_long_as_the_first_took_where_others_ask(
     monkeypatch: pytest.MonkeyPatch, *, busy: bool
 ) -> None:
-    rests: list[float] = []
-    asked: list[float] = []
+    now, rests, looks = 100.0, [], []
 
     async def rest(seconds: float) -> None:
         rests.append(seconds)
 
     def is_busy(seconds: float) -> bool:
-        asked.append(seconds)
+        looks.append(seconds)
         return busy
 
     async def run() -> None:
+        nonlocal now
         of = Turns(is_busy)
-        monkeypatch.setattr(process, "SHORT_SECONDS", -1.0)
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
         monkeypatch.setattr(runtime, "sleep", rest)
         async with of.take(b"a"):
-            pass
+            now += 0.5
+        assert not rests  # a part is sent at once
+        now += 0.125  # while it is sent
+        async with of.take(b"b"):
+            assert not rests
+        async with of.take(b"a"):
+            assert rests == ([0.375] if busy else [])
+        async with of.take(b"a"):
+            assert len(rests) == busy
 
     asyncio.run(run())
-    assert len(asked) == 1
-    assert rests == ([asked[0] * process.REST] if busy else [])
+    assert looks == [0.5]
 
 
 def test_a_crowd_knows_whether_a_request_was_under_way_lately() -> None:
@@ -127,24 +134,33 @@ def test_a_crowd_knows_whether_a_request_was_under_way_lately() -> None:
     assert not crowd.was_busy(2.0)
 
 
-def test_exports_of_the_proxy_take_turns(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("path", ["export", "columns"])
+def test_long_answers_take_turns_and_are_no_short_requests_themselves(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     store = new_store(service, {"type": "object", "properties": {"name": {"type": "string"}}})
     store.ingest([{"name": "one"}])
     taken: list[bytes] = []
-    take = Turns.take
+    busy: list[bool] = []
+    take, was_busy = Turns.take, RunningRequests.was_busy
 
     def note(self: Turns, user: bytes) -> AbstractAsyncContextManager[None]:
         taken.append(user)
         return take(self, user)
 
+    def look(self: RunningRequests, seconds: float) -> bool:
+        busy.append(was_busy(self, seconds))
+        return busy[-1]
+
+    monkeypatch.setattr(process, "SHORT_SECONDS", -1.0)
     monkeypatch.setattr(Turns, "take", note)
+    monkeypatch.setattr(RunningRequests, "was_busy", look)
     with running_proxy(service.base_url, with_keyrings(service, tmp_path)) as proxy:
         behind = replace(store, service=replace(service, proxy_url=proxy.url))
-        answer = behind.proxy("POST", "/api/records/export/", {"schema": store.schema})
+        answer = behind.proxy("POST", f"/api/records/{path}/", {"schema": store.schema})
     assert answer.status == 200
     assert b"one" in answer.body
-    # For the first rows, for each batch, and for the end.
-    assert len(taken) == 3
+    # For the first rows, for the end of an Arrow stream, and to find that no more follows.
+    assert len(taken) == {"export": 2, "columns": 3}[path]
     assert len(set(taken)) == 1
+    assert busy == [False] * len(taken)

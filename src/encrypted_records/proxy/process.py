@@ -12,7 +12,7 @@ the turns of all these threads. Therefore:
 - :func:`asyncio.to_thread` is for short work.
 - An export decrypts thousands of rows at a time, and several exports would occupy all threads and
   most turns of the event loop. So each user has one part of an export under way, all users together
-  :data:`PARTS_AT_ONCE`, and after a part the export rests for as long as the part took, if there
+  :data:`PARTS_AT_ONCE`, and between two parts a user rests for as long as the first took, if there
   was a short request (:class:`Turns`).
 
 A single call of a C function that holds the interpreter lock blocks all other threads. No such call
@@ -194,18 +194,25 @@ class Turns:
         self._is_busy = is_busy
         self._queue = FairQueue(PARTS_AT_ONCE)
         self._lines: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        #: the time until which a user rests
+        self._rests: dict[bytes, float] = {}
 
     @asynccontextmanager
     async def take(self, user: bytes) -> AsyncIterator[None]:
-        """A turn for one part of a user's answer; the rest afterwards belongs to the turn."""
+        """A turn for one part of a user's answer. A rest comes before the user's next turn, so that
+        the part is sent at once, and nobody waits after the last one."""
         clock = asyncio.get_running_loop().time
         async with self._lines.setdefault(user, asyncio.Lock()):
+            if user in self._rests:
+                await runtime.sleep(max(0.0, self._rests[user] - clock()))
+                del self._rests[user]
             async with self._queue.take(user):
                 began = clock()
                 yield
-                took = clock() - began
+                ended = clock()
+            took = ended - began
             if took > SHORT_SECONDS and self._is_busy(took):
-                await runtime.sleep(min(REST * took, MOST_REST_SECONDS))
+                self._rests[user] = ended + min(REST * took, MOST_REST_SECONDS)
 
     async def each(self, user: bytes, parts: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The parts, each made in a turn; they are closed with this iterator. No turn is held while

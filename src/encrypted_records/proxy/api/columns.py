@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from importlib.util import find_spec
 
 from starlette.requests import Request
@@ -87,8 +86,8 @@ async def read_columns(request: Request) -> Response:
     async with services.turns.take(caller.user):
         asked = ask(services.query_runner, caller, schema, body)
         columns = await while_wanted(request, asked)
-    pieces = services.admission.until_revoked(caller, columns.pieces)
-    download = Download(services.turns.each(caller.user, pieces), ARROW)
+    pieces = put_first(columns.first, services.turns.each(caller.user, columns.rest))
+    download = Download(services.admission.until_revoked(caller, pieces), ARROW)
     download.headers[VERSION_HEADER] = str(columns.version)
     return download
 
@@ -127,10 +126,10 @@ async def export_records(request: Request) -> Response:
     schema = await schema_of(services, caller, body.get("schema"))
     async with services.turns.take(caller.user):
         exported = await export(services.query_runner, services.spool, caller, schema, body)
-    batches = services.admission.until_revoked(caller, exported.batches)
-    batches = services.turns.each(caller.user, batches)
+    batches = put_first(exported.first, services.turns.each(caller.user, exported.rest))
+    batches = services.admission.until_revoked(caller, batches)
     begun = await while_wanted(request, _begin(batches))
-    return form.download(_write(replace(exported, batches=begun), schema, form))
+    return form.download(_write(exported, begun, schema, form))
 
 
 async def _begin(batches: Batches) -> Batches:
@@ -143,7 +142,9 @@ async def _begin(batches: Batches) -> Batches:
     return batches
 
 
-async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:
+async def _write(
+    exported: Export, batches: Batches, schema: bytes, form: Form
+) -> AsyncGenerator[bytes, None]:
     names = tuple(exported.definition.fields) if exported.fields is None else exported.fields
 
     def line(record: PlainRecord) -> bytes:
@@ -152,7 +153,7 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[
     columns = record_formats.CsvColumns.of(names, exported.definition.required, safe=form.safe)
     if form.csv:
         yield columns.header(to_text(schema) if form.names_schema else None)
-    async with aclosing(exported.batches) as batches:
+    async with aclosing(batches):
         async for batch in batches:
             if form.csv:
                 rows = await write_each(batch, len(names), lambda row: columns.record(row.data))

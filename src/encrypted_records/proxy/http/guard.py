@@ -291,7 +291,13 @@ _PACE, _FIRST_PACE, _FIRST, _ASSUMED_SECONDS = 0.005, 0.01, 500, 0.25
 #: after the crowd; and the pause in seconds after which it is kept only if the crowd was slow.
 _LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
 #: Requests that last as long as their bodies, or wait; their own limits apply to them.
-_LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/changes/", "/api/records/export/")
+_LONG = (
+    "/api/files/",
+    "/api/jobs/upload/",
+    "/api/records/changes/",
+    "/api/records/columns/",
+    "/api/records/export/",
+)
 
 
 class _Pace:

@@ -61,7 +61,7 @@ from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
-from encrypted_records.proxy.search.export import named_if_gone, put_first
+from encrypted_records.proxy.search.export import named_if_gone
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.upstream import DeferredHold, VersionHold
 
@@ -259,11 +259,12 @@ Pieces = AsyncGenerator[Piece, None]
 
 @dataclass(frozen=True, slots=True)
 class ColumnStream:
-    """``pieces`` is the stream, which may be read once; the caller closes it. ``version`` is the
-    version of the log."""
+    """``first`` is the beginning of the stream, of the first window. ``rest`` may be read once, and
+    the caller closes it. ``version`` is the version of the log."""
 
     version: int
-    pieces: Pieces
+    first: Piece
+    rest: Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,15 +321,12 @@ async def read_columns(
                 find_top(context.space, asked.where, asked.ranks, want, later=later)
             )
             written = await aside(_write_records, context, records, asked.fields)
-            return ColumnStream(context.snapshot.version, _each(written))
+            return ColumnStream(context.snapshot.version, written[0], _each(written[1:]))
         condition = await context.condition(asked.where)
         parts = await context.run(match_rows(context.space, condition))
         pieces = _write(context, [part for part in parts if len(part)], asked.fields)
         first = await anext(pieces)
-        return ColumnStream(
-            context.snapshot.version,
-            named_if_gone(runner, context, put_first(first, pieces)),
-        )
+        return ColumnStream(context.snapshot.version, first, named_if_gone(runner, context, pieces))
 
     return await runner.ask(caller, schema, question)
 

@@ -57,12 +57,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """``batches`` may be read once; it raises the errors of fetching and opening. The caller
-    closes it. The batches of a sorted export are empty until all of its rows are fetched."""
+    """``first`` is the first batch, if there is one. ``rest`` may be read once; it raises the
+    errors of fetching and opening. The caller closes it. The batches of a sorted export are empty
+    until all of its rows are fetched."""
 
     definition: SchemaDefinition
     fields: tuple[str, ...] | None
-    batches: Batches
+    first: Sequence[PlainRecord] | None
+    rest: Batches
 
 
 async def export(
@@ -97,8 +99,8 @@ async def export(
             await hold.begin()
             batches = holding(hold, batches)
         first = await anext(batches, None)
-        batches = named_if_gone(runner, context, put_first(first, batches))
-        return Export(context.definition, query.fields, batches)
+        rest = named_if_gone(runner, context, batches)
+        return Export(context.definition, query.fields, first, rest)
 
     return await runner.ask(caller, schema, question)
 
