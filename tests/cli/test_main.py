@@ -94,6 +94,7 @@ def test_help_imports_no_command_and_nothing_slow() -> None:
         ("share inivte", "ers share invite"),
         ("agregate", "ers record aggregate"),
         ("version", "ers --version"),
+        ("record count", "ers record aggregate"),
         ("show", "ers record get or ers schema get or ers dataset get"),
     ],
 )

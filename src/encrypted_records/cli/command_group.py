@@ -49,6 +49,8 @@ STANDARD = CommandLimits()
 #: Words of other programs -> the equivalent command here.
 _ELSEWHERE = {
     "version": "ers --version",
+    "count": "ers record aggregate",
+    "sum": "ers record aggregate",
     "file": "ers import",
     "ingest": "ers import or ers record create",
     "store": "ers import",
@@ -61,6 +63,8 @@ _ELSEWHERE = {
 }
 #: Maximum suggestions in a message.
 _SUGGESTED = 3
+#: Similarity of a suggestion from another group; difflib's 0.6 suggested "unset" for "count".
+_LIKE_ELSEWHERE = 0.72
 
 
 class CommandGroup(click.Group):
@@ -140,8 +144,11 @@ def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
     everywhere: dict[str, list[str]] = {}
     for path in _below(root, root.command):
         everywhere.setdefault(path.rpartition(" ")[2], []).append(path)
-    near = difflib.get_close_matches(name.lower(), [*here, *everywhere], 1)
-    if (known := _ELSEWHERE.get(name.lower())) and (not near or near[0] != name):
+    typed = name.lower()
+    alike = difflib.get_close_matches(typed, {*here, *everywhere})
+    strict = difflib.get_close_matches(typed, everywhere, cutoff=_LIKE_ELSEWHERE)
+    near = [other for other in alike if other in here or other in strict]
+    if (known := _ELSEWHERE.get(typed)) and (not near or near[0] != name):
         return known
     if not near:
         return ""
