@@ -15,6 +15,9 @@
 #   make environment  make .venv with all that tests need
 #   make clean        remove the environment; data stays
 
+# What is downloaded from different places is installed at the same time.
+MAKEFLAGS += --jobs=4
+
 PYTHON ?= python3
 DATA_DIR ?= .data
 FUZZ_SECONDS ?= 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
@@ -146,6 +147,9 @@ def pytest_collection_finish() -> None:
     for handler in list(logging.root.handlers):
         if type(handler) is logging.StreamHandler:
             logging.root.removeHandler(handler)
+    # Eleven thousand tests stay until the end; visiting them took an eighth of this process's time.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
