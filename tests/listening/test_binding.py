@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -28,6 +29,25 @@ def test_all_addresses_of_both_families_are_taken_by_one_socket() -> None:
         port = listening_socket.getsockname()[1]
         for address in ("127.0.0.1", "::1"):
             socket.create_connection((address, port), timeout=10).close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_an_answer_in_several_writes_does_not_wait_for_acknowledgements(host: str) -> None:
+    async def run() -> int:
+        options: asyncio.Queue[int] = asyncio.Queue()
+
+        async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            options.put_nowait(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with bound(host, 0) as (listening_socket, _):
+            server = await asyncio.start_server(serve, sock=listening_socket)
+            async with server:
+                with socket.create_connection(listening_socket.getsockname()[:2], timeout=10):
+                    return await options.get()
+
+    assert asyncio.run(run())
 
 
 @pytest.mark.parametrize(("host", "taken"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
