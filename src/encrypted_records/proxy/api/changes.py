@@ -250,10 +250,10 @@ webhook_endpoint = Endpoints("webhooks")
 async def create_webhook(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    asked = await read_struct(request, _NewWebhook)
-    schema = await schema_of(services, caller, asked.schema)
+    body = await read_struct(request, _NewWebhook)
+    schema = await schema_of(services, caller, body.schema)
     shown, secret = await services.webhooks.create(
-        caller, schema, asked.url, asked.token, asked.cursor
+        caller, schema, body.url, body.token, body.cursor
     )
     return answer(NewWebhook(**_members(shown), secret=secret), 201)
 
@@ -295,8 +295,8 @@ async def get_webhook(request: Request) -> Response:
 async def resume_webhook(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    asked = await read_struct(request, _ResumedWebhook)
-    shown = await services.webhooks.resume(caller, id_in_path(request), asked.token)
+    body = await read_struct(request, _ResumedWebhook)
+    shown = await services.webhooks.resume(caller, id_in_path(request), body.token)
     return answer(Webhook(**_members(shown)))
 
 

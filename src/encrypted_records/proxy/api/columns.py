@@ -84,8 +84,8 @@ async def read_columns(request: Request) -> Response:
     from encrypted_records.proxy.search.columns import read_columns as ask  # noqa: PLC0415 - optional, slow to import
 
     async with services.turns.take(caller.user):
-        asked = ask(services.query_runner, caller, schema, body)
-        columns = await while_wanted(request, asked)
+        reading = ask(services.query_runner, caller, schema, body)
+        columns = await while_wanted(request, reading)
     pieces = put_first(columns.first, services.turns.each(caller.user, columns.rest))
     download = Download(services.admission.until_revoked(caller, pieces), ARROW)
     download.headers[VERSION_HEADER] = str(columns.version)

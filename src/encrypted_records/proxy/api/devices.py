@@ -140,10 +140,10 @@ async def add_device(request: Request) -> Response:
         await services.caller(request)
     elif services.admission.device_of_person(request) is None:
         raise needed_device()
-    asked = await read_struct(request, DeviceRequest)
-    if asked.create:
-        return await _create(request, services, asked)
-    user = None if services.mirrored is None else await _find_user(request, services, asked)
+    body = await read_struct(request, DeviceRequest)
+    if body.create:
+        return await _create(request, services, body)
+    user = None if services.mirrored is None else await _find_user(request, services, body)
     applicant = await services.admission.applicant(request, refresh=True, user=user)
     user, device = applicant.caller.user, applicant.device
     if device is None:
@@ -155,13 +155,13 @@ async def add_device(request: Request) -> Response:
     if not applicant.enrolled:
         if not await runtime.in_thread(services.keyrings.has, user):
             raise no_keyring()
-        way = await _way_in(services, applicant, asked)
-        await runtime.in_thread(services.admission.enrolment.take_in, user, device, way, asked.name)
+        way = await _way_in(services, applicant, body)
+        await runtime.in_thread(services.admission.enrolment.take_in, user, device, way, body.name)
     record = await runtime.in_thread(_of_id, services, user, device.id)
     return answer(_info(record, device.id), 201)
 
 
-async def _find_user(request: Request, services: Services, asked: DeviceRequest) -> bytes | None:
+async def _find_user(request: Request, services: Services, body: DeviceRequest) -> bytes | None:
     """The user whose device is to be registered over a mirror, which has no logins: the user in the
     proof, or the only user of this proxy. None if the device is registered.
 
@@ -172,7 +172,7 @@ async def _find_user(request: Request, services: Services, asked: DeviceRequest)
     device = services.admission.device_of_person(request)
     if device is not None and services.admission.enrolment.owner_of(device) is not None:
         return None
-    if asked.code is None and asked.phrase is None:
+    if body.code is None and body.phrase is None:
         users = services.admission.enrolment.users()
         if len(users) != 1:
             raise NotAllowed(
@@ -183,18 +183,18 @@ async def _find_user(request: Request, services: Services, asked: DeviceRequest)
         return users[0]
     attempts = services.proofs.attempts
     attempts.check(NOBODY)
-    if asked.code is not None:
-        user = services.admission.codes.user_of(asked.code)
+    if body.code is not None:
+        user = services.admission.codes.user_of(body.code)
     else:
-        user = await runtime.in_thread(services.keyrings.user_of_words, asked.phrase or "")
+        user = await runtime.in_thread(services.keyrings.user_of_words, body.phrase or "")
     if user is None:
         attempts.wrong(NOBODY)
-        raise wrong_code() if asked.code is not None else wrong_proof()
+        raise wrong_code() if body.code is not None else wrong_proof()
     attempts.right(NOBODY)
     return user
 
 
-async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest) -> str:
+async def _way_in(services: Services, applicant: Applicant, body: DeviceRequest) -> str:
     """The purpose for which the device is registered.
 
     Raises:
@@ -203,17 +203,17 @@ async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest
         Throttled: too soon after a wrong proof.
     """
     user = applicant.caller.user
-    if asked.code is not None:
+    if body.code is not None:
         try:
-            await runtime.in_thread(services.admission.codes.use, user, asked.code)
+            await runtime.in_thread(services.admission.codes.use, user, body.code)
         except NotAllowed:
             services.admission.enrolment.note(user, "refused", detail="code")
             raise
         return "code"
-    if asked.phrase is not None:
-        await services.proofs.words(applicant, asked.phrase)
+    if body.phrase is not None:
+        await services.proofs.words(applicant, body.phrase)
         return "words"
-    if asked.passphrase is not None:
+    if body.passphrase is not None:
         if not await runtime.in_thread(services.keyrings.is_own, user):
             raise NotAllowed(
                 "the keyring has no passphrase of its own",
@@ -224,7 +224,7 @@ async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest
         await deriving(
             services.keyrings.unlock,
             user,
-            Passphrase(asked.passphrase),
+            Passphrase(body.passphrase),
             device=applicant.device.id,
             counted=applicant.counted,
         )
@@ -239,16 +239,16 @@ async def _way_in(services: Services, applicant: Applicant, asked: DeviceRequest
     )
 
 
-async def _create(request: Request, services: Services, asked: DeviceRequest) -> Response:
+async def _create(request: Request, services: Services, body: DeviceRequest) -> Response:
     """Make a further device here, and a keyring if the user has none."""
-    holder = await services.proofs.demand(request, asked.proof)
+    holder = await services.proofs.demand(request, body.proof)
     device = credentials.generate_device_secret()
     user = holder.user
     if not await runtime.in_thread(services.keyrings.has, user):
         newcomer = Holder(user, holder.auth, None, holder.newcomer or device, holder.address)
         await runtime.in_thread(services.keyrings.of, newcomer)
     record = await runtime.in_thread(
-        services.admission.enrolment.take_in, user, device, "device", asked.name
+        services.admission.enrolment.take_in, user, device, "device", body.name
     )
     made = msgspec.structs.asdict(_info(record, ""))
     return answer(OwnDevice(**made, device=device.text), 201)
@@ -267,9 +267,9 @@ async def create_device_code(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_optional(request, DeviceCodeRequest)
-    if asked.user is None:
-        user = (await services.proofs.demand(request, asked.proof)).user
+    body = await read_optional(request, DeviceCodeRequest)
+    if body.user is None:
+        user = (await services.proofs.demand(request, body.proof)).user
     else:
         applicant = await services.admission.applicant(request, refresh=True)
         if not applicant.door:
@@ -278,7 +278,7 @@ async def create_device_code(request: Request) -> Response:
                 code="proof_needed",
                 hint="run ers device code --user there, as the user who runs the proxy",
             )
-        user = from_text(asked.user)
+        user = from_text(body.user)
     if not await runtime.in_thread(services.keyrings.has, user):
         raise NotFound("that user has no keyring here", code="no_keyring")
     made = services.admission.codes.make(user)
@@ -296,13 +296,13 @@ async def create_device_code(request: Request) -> Response:
 async def revoke_device(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_optional(request, RevocationRequest)
+    body = await read_optional(request, RevocationRequest)
     applicant = await services.admission.applicant(request)
     named = request.path_params["id"]
     user = applicant.caller.user
     is_itself = applicant.enrolled and applicant.device is not None and applicant.device.id == named
     if not is_itself:
-        user = (await services.proofs.demand(request, asked.proof)).user
+        user = (await services.proofs.demand(request, body.proof)).user
     await runtime.in_thread(services.admission.enrolment.revoke, user, named)
     await runtime.in_thread(services.keyrings.dismiss, user, named)
     return Response(status_code=204)

@@ -129,9 +129,9 @@ def refuse_changes(scope: Scope, path: str) -> None:
     mirrored: Mirrored | None = scope["app"].state.services.mirrored
     if mirrored is None:
         return
-    asked = (scope["method"], path)
+    route = (scope["method"], path)
     reads = scope["method"] in SAFE_METHODS and path not in WRITING_PATHS
-    if not reads and asked not in FOR_READING and asked not in _OF_THIS_PROXY:
+    if not reads and route not in FOR_READING and route not in _OF_THIS_PROXY:
         raise mirrored.refuse_change()
 
 

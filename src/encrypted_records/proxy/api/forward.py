@@ -198,12 +198,12 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
     except (errors.NotAuthenticated, errors.NotAllowed):
         return body  # without keys they store nothing
     shown = [_shown_object(kind, name) for name in listed]
-    asked = request.query_params
+    params = request.query_params
     found = await services.sharing.shown_names.find(
         holder,
         shown,
-        everywhere="dataset" not in asked,
-        by_names={asked[name] for name in ("slug", "name") if name in asked},
+        everywhere="dataset" not in params,
+        by_names={params[name] for name in ("slug", "name") if name in params},
     )
     for resource, named in zip(listed, found, strict=True):
         if named is not None:
@@ -356,8 +356,8 @@ async def _show(
             return shown
         if last or "limit" not in endpoint.query:
             break
-        asked = parse_qsl(await query_of(request, endpoint), keep_blank_values=True)
-        few = [(name, value) for name, value in asked if name != "limit"]
+        params = parse_qsl(await query_of(request, endpoint), keep_blank_values=True)
+        few = [(name, value) for name, value in params if name != "limit"]
         upstream = await _ask(request, f"{path}?{urlencode([*few, ('limit', _FEW)])}", None)
     raise refusal("it is longer than any answer of the API")
 

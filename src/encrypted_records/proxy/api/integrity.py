@@ -120,12 +120,12 @@ async def get_log(request: Request) -> Response:
 async def accept_log(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, LogAcceptance)
+    acceptance = await read_struct(request, LogAcceptance)
     # An API that hides commits looks like an API that was restored: a stolen login is not enough.
-    holder = await services.proofs.demand(request, asked.proof)
-    head = LogHead(asked.version, bytes.fromhex(asked.digest))
+    holder = await services.proofs.demand(request, acceptance.proof)
+    head = LogHead(acceptance.version, bytes.fromhex(acceptance.digest))
     schema = id_in_path(request)
-    before = await services.standings.accept(holder, schema, head, forked=asked.forked)
+    before = await services.standings.accept(holder, schema, head, forked=acceptance.forked)
     return answer(_log_standing(before))
 
 
@@ -355,15 +355,15 @@ async def get_rollback(request: Request) -> Response:
 async def accept_rollback(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, RosterAcceptance)
+    acceptance = await read_struct(request, RosterAcceptance)
     # A removed member may be a member again in the older roster.
-    holder = await services.proofs.demand(request, asked.proof)
+    holder = await services.proofs.demand(request, acceptance.proof)
     before = await services.sharing.rollbacks.accept(
         holder,
         id_in_path(request),
-        asked.number,
-        bytes.fromhex(asked.digest),
-        forked=asked.forked,
+        acceptance.number,
+        bytes.fromhex(acceptance.digest),
+        forked=acceptance.forked,
     )
     services.forget(holder.user)
     return answer(_shown_standing(before))

@@ -189,8 +189,8 @@ async def _holds(services: Services, caller: Holder, schema: SchemaKeyState) -> 
 async def rotate_keyring(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_optional(request, ProvenRequest)
-    holder = await services.proofs.demand(request, asked.proof)
+    body = await read_optional(request, ProvenRequest)
+    holder = await services.proofs.demand(request, body.proof)
     try:
         keyring = await deriving(services.keyrings.changes.rotate, holder)
     finally:
@@ -211,12 +211,12 @@ async def show_phrases(request: Request) -> Response:
     """If there is no keyring yet, one is made."""
     services = services_of(request)
     await services.caller(request)
-    asked = await read_optional(request, PhrasesRequest)
-    holder = await services.proofs.demand(request, asked.proof)
+    body = await read_optional(request, PhrasesRequest)
+    holder = await services.proofs.demand(request, body.proof)
     keyring = await runtime.in_thread(services.keyrings.of, holder)
     missing = await runtime.in_thread(services.keyrings.backups.missing, holder.user, keyring)
     note(services, holder, "words_shown")
-    wanted = sorted(keyring.roots) if asked.all else missing
+    wanted = sorted(keyring.roots) if body.all else missing
     return answer([Phrase(version, phrase_of(keyring.roots[version])) for version in wanted])
 
 
@@ -230,9 +230,9 @@ async def show_phrases(request: Request) -> Response:
 async def write_backup_file(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, KeyringFileRequest)
-    passphrase = Passphrase(asked.passphrase)
-    holder = await services.proofs.demand(request, asked.proof)
+    body = await read_struct(request, KeyringFileRequest)
+    passphrase = Passphrase(body.passphrase)
+    holder = await services.proofs.demand(request, body.proof)
     keyring = await runtime.in_thread(services.keyrings.of, holder)
     note(services, holder, "file_written")
     file = await deriving(wrap, keyring, passphrase, NO_OWNER)
@@ -258,11 +258,11 @@ async def write_backup_file(request: Request) -> Response:
 async def confirm_backup(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
-    asked = await read_struct(request, ShownBackup)
-    if asked.phrase is not None:
-        shown_roots = [root_of(asked.phrase, created=0)]
+    backup = await read_struct(request, ShownBackup)
+    if backup.phrase is not None:
+        shown_roots = [root_of(backup.phrase, created=0)]
     else:
-        shown_roots = list((await _open_file(asked)).roots.values())
+        shown_roots = list((await _open_file(backup)).roots.values())
     keyring = await existing(services, holder)
     # Fingerprints are public, so comparing them reveals nothing.
     here = {root.fingerprint for root in keyring.roots.values()}
@@ -296,19 +296,19 @@ async def restore_keyring(request: Request) -> Response:
         await services.caller(request)
     elif services.admission.device_of_person(request) is None:
         raise needed_device()
-    asked = await read_struct(request, Restoration)
-    if asked.dry_run:
-        return await _try_restoring(request, asked)
+    restoration = await read_struct(request, Restoration)
+    if restoration.dry_run:
+        return await _try_restoring(request, restoration)
     if services.mirrored is None:
         applicant = await services.admission.applicant(request, refresh=True)
-        holder = await _prove(services, applicant, asked.proof)
-        keyring, proof = await _open_backup(asked), asked.proof
+        holder = await _prove(services, applicant, restoration.proof)
+        keyring, proof = await _open_backup(restoration), restoration.proof
     else:
-        keyring, user = await _identify(services, asked)
+        keyring, user = await _identify(services, restoration)
         applicant = await services.admission.applicant(request, user=user)
         # No proof was required before: the restored words are the proof as well.
-        words = asked.phrases[-1] if asked.phrases else None
-        proof = asked.proof or Proof(phrase=words)
+        words = restoration.phrases[-1] if restoration.phrases else None
+        proof = restoration.proof or Proof(phrase=words)
         holder = await _prove(services, applicant, proof)
     user = applicant.caller.user
     _check_missing(services, applicant, keyring)
@@ -318,7 +318,7 @@ async def restore_keyring(request: Request) -> Response:
             services.keyrings.changes.restore,
             holder,
             keyring,
-            replace=asked.replace,
+            replace=restoration.replace,
             by_words=by_words,
         )
     finally:
@@ -326,7 +326,7 @@ async def restore_keyring(request: Request) -> Response:
         forget(services, user)
     note(services, holder, "key_changed", "restored")
     note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
-    if asked.older_keys:
+    if restoration.older_keys:
         await services.sharing.reader.believe_older(holder)
     return answer(await runtime.in_thread(info_of, services, user, keyring), 201)
 
@@ -343,7 +343,7 @@ async def _prove(services: Services, applicant: Applicant, proof: Proof | None) 
     return holder
 
 
-async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, bytes]:
+async def _identify(services: Services, restoration: Restoration) -> tuple[Keyring, bytes]:
     """Open a backup over a mirror, which has no logins, and find its user by the rosters.
 
     Strangers can call this, and it takes long: after a wrong backup, all of them together have to
@@ -360,8 +360,10 @@ async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, by
     attempts.wrong(NOBODY)
     reader = Holder(NOBODY, services.access.known_here(NOBODY).auth)
     try:
-        keyring = await _open_backup(asked)
-        user = await services.sharing.reader.user_of(keyring, reader, older_keys=asked.older_keys)
+        keyring = await _open_backup(restoration)
+        user = await services.sharing.reader.user_of(
+            keyring, reader, older_keys=restoration.older_keys
+        )
     except errors.Unavailable:
         attempts.right(NOBODY)
         raise
@@ -369,7 +371,7 @@ async def _identify(services: Services, asked: Restoration) -> tuple[Keyring, by
     return keyring, user
 
 
-async def _try_restoring(request: Request, asked: Restoration) -> Response:
+async def _try_restoring(request: Request, restoration: Restoration) -> Response:
     """Open the backup as for a restore, compare it with the keyring that is here, and record the
     trial. Needs no proof: fingerprints are public, and no key changes.
 
@@ -379,12 +381,12 @@ async def _try_restoring(request: Request, asked: Restoration) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    backup = await _open_backup(asked)
+    backup = await _open_backup(restoration)
     keyring = await existing(services, holder)
     saved = {root.fingerprint for root in backup.roots.values()}
     lost = [version for version, secret in keyring.roots.items() if secret.fingerprint not in saved]
     if lost:
-        code = "invalid_backup" if asked.phrases is None else "invalid_phrase"
+        code = "invalid_backup" if restoration.phrases is None else "invalid_phrase"
         named = ", ".join(map(str, sorted(lost)))
         raise errors.BadInput(
             f"the backup opens, but it lacks version {named} of the keyring that is here",
@@ -396,13 +398,13 @@ async def _try_restoring(request: Request, asked: Restoration) -> Response:
     return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
 
-async def _open_backup(asked: Restoration) -> Keyring:
+async def _open_backup(restoration: Restoration) -> Keyring:
     """Raises:
     BadInput: it is not a backup, or the passphrase is wrong.
     """
-    if asked.phrases is not None:
-        return await aside(keyring_of, asked.phrases, created=int(runtime.wall()))
-    return await _open_file(asked)
+    if restoration.phrases is not None:
+        return await aside(keyring_of, restoration.phrases, created=int(runtime.wall()))
+    return await _open_file(restoration)
 
 
 def _check_missing(services: Services, applicant: Applicant, restored: Keyring) -> None:
@@ -432,17 +434,17 @@ def _check_missing(services: Services, applicant: Applicant, restored: Keyring) 
         )
 
 
-async def _open_file(asked: ShownBackup | Restoration) -> Keyring:
+async def _open_file(backup: ShownBackup | Restoration) -> Keyring:
     """The keyring in a backup file.
 
     Raises:
         BadInput: ``invalid_backup``; it is not a backup, or the passphrase is wrong.
     """
-    if asked.file is None or asked.passphrase is None:
+    if backup.file is None or backup.passphrase is None:
         raise errors.InvalidQuery("expected a phrase, or a file and its passphrase")
     try:
-        passphrase = Passphrase(asked.passphrase)
-        return await deriving(unwrap, asked.file, passphrase, NO_OWNER)
+        passphrase = Passphrase(backup.passphrase)
+        return await deriving(unwrap, backup.file, passphrase, NO_OWNER)
     except (errors.DoesNotOpen, errors.Unsupported) as error:
         raise errors.BadInput(
             f"the backup cannot be used: {error.message}",
@@ -551,13 +553,13 @@ async def lock_keyring(request: Request) -> Response:
 async def change_passphrase(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, PassphraseChange)
+    change = await read_struct(request, PassphraseChange)
     # The current passphrase is the proof for a keyring under a passphrase.
-    proof = asked.proof or Proof(passphrase=asked.old)
+    proof = change.proof or Proof(passphrase=change.old)
     holder = await services.proofs.demand(request, proof)
-    old = None if asked.old is None else Passphrase(asked.old)
+    old = None if change.old is None else Passphrase(change.old)
     left = await deriving(
-        services.keyrings.changes.change_passphrase, holder, old, Passphrase(asked.new)
+        services.keyrings.changes.change_passphrase, holder, old, Passphrase(change.new)
     )
     note(services, holder, "key_changed", "passphrase")
     return answer(ChangedPassphrase("passphrase", left))

@@ -197,8 +197,8 @@ def page_range(request: Request, *, limit: int, most: int) -> tuple[int, int]:
     Raises:
         InvalidQuery: a value is not valid.
     """
-    asked = number_of(request, "limit", limit, least=1, most=most)
-    return asked, number_of(request, "offset", 0, least=0, most=2**31)
+    limit = number_of(request, "limit", limit, least=1, most=most)
+    return limit, number_of(request, "offset", 0, least=0, most=2**31)
 
 
 def page_head(path: str, query: str, count: int, *, limit: int, offset: int) -> dict[str, Any]:

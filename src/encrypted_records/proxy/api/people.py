@@ -204,15 +204,15 @@ async def invite_person(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, InvitationRequest)
-    holder = await services.proofs.demand(request, asked.proof)
+    body = await read_struct(request, InvitationRequest)
+    holder = await services.proofs.demand(request, body.proof)
     organization = id_in_path(request)
     shares = None
-    if asked.shares is not None:
-        shares = await read_shares(services, holder, asked.shares)
+    if body.shares is not None:
+        shares = await read_shares(services, holder, body.shares)
         await _prepare(services, holder, organization, shares)
     invited = await services.sharing.inviting.invite(
-        holder, organization, asked.email, shares, new=asked.new
+        holder, organization, body.email, shares, new=body.new
     )
     replaced = None
     if invited.replaced is not None:
@@ -242,8 +242,8 @@ async def answer_invitation(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked = await read_struct(request, GivenWords)
-    given = await services.sharing.inviting.accept(holder, id_in_path(request), asked.words)
+    body = await read_struct(request, GivenWords)
+    given = await services.sharing.inviting.accept(holder, id_in_path(request), body.words)
     organization = reference("organizations", given.organization)
     return answer(Joined(organization, given.inviter, given.members))
 
@@ -269,19 +269,19 @@ async def change_person(request: Request) -> Response:
     """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, MemberChange)
-    if (asked.role is None) == (asked.email is None):
+    change = await read_struct(request, MemberChange)
+    if (change.role is None) == (change.email is None):
         raise BadInput(
             "the change names neither a role nor an address, or both",
             hint='send "role", or "email", in a request of its own',
         )
-    holder = await services.proofs.demand(request, asked.proof)
+    holder = await services.proofs.demand(request, change.proof)
     organization, member = id_in_path(request), _member_in_path(request)
     members = services.sharing.members
-    if asked.email is not None:
-        await members.rename(holder, organization, member, asked.email)
+    if change.email is not None:
+        await members.rename(holder, organization, member, change.email)
     else:
-        await members.set_role(holder, organization, member, owner=asked.role == "owner")
+        await members.set_role(holder, organization, member, owner=change.role == "owner")
     return await _settle(services, holder, organization)
 
 
@@ -315,10 +315,10 @@ async def remove_person(request: Request) -> Response:
 async def share_dataset(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, ShareChange)
-    holder = await services.proofs.demand(request, asked.proof)
+    change = await read_struct(request, ShareChange)
+    holder = await services.proofs.demand(request, change.proof)
     dataset, member = id_in_path(request), _member_in_path(request)
-    wanted = await read_share(services, holder, dataset, asked.role, asked.schemas)
+    wanted = await read_share(services, holder, dataset, change.role, change.schemas)
     organization = await _organization_of(services, holder, dataset)
     await _prepare(services, holder, organization, [wanted])
     await services.sharing.members.set_shares(holder, organization, dataset, member, [wanted])
@@ -353,13 +353,13 @@ async def list_dataset(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked, dataset = await read_struct(request, ListingChange), id_in_path(request)
+    change, dataset = await read_struct(request, ListingChange), id_in_path(request)
     organization = await _organization_of(services, holder, dataset)
-    if asked.listed:
+    if change.listed:
         whole = form.Share(dataset, form.READER, [])
         await _prepare(services, holder, organization, [whole])
-    await services.sharing.asking.set_listed(holder, organization, dataset, listed=asked.listed)
-    return answer(ListedDataset(reference("datasets", dataset), asked.listed))
+    await services.sharing.asking.set_listed(holder, organization, dataset, listed=change.listed)
+    return answer(ListedDataset(reference("datasets", dataset), change.listed))
 
 
 @endpoint(
@@ -378,8 +378,8 @@ async def ask_for_access(request: Request) -> Response:
     """
     services = services_of(request)
     holder = await services.holder(request)
-    asked, dataset = await read_struct(request, AccessWanted), id_in_path(request)
-    right = right_of(asked.role)
+    body, dataset = await read_struct(request, AccessWanted), id_in_path(request)
+    right = right_of(body.role)
     view, made, new = await services.sharing.asking.ask(holder, dataset, right)
     owners = [owner.name for owner in view.roster.owners()]
     return answer(request_of(view.roster, made, owners), 201 if new else 200)
@@ -453,10 +453,10 @@ async def recover_organization(request: Request) -> Response:
     """The operator of the API has to make the caller an owner there first: ``ers api owner``."""
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, OwnersPhrases)
-    holder = await services.proofs.demand(request, asked.proof)
+    body = await read_struct(request, OwnersPhrases)
+    holder = await services.proofs.demand(request, body.proof)
     name = await services.api.email(holder.auth)
-    by = await services.sharing.recovering.recover(holder, id_in_path(request), name, asked.phrases)
+    by = await services.sharing.recovering.recover(holder, id_in_path(request), name, body.phrases)
     return answer(Recovered(by))
 
 
@@ -473,19 +473,19 @@ async def create_service(request: Request) -> Response:
     """``expires`` is in seconds since 1970; left out, the service does not expire."""
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, ServiceRequest)
-    holder = await services.proofs.demand(request, asked.proof)
+    body = await read_struct(request, ServiceRequest)
+    holder = await services.proofs.demand(request, body.proof)
     now = int(runtime.wall())
-    if asked.expires is not None and not now < asked.expires <= now + _LONGEST_SERVICE:
+    if body.expires is not None and not now < body.expires <= now + _LONGEST_SERVICE:
         raise BadInput(
             "a service must expire within ten years from now, or never",
             hint="give expires in seconds since 1970, or leave it out",
         )
     organization = id_in_path(request)
-    shares = await read_shares(services, holder, asked.shares)
+    shares = await read_shares(services, holder, body.shares)
     await _prepare(services, holder, organization, shares)
     made = await services.sharing.services.make(
-        holder, organization, asked.name, shares, asked.expires or 0
+        holder, organization, body.name, shares, body.expires or 0
     )
     return answer(NewService(to_text(made.id), made.key, made.expires), 201)
 

@@ -199,8 +199,8 @@ async def delete_record(request: Request) -> Response:
 
 def _erases(request: Request) -> bool:
     """Whether records are erased, or only the cost of erasing is requested."""
-    asked = [flag_of(request, name, default=False) for name in ("erase", "dry_run")]
-    return any(asked)
+    flags = [flag_of(request, name, default=False) for name in ("erase", "dry_run")]
+    return any(flags)
 
 
 async def _erase(

@@ -250,12 +250,12 @@ def _report_json(done: VerificationCounts) -> dict[str, Any]:
 async def sign_schema(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    asked = await read_struct(request, SigningWanted)
+    body = await read_struct(request, SigningWanted)
     schema = id_in_path(request)
-    if asked.dry_run:
+    if body.dry_run:
         difference = await services.signing.compare(caller, schema)
     else:
-        seen = None if asked.seen is None else msgspec.structs.astuple(asked.seen)
+        seen = None if body.seen is None else msgspec.structs.astuple(body.seen)
         difference = await services.signing.sign(caller, schema, seen)
     signed = difference.signed
     return answer(
@@ -263,7 +263,7 @@ async def sign_schema(request: Request) -> Response:
             changes=difference.members,
             signed=None if signed is None else _placed(signed),
             shown=_placed(difference.shown),
-            applied=not asked.dry_run and bool(difference.members),
+            applied=not body.dry_run and bool(difference.members),
         )
     )
 

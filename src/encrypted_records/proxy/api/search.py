@@ -147,25 +147,27 @@ async def aggregate_records(request: Request) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     measured = await services.aggregates.ask(caller, schema, body)
-    asked, outcome = measured.aggregation, measured.groups
+    aggregation, outcome = measured.aggregation, measured.groups
 
-    if not asked.group_by:
-        return answer(Aggregate(_results(asked, outcome.groups[0])))
+    if not aggregation.group_by:
+        return answer(Aggregate(_results(aggregation, outcome.groups[0])))
 
     def groups() -> list[bytes]:
         named = (
-            (dict(zip(asked.group_by, group.values, strict=True)), group)
+            (dict(zip(aggregation.group_by, group.values, strict=True)), group)
             for group in outcome.groups
         )
-        return [to_json(MeasuredGroup(name, _results(asked, values))) for name, values in named]
+        return [
+            to_json(MeasuredGroup(name, _results(aggregation, values))) for name, values in named
+        ]
 
-    is_long = len(outcome.groups) * len(asked.measures) > MANY_MEASURES
+    is_long = len(outcome.groups) * len(aggregation.measures) > MANY_MEASURES
     results = await aside(groups) if is_long else groups()
     return page_answer(GroupedAggregate(outcome.total, []), results)
 
 
-def _results(asked: Aggregation, group: GroupResults) -> list[MeasureResult]:
-    together = zip(asked.names, asked.measures, group.results, strict=True)
+def _results(aggregation: Aggregation, group: GroupResults) -> list[MeasureResult]:
+    together = zip(aggregation.names, aggregation.measures, group.results, strict=True)
     return [_result(name, measure, result) for name, measure, result in together]
 
 

@@ -195,25 +195,25 @@ async def _answer(request: Request, upload: str | None) -> Response:
         # A change under the name of a reading method must be a change for every check.
         request.scope["method"] = method
     caller = await services.holder(request)
-    asked = tus.read(method, request.headers, on_upload=on_upload)
-    if asked is None:
+    tus_request = tus.read(method, request.headers, on_upload=on_upload)
+    if tus_request is None:
         allowed = ", ".join(tus.list_methods(on_upload=on_upload))
         raise HTTPException(405, headers={"Allow": allowed})
-    if isinstance(asked, header.DescribeServer):
+    if isinstance(tus_request, header.DescribeServer):
         return Response(status_code=204, headers=tus.describe())
-    if isinstance(asked, header.Create):
-        options = await _options(request, caller, asked.metadata)
-        note = note_of(asked.metadata)
-        made = await services.uploads.create(caller, asked, options, request.stream(), note)
+    if isinstance(tus_request, header.Create):
+        options = await _options(request, caller, tus_request.metadata)
+        note = note_of(tus_request.metadata)
+        made = await services.uploads.create(caller, tus_request, options, request.stream(), note)
         return Response(status_code=201, headers=_creation_headers(request, made))
     assert upload is not None
     identifier = from_path(upload)
-    if isinstance(asked, header.Show):
+    if isinstance(tus_request, header.Show):
         shown = await services.uploads.show(caller, identifier)
         of_job = {} if shown.kind is header.Kind.PARTIAL else {"X-Job-Id": _job_of(identifier)}
         return Response(status_code=200, headers=tus.show(shown) | of_job)
-    if isinstance(asked, header.Append):
-        reached = await services.uploads.append(caller, identifier, asked, request.stream())
+    if isinstance(tus_request, header.Append):
+        reached = await services.uploads.append(caller, identifier, tus_request, request.stream())
         return Response(status_code=204, headers=tus.progress(reached.offset, reached.due))
     await services.uploads.terminate(caller, identifier)
     return Response(status_code=204)
