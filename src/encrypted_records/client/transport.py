@@ -261,27 +261,27 @@ class Transport(Closing):
         again = method == "GET" if repeatable is None else repeatable
         began = runtime.monotonic()
         patience = Patience(timeout or self.timing.silent_seconds, self.timing.least_rate)
-        asked = Request(method, path, data, more, params, patience, auth, bare)
+        request = Request(method, path, data, more, params, patience, auth, bare)
         try:
             self._outage.refuse()
             async with patience:
                 pauses = self.timing.pauses if again else ()
-                response = await self._until_answered(asked, pauses)
+                response = await self._until_answered(request, pauses)
                 # A request with refused credentials was not carried out.
                 if response.status == 401 and (other := await _renewed(auth)) is not None:
-                    response = await self._until_answered(replace(asked, auth=other), pauses)
+                    response = await self._until_answered(replace(request, auth=other), pauses)
         except TimeoutError:
-            if asked.refusals:
-                return asked.refusals[-1].check()  # says more than that no other came in time
+            if request.refusals:
+                return request.refusals[-1].check()  # says more than that no other came in time
             error = self._no_answer()
             self._outage.note_failure(error, began)
             raise error from None
         except (ApiUnreachable, ApiTimeout) as error:
             self._outage.note_failure(error, began)
             raise
-        return asked.conclude(response)
+        return request.conclude(response)
 
-    async def _until_answered(self, asked: Request, pauses: Sequence[float]) -> Response:
+    async def _until_answered(self, request: Request, pauses: Sequence[float]) -> Response:
         """
         Raises:
             TimeoutError: the time limit is reached.
@@ -289,26 +289,28 @@ class Transport(Closing):
         """
 
         async def send(ready: Mapping[str, str]) -> Response:
-            return await self.attempt(replace(asked, headers=ready))
+            return await self.attempt(replace(request, headers=ready))
 
         for pause in (*pauses, None):
             try:
-                if asked.bare:
-                    response = await send(self._plain(asked.headers))
+                if request.bare:
+                    response = await send(self._plain(request.headers))
                 else:
-                    response = await self.send_prepared(asked.path, send, asked.headers, asked.auth)
+                    response = await self.send_prepared(
+                        request.path, send, request.headers, request.auth
+                    )
             except (ApiUnreachable, ApiTimeout) as error:
                 if pause is None:
                     raise
-                asked.silences.append(error)
+                request.silences.append(error)
                 reason, wait = error.reason, pause
             else:
                 if response.status not in _TRANSIENT or pause is None:
                     return response
-                asked.refusals.append(response)
+                request.refusals.append(response)
                 reason = str(response.status)
                 wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
-            log.warning("%s %s failed (%s), trying again", asked.method, asked.path, reason)
+            log.warning("%s %s failed (%s), trying again", request.method, request.path, reason)
             await runtime.sleep(wait)
         raise AssertionError  # the last one has returned or raised
 
@@ -424,27 +426,27 @@ class Transport(Closing):
             sent["Authorization"] = credentials
         return await send(sent)
 
-    async def attempt(self, asked: Request) -> Response:
+    async def attempt(self, request: Request) -> Response:
         """Send a request once; returns its answer, whatever its status."""
         with self._ours():
             async with self._pool("requests", self.connections).request(
-                asked.method,
-                self.base_url + asked.path,
-                data=asked.body(),
-                headers=asked.headers,
-                params=asked.params,
+                request.method,
+                self.base_url + request.path,
+                data=request.body(),
+                headers=request.headers,
+                params=request.params,
                 allow_redirects=False,
                 timeout=_CONNECTING,
-                trace_request_ctx=BARE if asked.bare else None,
+                trace_request_ctx=BARE if request.bare else None,
             ) as answer:
                 self._outage.heard()
                 parts = []
                 async for part in answer.content.iter_any():
-                    asked.patience.note(len(part))
+                    request.patience.note(len(part))
                     parts.append(part)
                 body = b"".join(parts)
-                size = 0 if asked.data is None else len(asked.data)
-                note_request(asked.method, asked.path, size, len(body), answer.status)
+                size = 0 if request.data is None else len(request.data)
+                note_request(request.method, request.path, size, len(body), answer.status)
                 return Response(answer.status, answer.headers, body)
 
     async def _stream(

@@ -304,14 +304,14 @@ class Link(AsyncLink):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: weakref.finalize[..., Link] | None = None
 
-    def run(self, asked: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; Ctrl-C cancels it.
 
         Raises:
             ClientClosed: it was closed.
         """
         if self._closed:
-            asked.close()
+            coroutine.close()
             raise ClientClosed("this client is closed")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
@@ -320,7 +320,7 @@ class Link(AsyncLink):
             )
             thread.start()
             self._end = weakref.finalize(self, _end, self.proxy, self._loop, thread)
-        future: Future[T] = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -332,16 +332,18 @@ class Link(AsyncLink):
         return Calls(self)
 
     @contextmanager
-    def within(self, asked: AbstractAsyncContextManager[AsyncIterator[T]]) -> Iterator[Iterator[T]]:
+    def within(
+        self, context: AbstractAsyncContextManager[AsyncIterator[T]]
+    ) -> Iterator[Iterator[T]]:
         """The items of a stream, which ends with the block."""
-        entered = self.run(_enter(asked))
+        entered = self.run(_enter(context))
         try:
             yield self.each(entered)
         except BaseException as error:
-            if not self.run(_leave(asked, error)):
+            if not self.run(_leave(context, error)):
                 raise
         else:
-            self.run(_leave(asked, None))
+            self.run(_leave(context, None))
 
     def each(self, things: AsyncIterator[T]) -> Iterator[T]:
         """Items of an asynchronous iterator."""
@@ -360,14 +362,14 @@ class Link(AsyncLink):
             self._end()
 
 
-async def _enter(asked: AbstractAsyncContextManager[T]) -> T:
-    return await asked.__aenter__()
+async def _enter(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
 
 
-async def _leave(asked: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+async def _leave(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
     if error is None:
-        return bool(await asked.__aexit__(None, None, None))
-    return bool(await asked.__aexit__(type(error), error, error.__traceback__))
+        return bool(await context.__aexit__(None, None, None))
+    return bool(await context.__aexit__(type(error), error, error.__traceback__))
 
 
 def _end(

@@ -333,8 +333,8 @@ class _Work:
         return Aggregated([GroupResults((), tuple(result[0] for result in results))], 1)
 
     def measure_groups(self, parts: Sequence[Candidates]) -> Asking[Aggregated | None]:
-        asked = self.aggregation
-        fields = dict(zip(asked.group_by, asked.periods, strict=True))
+        aggregation = self.aggregation
+        fields = dict(zip(aggregation.group_by, aggregation.periods, strict=True))
         groups = RowGroups(self.definition, fields, self.limits.groups)
         for part in parts:
             with scope(part.segment):
@@ -360,8 +360,10 @@ class _Work:
         counts = groups.counts
         by_value = np.empty(len(members), np.int64)
         by_value[np.lexsort(tuple(reversed(levels)))] = np.arange(len(members))
-        chosen = choose_first(by_value, counts, asked.order, asked.limit)
-        _refuse_long(asked.measures, len(chosen), int(counts[chosen].sum()), self.limits.shown)
+        chosen = choose_first(by_value, counts, aggregation.order, aggregation.limit)
+        _refuse_long(
+            aggregation.measures, len(chosen), int(counts[chosen].sum()), self.limits.shown
+        )
         number = np.full(len(counts), -1)
         number[chosen] = np.arange(len(chosen))
 
@@ -370,12 +372,12 @@ class _Work:
                 yield from self._add_groups(part, groups, number, tallies)
 
         tallies = yield from self._take_in(len(chosen), add)
-        results = self._shown.results(asked.measures, tallies, counts[chosen].tolist())
+        results = self._shown.results(aggregation.measures, tallies, counts[chosen].tolist())
         shown = [
             GroupResults(
                 tuple(
                     self._shown.group_value(key, int(code), period)
-                    for key, code, period in zip(keys, codes, asked.periods, strict=True)
+                    for key, code, period in zip(keys, codes, aggregation.periods, strict=True)
                 ),
                 tuple(result[at] for result in results),
             )

@@ -224,9 +224,9 @@ class Unanswered(Generic[K]):
         """
         found: set[K] = set()
         room = max(LEAST_ROOM, TIMES * len(needed))
-        for asked in reversed(self._requests):
-            if not asked.isdisjoint(needed) and len(asked) + len(found) <= room:
-                found |= asked
+        for items in reversed(self._requests):
+            if not items.isdisjoint(needed) and len(items) + len(found) <= room:
+                found |= items
         return found
 
     @contextmanager
@@ -244,15 +244,15 @@ class Unanswered(Generic[K]):
         if self._requests:
             self._take_out(frozenset(name()))
 
-    def add(self, asked: Collection[K]) -> None:
+    def add(self, items: Collection[K]) -> None:
         """Remember a request; it replaces the requests that it contains."""
-        new = frozenset(asked)
+        new = frozenset(items)
         self._take_out(new)
         self._requests.append(new)
         while sum(map(len, self._requests)) > self._most:
             self._requests.popleft()
 
-    def _take_out(self, asked: frozenset[K]) -> None:
+    def _take_out(self, items: frozenset[K]) -> None:
         """Forget the requests that this request contains."""
-        for held in [request for request in self._requests if request <= asked]:
+        for held in [request for request in self._requests if request <= items]:
             self._requests.remove(held)

@@ -118,17 +118,20 @@ async def answer(
         InvalidQuery: the cursor is not from an earlier answer to this query.
         Moved: as for :class:`QueryContext`.
     """
-    asked = _Asked.of(context, query)
+    search = _PagedSearch.of(context, query)
     condition = await context.condition(query.where)
-    request = PageRequest(context.space, query, condition, asked.start, asked.stored)
+    request = PageRequest(context.space, query, condition, search.start, search.stored)
     count, rows = await context.run(find_page(request, first_rows))
-    return asked.page(count, rows)
+    return search.page(count, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """``start`` is where the page begins, None for the first page. Only the first ``stored`` rows
-    count; later rows were added since the first page."""
+class _PagedSearch:
+    """A search whose matches are read page by page.
+
+    ``start`` is where the page begins, None for the first page. Only the first ``stored`` rows
+    count; later rows were added since the first page.
+    """
 
     context: QueryContext
     query: Query
@@ -137,7 +140,7 @@ class _Asked:
     stored: int
 
     @staticmethod
-    def of(context: QueryContext, query: Query) -> _Asked:
+    def of(context: QueryContext, query: Query) -> _PagedSearch:
         """
         Raises:
             InvalidQuery: the cursor was not made by this service.
@@ -149,7 +152,7 @@ class _Asked:
             joins = len(context.joined)
             start = decode_cursor(query.cursor, context.snapshot, question, joins)
         stored = start.stored if start else context.snapshot.stored
-        return _Asked(context, query, question, start, stored)
+        return _PagedSearch(context, query, question, start, stored)
 
     def page(self, count: int | None, rows: Found) -> OpenedPage:
         """
@@ -302,8 +305,10 @@ async def explain_nothing(
 
     async def question(context: QueryContext) -> Reasons:
         where = await parse_body(_read, body, context)
-        asked = _comparisons(body)
-        reasons = [await _look_at(context, comparison, pointer) for pointer, comparison in asked]
+        comparisons = _comparisons(body)
+        reasons = [
+            await _look_at(context, comparison, pointer) for pointer, comparison in comparisons
+        ]
         count = await _count(context, where)
         return Reasons(context.snapshot.count, count, reasons)
 
@@ -322,8 +327,8 @@ def _comparisons(body: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     if body.get("where") is not None:
         found += _leaves(body["where"], "/where")
     for place, entry in enumerate(body.get("filters") or []):
-        asked = {"field": entry["label"], "op": "eq", "value": entry["value"]}
-        found.append((f"/filters/{place}", asked))
+        comparison = {"field": entry["label"], "op": "eq", "value": entry["value"]}
+        found.append((f"/filters/{place}", comparison))
     return found[:MOST]
 
 
@@ -339,9 +344,9 @@ def _leaves(where: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _leaves(inner, f"{pointer}/{word}")
 
 
-async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -> Reason:
-    where = await parse_body(_read, {"where": asked}, context)
-    reasoning = reason_about(asked, pointer, where, context.definition)
+async def _look_at(context: QueryContext, comparison: dict[str, Any], pointer: str) -> Reason:
+    where = await parse_body(_read, {"where": comparison}, context)
+    reasoning = reason_about(comparison, pointer, where, context.definition)
     try:
         wanted = next(reasoning)
         while True:
@@ -352,7 +357,10 @@ async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -
 
 
 def reason_about(
-    asked: dict[str, Any], pointer: str, where: predicates.Predicate, definition: SchemaDefinition
+    comparison: dict[str, Any],
+    pointer: str,
+    where: predicates.Predicate,
+    definition: SchemaDefinition,
 ) -> Generator[predicates.Predicate, int, Reason]:
     """The reason for the result of a comparison. The generator yields predicates and receives their
     numbers of matches.
@@ -362,26 +370,26 @@ def reason_about(
     """
     never = _never(where, definition)
     count = 0 if never else (yield where)
-    folds = asked["op"] in FOLDING and asked["op"] != "ne" and "of" not in asked
-    if count or definition.fields[asked["field"]].kind is not KeyKind.TEXT or not folds:
-        return Reason(pointer, asked["field"], asked["op"], count, never=never)
+    folds = comparison["op"] in FOLDING and comparison["op"] != "ne" and "of" not in comparison
+    if count or definition.fields[comparison["field"]].kind is not KeyKind.TEXT or not folds:
+        return Reason(pointer, comparison["field"], comparison["op"], count, never=never)
     in_any_spelling = bare = None
-    if not asked.get("fold"):
-        in_any_spelling = _changed(asked, definition, fold=True)
-    if (value := _trimmed(asked["value"])) != asked["value"]:
-        bare = _changed(asked, definition, value=value)
+    if not comparison.get("fold"):
+        in_any_spelling = _changed(comparison, definition, fold=True)
+    if (value := _trimmed(comparison["value"])) != comparison["value"]:
+        bare = _changed(comparison, definition, value=value)
     folded = None if in_any_spelling is None else (yield in_any_spelling)
     trimmed = None if bare is None else (yield bare)
-    return Reason(pointer, asked["field"], asked["op"], count, folded, trimmed)
+    return Reason(pointer, comparison["field"], comparison["op"], count, folded, trimmed)
 
 
 def _changed(
-    asked: dict[str, Any], definition: SchemaDefinition, **members: Any
+    comparison: dict[str, Any], definition: SchemaDefinition, **members: Any
 ) -> predicates.Predicate | None:
     """The comparison with some members replaced; None if the result is not valid, such as a pattern
     that ended in an escaped blank."""
     try:
-        return Conditions(definition).comparison({**asked, **members}, "/where")
+        return Conditions(definition).comparison({**comparison, **members}, "/where")
     except InvalidQuery:
         return None
 
@@ -462,15 +470,15 @@ async def search_dataset(
         behind = from_reference(body["cursor"], "schemas", pointer="/cursor")
     there = await runner.datasets.of_dataset(caller, dataset)
     left = sorted(schema for schema in there if schema > behind)
-    asked = left[:MOST_SCHEMAS]
+    queried = left[:MOST_SCHEMAS]
     query = {name: body[name] for name in ("where", "filters") if name in body}
     query |= {"limit": limit, "count": True}
-    answers = [await _ask(runner, caller, schema, there[schema], query) for schema in asked]
+    answers = [await _ask(runner, caller, schema, there[schema], query) for schema in queried]
     found = tuple(answer for answer in answers if answer is not None)
     refused = [outcome.error for outcome in found if isinstance(outcome.error, InvalidQuery)]
     if refused and not any(outcome.page for outcome in found):
         raise refused[0]
-    return DatasetAnswer(found, to_text(asked[-1]) if len(left) > len(asked) else None)
+    return DatasetAnswer(found, to_text(queried[-1]) if len(left) > len(queried) else None)
 
 
 async def _ask(

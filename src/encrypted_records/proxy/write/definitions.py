@@ -103,10 +103,10 @@ async def find_obstacles(
     ]
     present = context.snapshot.definition
     sets = find_added_sets(present, new)
-    asked = {demand.field for demand in demands}.union(*sets)
+    demanded = {demand.field for demand in demands}.union(*sets)
     names = {
         name: present.by_id[spec.id].name
-        for name, spec in ((name, new.fields[name]) for name in asked)
+        for name, spec in ((name, new.fields[name]) for name in demanded)
         if spec.id in present.by_id
     }
     wanted = {*names.values(), *(unique.field for unique in lost)}

@@ -172,17 +172,17 @@ class Eraser:
         Raises:
             ErsError: it failed; completed steps stay done, and it can be repeated.
         """
-        asked: list[tuple[SchemaState, int, ErasureState]] = []
+        requested: list[tuple[SchemaState, int, ErasureState]] = []
         for schema in sorted(schemas):
             state = await self._schemas.refresh(caller, schema)
             merged = await self._merger.purge(caller, state)
-            asked.append((state, merged, await self._erasures.ask(schema, caller.auth)))
+            requested.append((state, merged, await self._erasures.ask(schema, caller.auth)))
             # A stored log has the headers of segments, sealed.
             await runtime.in_thread(self._ledgers.drop, caller.user, schema)
         await runtime.in_thread(self._empty_logs)
         until = runtime.monotonic() + self._wait_seconds
         receipts = []
-        for state, merged, said in asked:
+        for state, merged, said in requested:
             head = state.ledger.head
             left = await self._wait(caller, state, said, head.version, until)
             # Nothing here depends on it: the receipt only quotes the API.

@@ -174,14 +174,14 @@ class DirectIngest:
         """
         raw = await by_size(len(body), few=True)(parse_records, body)
         wanted = await self._by_schema(caller, raw)
-        asked = IngestRequest(wanted, key, len(body))
+        request = IngestRequest(wanted, key, len(body))
         until = self._merger.give_up_at()
         attempt = 0
         while attempt < ATTEMPTS:
             attempt += 1
             states = await self._load(caller, wanted)
             try:
-                created = await self._commits.store(Ingest(asked, caller, states))
+                created = await self._commits.store(Ingest(request, caller, states))
             except InvalidRecords:
                 # The definition may have changed since: only the current definition may refuse.
                 if not await self._catch_up(caller, states):

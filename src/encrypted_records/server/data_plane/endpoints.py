@@ -129,30 +129,30 @@ def note_reading(user: User, schema: Schema) -> None:
     audit.note_once(user, audit.Action.RECORDS_READ, schema.dataset.organization_id, schema.url)
 
 
-def answer_manifest(asked: ApiRequest) -> HttpResponseBase:
+def answer_manifest(call: ApiRequest) -> HttpResponseBase:
     """The log of a schema's commits after the version ``since``.
 
     With ``checkpoint``, the newest version that the caller knows (0 for none), the newest
     checkpoint comes first where there is one, and the log after it or after that version.
     """
-    known = asked.version("checkpoint")
-    schema = asked.read_schema()
+    known = call.version("checkpoint")
+    schema = call.read_schema()
     if known is not None:
         return stream(commits.log_behind(schema, known))
-    return stream(queries.manifest(schema, asked.version("since") or 0))
+    return stream(queries.manifest(schema, call.version("since") or 0))
 
 
-def answer_pages(asked: ApiRequest) -> HttpResponseBase:
+def answer_pages(call: ApiRequest) -> HttpResponseBase:
     """Index pages by segment and number, in the order asked."""
-    schema, since = asked.read_schema(), asked.version("since")
-    wanted = wire.decode_all(asked.body(), PageRef)
+    schema, since = call.read_schema(), call.version("since")
+    wanted = wire.decode_all(call.body(), PageRef)
     return _behind_log(schema, since, lambda: queries.pages(schema, wanted))
 
 
-def answer_rows(asked: ApiRequest) -> HttpResponseBase:
+def answer_rows(call: ApiRequest) -> HttpResponseBase:
     """Sealed rows by group and ordinal, in the order asked."""
-    schema, since = asked.read_schema(), asked.version("since")
-    wanted = wire.decode_all(asked.body(), RowRef)
+    schema, since = call.read_schema(), call.version("since")
+    wanted = wire.decode_all(call.body(), RowRef)
     return _behind_log(schema, since, lambda: queries.rows(schema, wanted))
 
 
@@ -170,16 +170,16 @@ def _behind_log(
     return stream(log if since < schema.version else chain(log, items()))
 
 
-def answer_commits(asked: ApiRequest) -> HttpResponseBase:
+def answer_commits(call: ApiRequest) -> HttpResponseBase:
     """Apply commits, each to a schema of its own, all or none."""
-    because = asked.request.GET.get("because")
+    because = call.request.GET.get("because")
     if because not in (None, "retention"):
         raise invalid_parameter("because", "expected retention")
-    uploads = wire.decode_uploads(asked.body())
+    uploads = wire.decode_uploads(call.body())
     # A job publishes the data it adds in another way; here it may only merge segments.
-    if asked.job is not None and not all(only_merges(upload.commit) for upload in uploads):
+    if call.job is not None and not all(only_merges(upload.commit) for upload in uploads):
         raise NotAllowed("a job's token can only merge segments here, not add or end rows")
-    return receipts(commits.apply(asked.user, uploads, by_retention=because is not None))
+    return receipts(commits.apply(call.user, uploads, by_retention=because is not None))
 
 
 def only_merges(commit: Commit) -> bool:
@@ -196,23 +196,23 @@ def receipts(outcome: commits.CommitOutcome) -> HttpResponse:
     )
 
 
-def answer_staging(asked: ApiRequest) -> HttpResponseBase:
+def answer_staging(call: ApiRequest) -> HttpResponseBase:
     """Store a part of a commit ahead of it, unless a later attempt at the part is there."""
-    attempt = asked.request.headers.get(ATTEMPT_HEADER, "0")
+    attempt = call.request.headers.get(ATTEMPT_HEADER, "0")
     if not _is_number(attempt):
         detail = "expected the number of an attempt"
         raise BadInput(
             f"the header {ATTEMPT_HEADER} is not valid",
             flaws=(Flaw("invalid", detail, header=ATTEMPT_HEADER),),
         )
-    upload = wire.decode_part(asked.body())
+    upload = wire.decode_part(call.body())
     if upload.part.groups:
-        require_own(asked.job, upload.part.staging)
+        require_own(call.job, upload.part.staging)
     # All columns in one query: the part is checked against the definition.
-    reached = permissions.schemas(asked.user).select_related("dataset__organization")
-    schema = permissions.find(reached, asked.schema_id)
-    permissions.require_writer(asked.user, schema)
-    is_new = staging.add(asked.user, schema, upload, asked.job, attempt=int(attempt))
+    reached = permissions.schemas(call.user).select_related("dataset__organization")
+    schema = permissions.find(reached, call.schema_id)
+    permissions.require_writer(call.user, schema)
+    is_new = staging.add(call.user, schema, upload, call.job, attempt=int(attempt))
     return HttpResponse(status=201 if is_new else 200)
 
 

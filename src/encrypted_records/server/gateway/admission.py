@@ -44,8 +44,8 @@ RETRY_SECONDS = 2
 _LOOK_SECONDS = 0.5
 
 
-class _Asked(Generic[T]):
-    """A unit of work, and the future of its outcome."""
+class _WorkItem(Generic[T]):
+    """A queued request: the work to do in a thread, and the future of its outcome."""
 
     def __init__(self, work: Callable[[Callable[[T], None]], T], sender: bytes) -> None:
         self._work = work
@@ -98,7 +98,7 @@ class RequestPlaces:
         self.wait_seconds = wait_seconds
         self.most_per_sender = most_per_sender or threads
         #: the first sender has the next turn; no queue is empty
-        self._lines: OrderedDict[bytes, deque[_Asked[Any]]] = OrderedDict()
+        self._lines: OrderedDict[bytes, deque[_WorkItem[Any]]] = OrderedDict()
         self._under_way: Counter[bytes] = Counter()
         self._waiting = 0
         self._changing = threading.Lock()
@@ -118,13 +118,13 @@ class RequestPlaces:
         Raises:
             Overloaded: too many requests wait, or the request waited for too long.
         """
-        asked = _Asked(work, sender)
+        item = _WorkItem(work, sender)
         with self._changing:
             line = self._lines.get(sender) or deque()
             if self._is_full(len(line)):
                 raise overloaded()
             ousted = self._oust() if self._waiting >= 2 * self._most else None
-            line.append(asked)
+            line.append(item)
             self._lines.setdefault(sender, line)
             self._waiting += 1
             # The thread that worked last: its database connection and data are still in the CPU's
@@ -136,7 +136,7 @@ class RequestPlaces:
             called.put(None)
         if self._looking is None:
             self._look_later()
-        return await asked.outcome
+        return await item.outcome
 
     def _is_full(self, own: int) -> bool:
         """Whether a sender with ``own`` queued requests may not queue another."""
@@ -145,7 +145,7 @@ class RequestPlaces:
         senders = len(self._lines) + (own == 0)
         return own + 1 > self._most / senders
 
-    def _oust(self) -> _Asked[Any]:
+    def _oust(self) -> _WorkItem[Any]:
         """Remove and return the last request of the longest queue. Up to
         twice the limit may wait: otherwise a few senders in succession would keep all others out.
         """
@@ -157,32 +157,32 @@ class RequestPlaces:
         call: SimpleQueue[None] = SimpleQueue()
         while True:
             with self._changing:
-                asked = self._take()
-                if asked is None:
+                item = self._take()
+                if item is None:
                     # Requests left in a queue belong to senders that use all threads they may have.
                     # The thread that such a sender frees next takes them.
                     self._idle.append(call)
-            if asked is None:
+            if item is None:
                 call.get()
                 continue
             try:
-                asked.do()
+                item.do()
             finally:
-                self._leave(asked.sender)
-                del asked
+                self._leave(item.sender)
+                del item
 
-    def _take(self) -> _Asked[Any] | None:
+    def _take(self) -> _WorkItem[Any] | None:
         """The next request, of the first sender that may use another thread."""
         for sender, line in self._lines.items():
             if self._under_way[sender] < self.most_per_sender:
-                asked = line.popleft()
+                item = line.popleft()
                 self._waiting -= 1
                 self._under_way[sender] += 1
                 if line:
                     self._lines.move_to_end(sender)
                 else:
                     del self._lines[sender]
-                return asked
+                return item
         return None
 
     def _leave(self, sender: bytes) -> None:
@@ -197,7 +197,7 @@ class RequestPlaces:
     def _look(self) -> None:
         """Refuse the requests that have waited too long."""
         self._looking = None
-        late: list[_Asked[Any]] = []
+        late: list[_WorkItem[Any]] = []
         began = time.monotonic() - self.wait_seconds
         with self._changing:
             for sender, line in list(self._lines.items()):
@@ -207,8 +207,8 @@ class RequestPlaces:
                     del self._lines[sender]
             self._waiting -= len(late)
             waits = bool(self._lines)
-        for asked in late:
-            asked.fail(overloaded())
+        for item in late:
+            item.fail(overloaded())
         if waits:
             self._look_later()
 

@@ -259,10 +259,10 @@ def requests_of(
     """For owners, all waiting requests; for other members, their requests, with declined
     requests.
     """
-    asked = _of_organization(organization).filter(
+    recent = _of_organization(organization).filter(
         created__gt=timezone.now() - timedelta(seconds=REQUEST_SECONDS)
     )
-    wanted = asked.filter(declined=None) if is_owner else asked.filter(membership__user=user)
+    wanted = recent.filter(declined=None) if is_owner else recent.filter(membership__user=user)
     for body, signature, declined in wanted.order_by("pk").values_list(
         "body", "signature", "declined"
     ):
@@ -378,18 +378,20 @@ def end_request(by: User, organization: Organization, dataset_id: str, user_id: 
             dataset=ids.to_text(ids.from_path(dataset_id)),
             membership__user=ids.to_text(ids.from_path(user_id)),
         )
-        asked = found.select_related("membership__user").first()
-        withdraws = asked is not None and asked.membership.user_id == by.pk
-        if asked is None or (withdraws and asked.declined is not None):
+        request = found.select_related("membership__user").first()
+        withdraws = request is not None and request.membership.user_id == by.pk
+        if request is None or (withdraws and request.declined is not None):
             raise errors.NotFound("there is no such open request", code="no_request")
         if withdraws:
-            asked.delete()
-            dataset = ids.reference("datasets", ids.from_text(asked.dataset_id))
+            request.delete()
+            dataset = ids.reference("datasets", ids.from_text(request.dataset_id))
             audit.note(by, audit.Action.ACCESS_WITHDRAWN, organization.pk, dataset)
-        elif asked.declined is None:
-            asked.declined = timezone.now()
-            asked.save(update_fields=["declined"])
-            audit.note(by, audit.Action.ACCESS_DECLINED, organization.pk, asked.membership.user.url)
+        elif request.declined is None:
+            request.declined = timezone.now()
+            request.save(update_fields=["declined"])
+            audit.note(
+                by, audit.Action.ACCESS_DECLINED, organization.pk, request.membership.user.url
+            )
 
 
 def end_requests_of_member(change: RosterChange, before: Member | None, member: bytes) -> None:
