@@ -6,12 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
 
 from encrypted_records.index.query.asking import Sizes
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.search import columns
@@ -158,6 +160,32 @@ def test_a_version_is_held_where_columns_are_read_after_the_first_piece_was_sent
     few = {"field": "age", "op": "lt", "value": 40}
     assert 0 < read(in_windows, ["age", "city"], few).num_rows < 500
     assert held == ["export"]
+
+
+def test_a_few_rows_take_single_pages_once_their_columns_were_read(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    put = LoadedSegment.put
+
+    def count(segment: LoadedSegment, number: int, sealed: bytes) -> None:
+        opened.append(number)
+        put(segment, number, sealed)
+
+    monkeypatch.setattr(LoadedSegment, "put", count)
+    reading = ReadingLimits(by_row=0)  # all columns have too many values to be kept with them
+    overrides = Overrides(question_sizes=Sizes(reading=reading))
+    own = with_keyrings(store.service, tmp_path / "own")
+    with running_proxy(store.service.base_url, own, overrides=overrides) as proxy:
+        mapped = replace(store, service=replace(store.service, proxy_url=proxy.url))
+        pages = []
+        for age in (100, 3000, 200):
+            where = {"field": "age", "op": "eq", "value": age}
+            assert rows(read(mapped, FIELDS, where)) == stored(store, where)
+            pages.append(len(opened))
+            opened.clear()
+        assert max(pages[1:]) < pages[0] / 2
+        assert rows(read(mapped, FIELDS)) == stored(store)
 
 
 def test_a_condition_selects_records(store: Store, in_windows: Store) -> None:

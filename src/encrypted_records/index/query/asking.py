@@ -337,8 +337,13 @@ def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
             segment.columns[field] = column
 
 
-def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> Asking[None]:
+def bring_by_row(
+    segment: OpenedSegment, field: str, limits: ReadingLimits, *, keys: bool = False
+) -> Asking[None]:
     """Fetch a whole row-major column, with its keys if they are not too many, and its directory.
+
+    Args:
+        keys: whether a column that is kept without its keys is made again.
 
     Raises:
         DoesNotOpen: the column does not open.
@@ -350,7 +355,7 @@ def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> A
     # After a turn at memory, another query may have made it meanwhile.
     yield Need(segment, directories=(field,))
     column: ByRow | None = yield KeptColumn(segment, field)
-    if column is None:
+    if column is None or (keys and not isinstance(column, ColumnDictionary)):
         column = yield from _make(segment, turn_round(segment, field, limits))
         yield Keep(segment, field, column)
     segment.columns[field] = column

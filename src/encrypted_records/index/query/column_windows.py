@@ -8,7 +8,7 @@ texts a key for each distinct value, for other types the key of each row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,17 +100,23 @@ class WindowPlan:
 
     Attributes:
         row_bytes: approximate memory per row, while its fields are read one after the other.
-        kept: the fields whose row-major columns stay for later queries.
+        kept: the fields whose row-major columns stay for later queries, with keys.
+        mapped: the fields of which the page of each row stays for later queries.
     """
 
     row_bytes: int
     kept: frozenset[str]
+    mapped: frozenset[str] = frozenset()
 
 
 def plan_windows(
-    space: Workspace, segment: OpenedSegment, fields: Sequence[str]
+    space: Workspace, segment: OpenedSegment, fields: Sequence[str], rows: int
 ) -> Asking[WindowPlan]:
     """Make a plan from directories and a few pages of texts.
+
+    Args:
+        rows: the number of rows to read. If they are few, a later query for other rows needs single
+            pages of columns of too many values to be kept with their keys.
 
     Raises:
         DoesNotOpen: a page does not open.
@@ -143,6 +149,14 @@ def plan_windows(
         held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
         # Keys of each row, and a mask.
         work = max(work, width + 1 + _PLACE_BYTES)
+    row_bytes = max(1, held + work)
+    if isinstance(segment, LoadedSegment) and _are_few(rows, segment):
+        # Keys stay where they take hardly more than the pages.
+        most = 2 * segment.covered * _ROW_BYTES
+        every = frozenset(filter(segment.has_column, fields))
+        small = frozenset(name for name, size in sizes.items() if size <= most)
+        if space.keeps_columns(space.snapshot.count, len(every) + len(small)):
+            return WindowPlan(row_bytes, small, every - small)
     kept: set[str] = set()
     weight = 0
     for name in sorted(sizes, key=sizes.__getitem__):
@@ -151,7 +165,11 @@ def plan_windows(
         if not space.keeps_columns(space.snapshot.count, weight):
             break
         kept.add(name)
-    return WindowPlan(max(1, held + work), frozenset(kept))
+    return WindowPlan(row_bytes, frozenset(kept))
+
+
+def _are_few(rows: int, segment: LoadedSegment) -> bool:
+    return rows <= segment.covered * _FEW
 
 
 def is_sent_as_text(spec: FieldSpec) -> bool:
@@ -179,13 +197,12 @@ def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[t
 
 
 def read_field(
-    space: Workspace, segment: OpenedSegment, name: str, rows: Ordinals, *, keep: bool
+    space: Workspace, segment: OpenedSegment, name: str, rows: Ordinals, plan: WindowPlan
 ) -> Asking[FieldValues | RowKeys]:
     """The values of a field for some rows: by row only if it is not sent as a text.
 
     Args:
         rows: of the segment, ascending.
-        keep: whether its row-major column is to stay for later queries.
 
     Raises:
         DoesNotOpen: the column does not open.
@@ -193,31 +210,34 @@ def read_field(
     yield Work("read_columns", segment.segment.count + len(rows))
     with scope(segment):
         if isinstance(segment, LoadedSegment):
-            return (yield from _read_paged(space, segment, name, rows, keep=keep))
+            return (yield from _read_paged(space, segment, name, rows, plan))
         return _of_dictionary(segment.dictionary(name), rows)
 
 
 def _read_paged(
-    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals, *, keep: bool
+    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals, plan: WindowPlan
 ) -> Asking[FieldValues | RowKeys]:
     if not segment.has_column(name):  # it is older than the field
         kind = column_spec(segment.definition, name).kind
         return FieldValues(np.zeros(0, key_type(kind)), np.zeros(len(rows), np.uint8))
     yield from bring_directories(segment, [name])
-    if keep:
-        yield from bring_by_row(segment, name, space.sizes.reading)
+    reading = space.sizes.reading
+    if name in plan.kept:
+        yield from bring_by_row(segment, name, reading, keys=True)
+    elif name in plan.mapped:
+        yield from bring_by_row(segment, name, replace(reading, by_row=0))
     else:
         # Making it row-major for a single query takes more memory, and no less time.
         yield from bring_kept(segment, name)
     if segment.has_keys(name):
         return _of_dictionary(segment.dictionary(name), rows)
     column = segment.columns.get(name)
-    if isinstance(column, PageMap) and len(rows) <= segment.covered * _FEW:
-        some = yield from read_rows(segment, name, column, bitmap(rows), space.sizes.reading)
+    if isinstance(column, PageMap) and _are_few(len(rows), segment):
+        some = yield from read_rows(segment, name, column, bitmap(rows), reading)
         return _only_used(some.keys, some.codes_of(rows))
     by_value = is_sent_as_text(space.definition.fields[name])
     pages = (_PagesByValue if by_value else _PagesByRow)(space, segment, name, rows)
-    yield from ask_for(segment, read_column(segment, name, pages.take, space.sizes.reading))
+    yield from ask_for(segment, read_column(segment, name, pages.take, reading))
     return pages.finish()
 
 

@@ -374,7 +374,7 @@ async def _write(
             await hold.begin()
         for part in parts:
             segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
-            plan = await context.run(plan_windows(context.space, segment, fields))
+            plan = await context.run(plan_windows(context.space, segment, fields, len(part)))
             windows = list(_windows(part, plan.row_bytes))
             if len(windows) > 1:
                 await hold.begin()
@@ -432,7 +432,7 @@ async def _batches(
     texts: dict[str, FieldValues] = {}
     arrays: dict[str, pyarrow.Array] = {}
     for spec in specs:
-        reading = read_field(context.space, segment, spec.name, rows, keep=spec.name in plan.kept)
+        reading = read_field(context.space, segment, spec.name, rows, plan)
         values = await context.run(reading)
         if isinstance(values, RowKeys) or not spec.field_type.is_text:
             arrays[spec.name] = await aside(array_of, spec, values)
