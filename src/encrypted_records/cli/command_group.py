@@ -145,9 +145,8 @@ def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
     for path in _below(root, root.command):
         everywhere.setdefault(path.rpartition(" ")[2], []).append(path)
     typed = name.lower()
-    alike = difflib.get_close_matches(typed, {*here, *everywhere})
-    strict = difflib.get_close_matches(typed, everywhere, cutoff=_LIKE_ELSEWHERE)
-    near = [other for other in alike if other in here or other in strict]
+    close = difflib.get_close_matches(typed, everywhere, len(everywhere), _LIKE_ELSEWHERE)
+    near = difflib.get_close_matches(typed, [*here, *close], 1)
     if (known := _ELSEWHERE.get(typed)) and (not near or near[0] != name):
         return known
     if not near:
