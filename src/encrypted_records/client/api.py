@@ -637,11 +637,6 @@ class ErasureState(ErasureProgress, kw_only=True):
     """The progress of an erasure in a schema, and the ended data that remains at the API.
 
     Attributes:
-        version: version of the log.
-        asked: version up to which erasure was requested; 0 if it never was.
-        done: version up to which the erasure is complete.
-        due: time from which data is erased for the latest request; None if there was none.
-        holds: holds on versions of the log, whose data is kept for their readers.
         rows: number of ended rows whose bytes remain.
         segments: number of ended segments whose bytes remain.
         groups: number of ended groups whose bytes remain.

@@ -130,17 +130,7 @@ class RetentionRule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """Members of both answers about a retention rule."""
-
-    retention: RetentionRule | None
-    before: str | None
-    version: Count
-    held: Count
-    doubt: str | None
-
-
-class ExpiredRecords(Retained, frozen=True, kw_only=True):
-    """Records that are past their schema's retention period.
+    """Members of both answers about a retention rule.
 
     Attributes:
         retention: the rule; None if there is none.
@@ -150,19 +140,21 @@ class ExpiredRecords(Retained, frozen=True, kw_only=True):
         doubt: reason why records are held; None if none are.
     """
 
+    retention: RetentionRule | None
+    before: str | None
+    version: Count
+    held: Count
+    doubt: str | None
+
+
+class ExpiredRecords(Retained, frozen=True, kw_only=True):
+    """Records that are past their schema's retention period."""
+
     records: Count
 
 
 class DeletedExpired(Retained, frozen=True, kw_only=True):
-    """The number of expired records that were deleted.
-
-    Attributes:
-        retention: the rule.
-        before: records from days before this one have expired.
-        version: version of the log.
-        held: number of further records that are kept because the proxy's clock jumped ahead.
-        doubt: reason why records are held; None if none are.
-    """
+    """The number of expired records that were deleted."""
 
     deleted: Count
 

@@ -80,27 +80,48 @@ def shape(kind: type) -> Part:
     """A link to the JSON Schema of a body or an answer, made from its structure.
 
     The first paragraph of a structure's docstring is its description, and those under
-    ``Attributes:`` are of its members. There are no other members.
+    ``Attributes:`` are of its members; inherited members have those of its bases. There are no
+    other members.
 
     Raises:
         ValueError: another part of the document has the name of a contained structure.
     """
     (link,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
+    structures = _structures(msgspec.inspect.type_info(kind), {})
     for name, part in parts.items():
         part.pop("title")
         part["additionalProperties"] = False
-        told, _, members = cleandoc(part.pop("description", "")).partition("Attributes:\n")
+        told = cleandoc(part.pop("description", "")).partition("Attributes:\n")[0]
         if told:
             part["description"] = _sentence(told.split("\n\n")[0])
-        for names, said in _MEMBERS.findall(members):
-            for member in names.split(", "):
-                if "$ref" not in part["properties"][member]:
-                    part["properties"][member]["description"] = _sentence(said)
+        for base in reversed(structures[name].__mro__):
+            members = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+            for names, said in _MEMBERS.findall(members):
+                for member in names.split(", "):
+                    if "$ref" not in part["properties"][member]:
+                        part["properties"][member]["description"] = _sentence(said)
         for member in part["properties"].values():
             _open_objects(member)
         if PARTS.setdefault(name, part) != part:
             raise ValueError(f"two parts of the OpenAPI document are called {name}")
     return link
+
+
+def _structures(found: Any, known: dict[str, type]) -> dict[str, type]:
+    """Add to ``known``, by name, the structures that a type consists of."""
+    if (structure := getattr(found, "cls", None)) is not None:
+        if structure.__name__ in known:
+            return known
+        known[structure.__name__] = structure
+    if isinstance(found, tuple):
+        parts: tuple[Any, ...] = found
+    elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
+        parts = tuple(getattr(found, name) for name in found.__struct_fields__)
+    else:
+        parts = ()
+    for part in parts:
+        _structures(part, known)
+    return known
 
 
 #: Members under ``Attributes:`` of a docstring, and what it says of them.
