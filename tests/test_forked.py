@@ -1,7 +1,9 @@
-"""Starts that are copies of one process draw others, and are children of who started them."""
+"""Starts that are copies of one process draw others, and are children of who started them. None is
+left where whoever started it gave up."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import forked
+from tests.support.children import running_children
+from tests.support.pools import CopiedWorkers
 from tests.support.service import clean_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts are ordinary ones")
@@ -96,3 +100,18 @@ def test_a_copy_has_no_descriptors_but_those_it_was_given() -> None:
         assert forked.run([sys.executable, "-c", listed], clean_environment()).stdout == (
             "[0, 1, 2]\n"
         )
+
+
+def test_a_worker_whose_start_is_cancelled_ends() -> None:
+    forked.template_of_this_process()
+    before = running_children()
+
+    async def give_up() -> None:
+        start = asyncio.create_task(CopiedWorkers(count=1).start())
+        await asyncio.sleep(0)  # the thread that starts it is under way
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+
+    asyncio.run(give_up())
+    assert running_children() <= before

@@ -39,7 +39,16 @@ class CopiedWorkers(WorkerPool):
     start, so that it ends behind more tasks than another process does."""
 
     async def start(self) -> asyncio.subprocess.Process:
-        return cast("asyncio.subprocess.Process", await asyncio.to_thread(_Worker))
+        starting = asyncio.ensure_future(asyncio.to_thread(_Worker))
+        try:
+            worker = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread goes on, and nobody else would end the process that it starts.
+            worker = await starting
+            worker.kill()
+            await worker.wait()
+            raise
+        return cast("asyncio.subprocess.Process", worker)
 
 
 class _Worker:
