@@ -159,7 +159,7 @@ def test_a_question_whose_rows_did_not_come_asks_for_the_same_ones(
     assert set(asked) == {asked[0]}
     assert len(asked[0]) == 8 * cover.SIZES[0]
     # And it is forgotten then: what they are needed for next has other ones beside it.
-    assert not watched.proxy.services.rows._unanswered._requests
+    assert not watched.proxy.services.rows._retry_sets._requests
 
 
 @paged
@@ -179,7 +179,7 @@ def test_a_question_whose_pages_did_not_come_asks_for_the_same_ones(
     assert len(asked) > (1 if name == "other pages" else TIMES)
     assert set(asked) == {asked[0]}
     assert len(asked[0]) == 8
-    assert not watched.proxy.services.pager._unanswered._requests
+    assert not watched.proxy.services.pager._retry_sets._requests
 
 
 @paged

@@ -17,7 +17,7 @@ import pytest
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.search import row_checks
-from encrypted_records.proxy.search.cover import Unanswered
+from encrypted_records.proxy.search.cover import RetrySets
 from encrypted_records.proxy.search.row_checks import RowChecks
 
 FIELDS = 10
@@ -100,7 +100,7 @@ def answer(number: int) -> dict[RowRef, bytes]:
 
 def run(scene: Callable[[RowChecks], Awaitable[None]], kept: Steps, most_bytes: int) -> None:
     async def whole() -> None:
-        checks = RowChecks(kept, Unanswered(0), Background(), most_bytes)  # type: ignore[arg-type]  # it only stores
+        checks = RowChecks(kept, RetrySets(0), Background(), most_bytes)  # type: ignore[arg-type]  # it only stores
         await scene(checks)
         await checks.close()
         assert len(checks) == 0

@@ -206,8 +206,10 @@ MOST_REQUESTS = 256
 LEAST_ROOM, TIMES = 1024, 4
 
 
-class Unanswered(Generic[K]):
-    """Used by one event loop."""
+class RetrySets(Generic[K]):
+    """The items of failed requests, so that a retry repeats the whole first request. Used by one
+    event loop.
+    """
 
     def __init__(self, most: int) -> None:
         """
@@ -218,7 +220,7 @@ class Unanswered(Generic[K]):
         #: the items of each remembered request
         self._requests: deque[frozenset[K]] = deque(maxlen=MOST_REQUESTS)
 
-    def beside(self, needed: Collection[K]) -> set[K]:
+    def same_request(self, needed: Collection[K]) -> set[K]:
         """All items of failed requests that contained some of these; only of the newest requests if
         they would be too many.
         """
@@ -231,28 +233,28 @@ class Unanswered(Generic[K]):
 
     @contextmanager
     def request(self, name: Callable[[], Collection[K]]) -> Iterator[None]:
-        """Remember a request unless the block, which has it answered, succeeds.
+        """Remember the request that the block makes, unless the block succeeds.
 
         Args:
             name: returns the items of the request; called only if they are needed.
         """
         try:
             yield
-        except BaseException:  # also if a client goes away, the request is not answered
-            self.add(name())
+        except BaseException:  # a client that disconnects leaves the request without an answer too
+            self.remember(name())
             raise
         if self._requests:
-            self._take_out(frozenset(name()))
+            self._forget_contained(frozenset(name()))
 
-    def add(self, items: Collection[K]) -> None:
+    def remember(self, items: Collection[K]) -> None:
         """Remember a request; it replaces the requests that it contains."""
         new = frozenset(items)
-        self._take_out(new)
+        self._forget_contained(new)
         self._requests.append(new)
         while sum(map(len, self._requests)) > self._most:
             self._requests.popleft()
 
-    def _take_out(self, items: frozenset[K]) -> None:
+    def _forget_contained(self, items: frozenset[K]) -> None:
         """Forget the requests that this request contains."""
         for held in [request for request in self._requests if request <= items]:
             self._requests.remove(held)

@@ -41,7 +41,7 @@ from encrypted_records.model.records import (
 from encrypted_records.proxy.process import Fetch, Fetches, current_user, shuffled, wait_for
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import DiskCache, MemoryCache
-from encrypted_records.proxy.search.cover import PageCover, Unanswered
+from encrypted_records.proxy.search.cover import PageCover, RetrySets
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.upstream import Upstream
 
@@ -52,7 +52,7 @@ AT_ONCE = 500
 FEW, TIMES = 64, 4
 
 #: Maximum number of pages in failed requests that are remembered.
-_MOST_UNANSWERED = 1 << 17
+_MOST_RETRY_ITEMS = 1 << 17
 
 #: A segment, and the numbers of its missing pages.
 LackingPages = tuple[LoadedSegment, set[int]]
@@ -67,12 +67,12 @@ class PageFetcher:
         self._stored = stored
         self._cover = PageCover(stored)
         self._fetches: Fetches[PageRef] = Fetches()
-        self._unanswered: Unanswered[PageRef] = Unanswered(_MOST_UNANSWERED)
+        self._retry_sets: RetrySets[PageRef] = RetrySets(_MOST_RETRY_ITEMS)
 
     def with_memory(self, cache: MemoryCache) -> PageFetcher:
         """The same fetcher with another memory cache."""
         fetcher = PageFetcher(cache, self._stored)
-        fetcher._fetches, fetcher._unanswered = self._fetches, self._unanswered
+        fetcher._fetches, fetcher._retry_sets = self._fetches, self._retry_sets
         return fetcher
 
     async def fill(
@@ -122,7 +122,7 @@ class PageFetcher:
         with self._fetches.claim(needed) as claim:
             refs = await self._choose(upstream, segments, needed)
             claim(refs)
-            with self._unanswered.request(lambda: refs):
+            with self._retry_sets.request(lambda: refs):
                 async with aclosing(_fetch_in_parts(upstream, refs)) as parts:
                     async for sealed in parts:
                         await runtime.in_thread(self._take, wanted, sealed, passing)
@@ -134,7 +134,7 @@ class PageFetcher:
         of them, except those on disk, and cover pages.
         """
         refs = set(needed)
-        if again := self._unanswered.beside(needed) - refs:
+        if again := self._retry_sets.same_request(needed) - refs:
             refs |= await runtime.in_thread(self._cover.select_lacking, segments, again)
         if len(refs).bit_count() == 1:  # a power of two needs no cover, and so no thread
             return shuffled(refs)
@@ -162,7 +162,7 @@ class PageFetcher:
         if left:
             lacking = {PageRef(uid, number) for uid, numbers in left.items() for number in numbers}
             refs = await self._choose(upstream, [by_uid[uid] for uid in left], lacking)
-            with self._unanswered.request(lambda: refs):
+            with self._retry_sets.request(lambda: refs):
                 fetched = await _fetch(upstream, refs)
             for uid, pages in fetched.items():
                 pages_of.setdefault(uid, {}).update(pages)

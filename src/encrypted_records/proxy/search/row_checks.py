@@ -37,7 +37,7 @@ from encrypted_records.proxy.process import (
 )
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import RowCache
-from encrypted_records.proxy.search.cover import Unanswered
+from encrypted_records.proxy.search.cover import RetrySets
 
 log = logging.getLogger(__name__)
 
@@ -180,17 +180,17 @@ class RowChecks:
     def __init__(
         self,
         kept: RowCache,
-        unanswered: Unanswered[RowNumber],
+        retry_sets: RetrySets[RowNumber],
         background: Background,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         """
         Args:
-            unanswered: remembers the requests whose answers are not cached.
+            retry_sets: remembers the requests whose answers are not cached.
             most_bytes: bytes of unchecked rows above which queries wait.
         """
         self._kept = kept
-        self._unanswered = unanswered
+        self._retry_sets = retry_sets
         self._background = background
         self._most = most_bytes
         self._turn = asyncio.Lock()
@@ -265,7 +265,7 @@ class RowChecks:
         except DoesNotOpen:
             log.warning("the API altered a row that was requested together with others")
             self._altered.add(state.id)
-            self._unanswered.add(numbers_of(state.id, snapshot, answer.rows))
+            self._retry_sets.remember(numbers_of(state.id, snapshot, answer.rows))
             # Only these rows: rows of an earlier answer must not be requested again.
             await runtime.in_thread(self._kept.forget, state.id, snapshot, answer.rows)
         finally:

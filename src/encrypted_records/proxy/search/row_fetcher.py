@@ -30,7 +30,7 @@ from encrypted_records.proxy.search.cover import (
     RANKED_SIZES,
     SIZES,
     Draw,
-    Unanswered,
+    RetrySets,
     choose_cover,
 )
 from encrypted_records.proxy.search.row_checks import (
@@ -97,7 +97,7 @@ AT_ONCE = 24
 #: The expected size of one answer of the API.
 ANSWER_BYTES = 32 << 20
 #: Maximum number of rows in failed requests that are remembered.
-_MOST_UNANSWERED = 1 << 16
+_MOST_RETRY_ITEMS = 1 << 16
 #: Number of records whose rows are remembered.
 _MOST_RECENT = 50_000
 
@@ -130,8 +130,8 @@ class RowFetcher:
         self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
-        self._unanswered: Unanswered[RowNumber] = Unanswered(_MOST_UNANSWERED)
-        self._checks = RowChecks(kept, self._unanswered, background)
+        self._retry_sets: RetrySets[RowNumber] = RetrySets(_MOST_RETRY_ITEMS)
+        self._checks = RowChecks(kept, self._retry_sets, background)
         self._places = FairQueue(AT_ONCE)
 
     async def open_rows(
@@ -209,7 +209,7 @@ class RowFetcher:
             with self._fetches.claim(_blocks(state, snapshot, missing)):
                 order = await self._choose(upstream, missing, room)
                 name = partial(numbers_of, state.id, snapshot, order)
-                with self._unanswered.request(name):
+                with self._retry_sets.request(name):
                     sealed = await self._request(upstream, missing, order, since, room)
                     needed = {ref: sealed[ref] for ref in missing}
                     found |= await work(state, snapshot, needed)
@@ -313,7 +313,7 @@ class RowFetcher:
         state, snapshot = upstream.state, upstream.snapshot
         needed = numbers_of(state.id, snapshot, missing)
         draw = upstream.draws(number.to_bytes(8, "big") for _, number in needed)
-        again = [number for _, number in self._unanswered.beside(needed) - needed]
+        again = [number for _, number in self._retry_sets.same_request(needed) - needed]
         if len(again) > self._widths.rows_in(state.id, 2 * room.size):
             again = []  # the rows have turned out to be wide, and wide rows are requested exactly
         extra = await runtime.in_thread(
