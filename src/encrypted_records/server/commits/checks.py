@@ -42,8 +42,8 @@ from encrypted_records.model.records import (
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault
 from encrypted_records.server.records.bindings import (
-    Beside,
     PackedBatch,
+    SaltsAndHeaders,
     bind_groups,
     bind_segments,
 )
@@ -63,9 +63,9 @@ class Staged:
 class CheckedCommit:
     """A commit that is valid in itself.
 
-    ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number,
-    ``beside`` the salts and headers sent with them. ``batches`` are the rows as they are stored,
-    ``digests`` those of the pages. Staged rows and pages are in none of them.
+    ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number.
+    ``batches`` are the rows as they are stored, ``digests`` those of the pages. Staged rows and
+    pages are in none of them.
     """
 
     commit: Commit
@@ -73,7 +73,7 @@ class CheckedCommit:
     digest: bytes
     rows: dict[bytes, list[SealedRow | None]] = field(repr=False)
     pages: dict[bytes, list[bytes]] = field(repr=False)
-    beside: Beside = field(repr=False)
+    salts_and_headers: SaltsAndHeaders = field(repr=False)
     batches: list[PackedBatch] = field(repr=False)
     digests: dict[bytes, list[bytes]] = field(repr=False)
     staged: Staged | None = None
@@ -98,7 +98,7 @@ def check(upload: CommitUpload) -> CheckedCommit:
     body = wire.decode_commit_body(upload.commit)
     check_lists(body)
     rows, pages = _rows(body, upload), _pages(body.segments, upload.pages)
-    beside = Beside.of(
+    salts_and_headers = SaltsAndHeaders.of(
         (group.uid for group in body.groups),
         (segment.uid for segment in body.segments),
         upload.salts,
@@ -110,9 +110,9 @@ def check(upload: CommitUpload) -> CheckedCommit:
         digest=wire.commit_digest(upload.commit),
         rows=rows,
         pages=pages,
-        beside=beside,
-        batches=bind_groups(body.groups, rows, beside),
-        digests=bind_segments(body.segments, pages, beside),
+        salts_and_headers=salts_and_headers,
+        batches=bind_groups(body.groups, rows, salts_and_headers),
+        digests=bind_segments(body.segments, pages, salts_and_headers),
     )
 
 
@@ -124,7 +124,9 @@ def check_bare(commit: Commit) -> CheckedCommit:
     """
     body = wire.decode_commit_body(commit)
     check_lists(body)
-    return CheckedCommit(commit, body, wire.commit_digest(commit), {}, {}, Beside({}, {}), [], {})
+    return CheckedCommit(
+        commit, body, wire.commit_digest(commit), {}, {}, SaltsAndHeaders({}, {}), [], {}
+    )
 
 
 def check_sealed(checked: CheckedCommit, definitions: Mapping[bytes, SchemaDefinition]) -> None:

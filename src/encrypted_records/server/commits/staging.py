@@ -184,10 +184,13 @@ def _store(
     attempt: int,
 ) -> None:
     part = upload.part
-    beside = bound.beside
-    groups = {group.uid: _group(staging, group, beside.salts[group.uid]) for group in part.groups}
+    salts_and_headers = bound.salts_and_headers
+    groups = {
+        group.uid: _group(staging, group, salts_and_headers.salts[group.uid])
+        for group in part.groups
+    }
     segments = {
-        segment.uid: _segment(staging, segment, beside.headers[segment.uid])
+        segment.uid: _segment(staging, segment, salts_and_headers.headers[segment.uid])
         for segment in part.segments
     }
     rows = [row for batch in upload.rows for row in batch.rows if row is not None]

@@ -287,8 +287,8 @@ def _store_segments(
             form=s.form,
             count=s.count,
             pages=s.pages,
-            header=commit.beside.headers[s.uid].data,
-            salt=commit.beside.headers[s.uid].salt,
+            header=commit.salts_and_headers.headers[s.uid].data,
+            salt=commit.salts_and_headers.headers[s.uid].salt,
             version=version,
         )
         insert(stored)
@@ -323,7 +323,7 @@ def add_groups(
     for uid, row in rows.items():
         stays = places[uid].segment
         row.segment_id = segment_of[uid] if stays is None else stays
-        row.salt = commit.beside.salts.get(uid, b"")
+        row.salt = commit.salts_and_headers.salts.get(uid, b"")
     if commit.staged:
         for uid, row in rows.items():
             row.pk = commit.staged.groups[uid]

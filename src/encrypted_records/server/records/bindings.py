@@ -47,7 +47,7 @@ class PackedBatch:
 
 
 @dataclass(frozen=True)
-class Beside:
+class SaltsAndHeaders:
     """Salts of groups and headers of segments, by uid. They are sent with the rows and pages."""
 
     salts: Mapping[bytes, bytes]
@@ -60,7 +60,7 @@ class Beside:
         segments: Iterable[bytes],
         salts: Sequence[GroupSalt],
         headers: Sequence[SegmentHeader],
-    ) -> Beside:
+    ) -> SaltsAndHeaders:
         """
         Raises:
             BadInput: ``invalid_commit``; not exactly one for each of these groups and segments.
@@ -109,14 +109,18 @@ def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:
 
 
 def bind_groups(
-    groups: Sequence[Group], rows: Mapping[bytes, Sequence[SealedRow | None]], beside: Beside
+    groups: Sequence[Group],
+    rows: Mapping[bytes, Sequence[SealedRow | None]],
+    salts_and_headers: SaltsAndHeaders,
 ) -> list[PackedBatch]:
     """All rows of a commit's groups.
 
     Raises:
         BadInput: ``invalid_commit``; a group states another digest.
     """
-    batches = [pack(group.uid, 0, rows[group.uid], beside.salts[group.uid]) for group in groups]
+    batches = [
+        pack(group.uid, 0, rows[group.uid], salts_and_headers.salts[group.uid]) for group in groups
+    ]
     for group, batch in zip(groups, batches, strict=True):
         require_rows(group, batch.runs)
     return batches
@@ -133,7 +137,9 @@ def require_rows(group: Group, runs: bytes) -> None:
 
 
 def bind_segments(
-    segments: Sequence[Segment], pages: Mapping[bytes, Sequence[bytes]], beside: Beside
+    segments: Sequence[Segment],
+    pages: Mapping[bytes, Sequence[bytes]],
+    salts_and_headers: SaltsAndHeaders,
 ) -> dict[bytes, list[bytes]]:
     """The digest of each page of a commit's segments.
 
@@ -145,7 +151,7 @@ def bind_segments(
         for segment in segments
     }
     for segment in segments:
-        header = beside.headers[segment.uid]
+        header = salts_and_headers.headers[segment.uid]
         require_pages(segment, header.salt, header.data, b"".join(every[segment.uid]))
     return every
 
@@ -164,7 +170,7 @@ def require_pages(segment: Segment, salt: bytes, header: bytes, pages: bytes) ->
 class BoundPart:
     """A staged part as it is stored; ``digest`` identifies it."""
 
-    beside: Beside
+    salts_and_headers: SaltsAndHeaders
     batches: list[PackedBatch]
     pages: list[bytes]
     digest: bytes
@@ -178,14 +184,19 @@ def bind_part(upload: PartUpload) -> BoundPart:
     """
     part = upload.part
     counts = {group.uid: group.count for group in part.groups}
-    beside = Beside.of(
+    salts_and_headers = SaltsAndHeaders.of(
         counts, (segment.uid for segment in part.segments), upload.salts, upload.headers
     )
     for batch in upload.rows:
         _require_runs(batch, counts[batch.group])
-    batches = [_take_over(batch, beside.salts[batch.group]) for batch in upload.rows]
+    batches = [_take_over(batch, salts_and_headers.salts[batch.group]) for batch in upload.rows]
     pages = [digests.page_digest(page.data) for page in upload.pages]
-    return BoundPart(beside, batches, pages, _part_digest(beside, batches, upload.pages, pages))
+    return BoundPart(
+        salts_and_headers,
+        batches,
+        pages,
+        _part_digest(salts_and_headers, batches, upload.pages, pages),
+    )
 
 
 def _require_runs(batch: PackedRowBatch, count: int) -> None:
@@ -197,17 +208,17 @@ def _require_runs(batch: PackedRowBatch, count: int) -> None:
 
 
 def _part_digest(
-    beside: Beside,
+    salts_and_headers: SaltsAndHeaders,
     batches: Sequence[PackedBatch],
     pages: Sequence[Page],
     page_digests: Sequence[bytes],
 ) -> bytes:
     state = hashlib.sha256()
     for batch in batches:
-        state.update(batch.group + beside.salts[batch.group])
+        state.update(batch.group + salts_and_headers.salts[batch.group])
         state.update(batch.first.to_bytes(4, "big") + len(batch.rows).to_bytes(4, "big"))
         state.update(batch.runs)
-    for uid, header in beside.headers.items():
+    for uid, header in salts_and_headers.headers.items():
         state.update(uid + header.salt + hashlib.sha256(header.data).digest())
     for page, digest in zip(pages, page_digests, strict=True):
         state.update(page.segment + page.number.to_bytes(4, "big") + digest)
