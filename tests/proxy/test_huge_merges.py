@@ -160,7 +160,7 @@ def test_it_stops_soon_after_another_proxy_was_faster_and_leaves_nothing_staged(
                 # From here on nothing of it is read, staged or published any more.
                 for step in ("pages", "stage", "publish"):
                     monkeypatch.setattr(proxy.services.api, step, None)
-                monkeypatch.setattr(merge_scheduler, "LOOK_SECONDS", 0.0)
+                monkeypatch.setattr(merge_scheduler, "CHECK_SECONDS", 0.0)
             await huge
         assert caught.value.reason == "segment_not_live"
         assert staged(store) == 0
@@ -191,7 +191,7 @@ def test_an_api_that_is_away_when_it_looks_ends_nothing(
         merging = merger(proxy)
         await fill(proxy, HUGE)
         found = await asyncio.to_thread(store.found, LOW)
-        monkeypatch.setattr(merge_scheduler, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(merge_scheduler, "CHECK_SECONDS", 0.0)
         async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as huge:
             await asyncio.to_thread(delete, store, found[-1])
             monkeypatch.setattr(schemas, "_catch_up", away_at_first)

@@ -177,7 +177,7 @@ def flaws() -> list[Any]:
 def states(little: int = 0) -> dict[str, str]:
     from encrypted_records.server.inventory import examining
 
-    return {look.check: look.state for look in examining.looks(little)}
+    return {result.check: result.state for result in examining.check_all(little)}
 
 
 def until_one_waits() -> None:

@@ -94,8 +94,8 @@ def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, s
     with at_database(settings):
         from encrypted_records.server.inventory import examining  # noqa: PLC0415
 
-        found = examining.looks(little_space)
-        return [(look.check, look.state, look.message, look.hint) for look in found]
+        found = examining.check_all(little_space)
+        return [(result.check, result.state, result.message, result.hint) for result in found]
 
 
 def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:

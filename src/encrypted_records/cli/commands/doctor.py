@@ -125,12 +125,12 @@ def _disk(little: int) -> Finding:
 def stored_findings(settings: Settings, little: int) -> list[Finding]:
     """Findings about an API's database and bulk store."""
     try:
-        looks = examine_stored(settings, little)
+        results = examine_stored(settings, little)
     except ErsError as error:
         return [_report_failure("database", error)]
     return [
         Finding(check, _STATES[state], message, hint, FAILED if state == "failed" else DONE)
-        for check, state, message, hint in looks
+        for check, state, message, hint in results
     ]
 
 

@@ -46,12 +46,12 @@ PAGES_AT_ONCE = 1024
 MOST_HERE = 8 << 20
 
 #: Called whenever pages come or go during a merge; it raises the error that ends the merge.
-Look = Callable[[], Awaitable[None]]
+ObsoleteCheck = Callable[[], Awaitable[None]]
 #: Returns rows of a group, from an ordinal on.
 FetchRows = Callable[[Group, int], Awaitable[messages.RowsReply]]
 
 
-async def _nothing() -> None:
+async def _never_obsolete() -> None:
     pass
 
 
@@ -99,7 +99,7 @@ class MergeExecutor:
         inputs: Sequence[Segment],
         *,
         large: bool = False,
-        look: Look = _nothing,
+        check: ObsoleteCheck = _never_obsolete,
     ) -> PreparedSegment:
         """Build one segment for the rows of ``inputs`` that are live in ``snapshot``.
 
@@ -109,7 +109,7 @@ class MergeExecutor:
             large: whether the merge takes long, and runs in an additional worker process.
 
         Raises:
-            Conflict: ``look`` reports that the merge is obsolete; the staged data is deleted.
+            Conflict: ``check`` reports that the merge is obsolete; the staged data is deleted.
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
             Altered: a page can be decrypted but differs from the stored page.
             NotFound: an input is gone: merged away and cleaned up meanwhile.
@@ -122,11 +122,11 @@ class MergeExecutor:
             if built is not None:
                 return built
         try:
-            return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large, check)
         except DoesNotOpen:
             # The page may be damaged on our disk only; the API's may open.
             await runtime.in_thread(self._pager.drop, [source.uid for source in inputs])
-            return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
+            return await self._build_in_worker(caller, state, snapshot, inputs, large, check)
 
     async def rebuild(
         self,
@@ -137,7 +137,7 @@ class MergeExecutor:
         fetch: FetchRows,
         *,
         large: bool = False,
-        look: Look = _nothing,
+        check: ObsoleteCheck = _never_obsolete,
     ) -> PreparedSegment:
         """A segment for the live rows of ``lost``, made of the rows themselves.
 
@@ -172,7 +172,7 @@ class MergeExecutor:
             assert isinstance(said, messages.RowsRequest)
             return await fetch(groups[said.group], said.first)
 
-        return await self._run(caller, state, [lost], snapshot, task, reply, large, look)
+        return await self._run(caller, state, [lost], snapshot, task, reply, large, check)
 
     async def _build_here(
         self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
@@ -197,7 +197,7 @@ class MergeExecutor:
         snapshot: Snapshot,
         inputs: Sequence[Segment],
         large: bool,
-        look: Look,
+        check: ObsoleteCheck,
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
 
@@ -206,7 +206,7 @@ class MergeExecutor:
             return messages.PagesReply(await self._pager.fetch_sealed(upstream, inputs, said.pages))
 
         task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
-        return await self._run(caller, state, inputs, snapshot, task, reply, large, look)
+        return await self._run(caller, state, inputs, snapshot, task, reply, large, check)
 
     async def _run(
         self,
@@ -217,7 +217,7 @@ class MergeExecutor:
         task: messages.MergeTask | messages.RebuildTask,
         reply: Callable[[messages.Interim], Awaitable[messages.Reply]],
         large: bool,
-        look: Look,
+        check: ObsoleteCheck,
     ) -> PreparedSegment:
         """Have a worker build a segment, and take its pages or stage them."""
         staging = _staging(caller.user, state, inputs)
@@ -227,7 +227,7 @@ class MergeExecutor:
 
         async def listen(said: messages.Interim) -> messages.Reply | None:
             nonlocal pages, staged
-            await look()
+            await check()
             if not isinstance(said, messages.MergedPages):
                 return await reply(said)
             if said.segment.pages <= self._pages_at_once:

@@ -540,7 +540,7 @@ def too_many_segments() -> errors.MergeFirst:
 
 
 #: Seconds between two reads of the log while a huge merge is built.
-LOOK_SECONDS = 20.0
+CHECK_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,23 +581,23 @@ class MergeCommits:
         seen = ledger.snapshot()
         rows = rows_of(inputs)
         large = rows not in lanes.ordinary.rows
-        looked = runtime.monotonic()
+        checked_at = runtime.monotonic()
 
-        async def look() -> None:
-            nonlocal looked
-            if rows in lanes.huge.rows and runtime.monotonic() - looked >= LOOK_SECONDS:
-                await self._look(caller, state, ledger, inputs)
-                looked = runtime.monotonic()
+        async def check() -> None:
+            nonlocal checked_at
+            if rows in lanes.huge.rows and runtime.monotonic() - checked_at >= CHECK_SECONDS:
+                await self._check_inputs(caller, state, ledger, inputs)
+                checked_at = runtime.monotonic()
 
         try:
             if fetch is None:
                 new = await self._executor.build(
-                    caller, state, seen, inputs, large=large, look=look
+                    caller, state, seen, inputs, large=large, check=check
                 )
             else:
                 (lost,) = inputs
                 new = await self._executor.rebuild(
-                    caller, state, seen, lost, fetch, large=large, look=look
+                    caller, state, seen, lost, fetch, large=large, check=check
                 )
         except errors.NotFound as error:
             if error.reason != "segment_gone":
@@ -621,7 +621,7 @@ class MergeCommits:
         log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
         return MergeOutcome(len(inputs), new.segment.count)
 
-    async def _look(
+    async def _check_inputs(
         self, caller: Holder, state: SchemaState, ledger: Ledger, inputs: Sequence[Segment]
     ) -> None:
         """

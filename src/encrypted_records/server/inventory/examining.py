@@ -48,7 +48,7 @@ SELECT pg_is_in_recovery(),
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckResult:
     """The result of one check; ``hint`` says what to do about a problem."""
 
     check: Literal["database", "replica", "bulk store", "sweeps"]
@@ -57,22 +57,23 @@ class Look:
     hint: str = ""
 
 
-def looks(little_space: int) -> Iterator[Look]:
-    """
+def check_all(little_space: int) -> Iterator[CheckResult]:
+    """Check the database first: all other checks need it.
+
     Args:
         little_space: free space in bytes at or below which a warning is given.
     """
-    database = _look_at_database(little_space)
+    database = _check_database(little_space)
     yield database
     if database.state == "failed":
-        return  # all other checks need the database
+        return
     if REPLICA in settings.DATABASES:
-        yield _look_at_replica()
-    yield from _look_at_store(little_space)
-    yield _look_at_sweeps()
+        yield _check_replica()
+    yield from _check_store(little_space)
+    yield _check_sweeps()
 
 
-def _look_at_database(little_space: int) -> Look:
+def _check_database(little_space: int) -> CheckResult:
     vendor = "SQLite" if connection.vendor == "sqlite" else "PostgreSQL"
     try:
         with transaction.atomic():
@@ -80,7 +81,7 @@ def _look_at_database(little_space: int) -> Look:
             BulkObject.objects.filter(pk=-1).update(size=F("size"))
             count = BulkObject.objects.count()
     except DatabaseError as error:
-        return Look(
+        return CheckResult(
             "database",
             "failed",
             f"{vendor} cannot be read and written: {type(error).__name__}",
@@ -89,23 +90,27 @@ def _look_at_database(little_space: int) -> Look:
         )
     message = f"{vendor} can be read and written, and knows of {count} objects"
     if connection.vendor != "sqlite":
-        return Look("database", "ok", f"{message}; only its server knows how much space is free")
+        return CheckResult(
+            "database", "ok", f"{message}; only its server knows how much space is free"
+        )
     free = stores.free_below(settings.DATA_DIR)
     message += f"; {_gibibytes(free)} are free below its folder"
     if free <= little_space:
-        return Look("database", "warning", message, "make room there")
-    return Look("database", "ok", message)
+        return CheckResult("database", "warning", message, "make room there")
+    return CheckResult("database", "ok", message)
 
 
-def _look_at_replica() -> Look:
+def _check_replica() -> CheckResult:
     """Check that the replica belongs to this database, and how far it lags.
 
     A replica only takes load off the primary, which answers if the replica fails. So a problem here
     is at most a warning.
     """
 
-    def warn(message: str, hint: str) -> Look:
-        return Look("replica", "warning", message, f"{hint}; the primary answers in the meantime")
+    def warn(message: str, hint: str) -> CheckResult:
+        return CheckResult(
+            "replica", "warning", message, f"{hint}; the primary answers in the meantime"
+        )
 
     try:
         with connection.cursor() as cursor:
@@ -139,19 +144,21 @@ def _look_at_replica() -> Look:
     message = f"it answers, and is {max(0, int(behind)):,} bytes of log behind"
     if behind > BEHIND_BYTES:
         hint = "check its log, and the network between the two"
-        return Look("replica", "warning", message, hint)
-    return Look("replica", "ok", message)
+        return CheckResult("replica", "warning", message, hint)
+    return CheckResult("replica", "ok", message)
 
 
-def _look_at_store(little_space: int) -> Iterator[Look]:
+def _check_store(little_space: int) -> Iterator[CheckResult]:
     try:
         held = choice.chosen().store
         if held is None:
             if BulkObject.objects.exists():
                 hint = "name their store with --bulk-url"
-                yield Look("bulk store", "failed", "none is set, and there are objects", hint)
+                yield CheckResult(
+                    "bulk store", "failed", "none is set, and there are objects", hint
+                )
             else:
-                yield Look("bulk store", "ok", "none is set: everything is in the database")
+                yield CheckResult("bulk store", "ok", "none is set: everything is in the database")
             return
         kept = _try(held)
         lost = list(_lost_of_sample(held))
@@ -160,24 +167,24 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
         hint = error.hint or (
             "check whether it is running, and check its credentials, permissions and free space"
         )
-        yield Look("bulk store", "failed", error.message, hint)
+        yield CheckResult("bulk store", "failed", error.message, hint)
         return
     if lost:
-        yield Look(
+        yield CheckResult(
             "bulk store",
             "failed",
             f"{len(lost)} of {SAMPLE} objects are lost or cut short: {lost[0]}",
             "check all of them with ers verify --stored; restore them from a backup",
         )
     if noted := BulkObject.objects.filter(state=objects.LOST).count():
-        yield Look(
+        yield CheckResult(
             "bulk store",
             "warning",
             f"{noted} objects were reported as lost by ers storage reconcile",
             "have a writer of each schema run ers schema repair",
         )
     if kept:
-        yield Look(
+        yield CheckResult(
             "bulk store",
             "warning",
             "it keeps versions of objects: deleted and erased data stays there",
@@ -185,9 +192,9 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
         )
     room = "" if free is None else f"; {_gibibytes(free)} are free"
     if free is not None and free <= little_space:
-        yield Look("bulk store", "warning", f"little space is left{room}", "make room there")
+        yield CheckResult("bulk store", "warning", f"little space is left{room}", "make room there")
     elif not lost and not kept and not noted:
-        yield Look("bulk store", "ok", f"an object can be stored, read and deleted{room}")
+        yield CheckResult("bulk store", "ok", f"an object can be stored, read and deleted{room}")
 
 
 def _try(held: stores.BulkStore) -> bool:
@@ -225,7 +232,7 @@ def _lost_of_sample(held: stores.BulkStore) -> Iterator[str]:
             yield stored.name
 
 
-def _look_at_sweeps() -> Look:
+def _check_sweeps() -> CheckResult:
     now = timezone.now()
     ago = now - OVERDUE
     replaced = ago - store.kept_for()
@@ -248,8 +255,8 @@ def _look_at_sweeps() -> Look:
         hint = (
             "check whether an API is running on this database, and what its log says about sweeping"
         )
-        return Look("sweeps", "warning", f"overdue for more than a day: {overdue}", hint)
-    return Look("sweeps", "ok", "nothing is overdue for more than a day")
+        return CheckResult("sweeps", "warning", f"overdue for more than a day: {overdue}", hint)
+    return CheckResult("sweeps", "ok", "nothing is overdue for more than a day")
 
 
 def _gibibytes(size: int) -> str:
