@@ -40,14 +40,12 @@ class QueryStats(Counted):
 
     ``pages`` are the needed index pages, from cache or API.
 
-    ``requests`` is how many requests a proxy with empty caches would make for those pages and rows;
-    ``asked`` how many this proxy made. ``seconds`` are by stage, wall-clock: queries that run at
-    the same time count the same seconds.
+    ``requests`` is how many requests a proxy with empty caches would make for those pages and rows.
+    ``seconds`` are by stage, wall-clock: queries that run at the same time count the same seconds.
     """
 
     pages: int = 0
     requests: int = 0
-    asked: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: QueryStats) -> None:
@@ -55,7 +53,6 @@ class QueryStats(Counted):
         self.pages += other.pages
         self.rows += other.rows
         self.requests += other.requests
-        self.asked += other.asked
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -197,7 +194,7 @@ class Upstream:
             NotFound: a segment is gone from the API: merged and cleaned up meanwhile.
         """
         pages = await self.api.pages(self.state.id, refs, self.caller.auth, known=self._known)
-        self._count()
+        self._confirm()
         return pages
 
     async def fetch_rows(self, refs: Sequence[RowRef]) -> list[StoredRow]:
@@ -208,7 +205,7 @@ class Upstream:
             NotFound: the API lacks a row.
         """
         rows = await self.api.rows(self.state.id, refs, self.caller.auth, known=self._known)
-        self._count()
+        self._confirm()
         return rows
 
     async def confirm(self) -> None:
@@ -224,17 +221,16 @@ class Upstream:
         deltas = await self.confirmations.after(self.state.id, known.version, self.caller)
         if Known(deltas[-1].version, deltas[-1].definition) != known:
             raise Moved(known, deltas)
-        self._count()
+        self._confirm()
 
     @property
     def _known(self) -> Known | None:
         """The state that the API must confirm with its next answer."""
         return None if self.confirmed else Known(self.snapshot.version, self._present)
 
-    def _count(self) -> None:
-        """Count an answer: the API answers only if the state is current."""
+    def _confirm(self) -> None:
+        """Note an answer: the API answers only if the state is current."""
         self.confirmed = True
-        self.stats.asked += 1
 
 
 T = TypeVar("T")
