@@ -298,15 +298,16 @@ class Join:
 
 @dataclass(slots=True)
 class Joins:
-    """The semi-joins of a condition, without nested ones, in its order.
+    """The semi-joins of a condition, without nested ones.
 
-    ``answers`` are by pointer, and empty during the first reading of the query.
+    ``found`` are the semi-joins without an answer, in the condition's order. ``answers`` are by
+    pointer, and empty during the first reading of the query.
     """
 
-    asked: list[Join] = field(default_factory=list)
+    found: list[Join] = field(default_factory=list)
     answers: dict[str, Predicate] = field(default_factory=dict)
 
-    def read(self, asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
+    def read(self, found: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
         """The predicate of a comparison with ``of``; while it has no answer, a predicate that fits
         any record.
 
@@ -315,7 +316,7 @@ class Joins:
         """
         answer = self.answers.get(pointer)
         if answer is None:
-            self.asked.append(_read(asked, spec, pointer))
+            self.found.append(_read(found, spec, pointer))
             return Everything()
         return answer
 

@@ -362,9 +362,11 @@ class Conditions:
     def equals_any(self, spec: FieldSpec, values: list[tuple[Any, str]]) -> Predicate:
         if spec.is_of_texts:
             read = spec.field_type.read_text
-            return TextIn(spec.name, frozenset(_told(read, value, at) for value, at in values))
+            return TextIn(
+                spec.name, frozenset(_or_invalid_query(read, value, at) for value, at in values)
+            )
         spans = [
-            _told(lambda sent: spec.field_type.read_span(spec, sent), value, at)
+            _or_invalid_query(lambda sent: spec.field_type.read_span(spec, sent), value, at)
             for value, at in values
         ]
         return _within(spec, spans)
@@ -379,22 +381,26 @@ class Conditions:
         if spec.is_of_texts:
             return TextRange(
                 spec.name,
-                _told(kind.read_text, *low[:2]) if low else None,
-                _told(kind.read_text, *high[:2]) if high else None,
+                _or_invalid_query(kind.read_text, *low[:2]) if low else None,
+                _or_invalid_query(kind.read_text, *high[:2]) if high else None,
                 low_included=bool(low and low[2]),
                 high_included=bool(high and high[2]),
             )
         lowest, highest = spec.numbers.lowest, spec.numbers.highest
         if low:
             value, at, included = low
-            lowest = _told(lambda sent: kind.read_lowest(spec, sent, included=included), value, at)
+            lowest = _or_invalid_query(
+                lambda sent: kind.read_lowest(spec, sent, included=included), value, at
+            )
         if high:
             value, at, up_to = high
-            highest = _told(lambda sent: kind.read_highest(spec, sent, included=up_to), value, at)
+            highest = _or_invalid_query(
+                lambda sent: kind.read_highest(spec, sent, included=up_to), value, at
+            )
         return NumberRange(spec.name, lowest, highest)
 
 
-def _told(read: Callable[[Any], T], value: Any, pointer: str) -> T:
+def _or_invalid_query(read: Callable[[Any], T], value: Any, pointer: str) -> T:
     """
     Raises:
         InvalidQuery: the value is refused.
@@ -406,7 +412,7 @@ def _told(read: Callable[[Any], T], value: Any, pointer: str) -> T:
 
 
 def _text(value: Any, pointer: str) -> str:
-    return _told(TEXT.read_text, value, pointer)
+    return _or_invalid_query(TEXT.read_text, value, pointer)
 
 
 def _within(spec: FieldSpec, spans: list[Span]) -> Predicate:

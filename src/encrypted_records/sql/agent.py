@@ -83,7 +83,7 @@ class Tools:
     async def list_schemas(self) -> dict[str, Any]:
         """List the tables that can be queried, with what each is about."""
         async with self._turn:
-            await _told(self._engine.refresh())
+            await _or_tool_error(self._engine.refresh())
             tables = self._engine.catalogue.tables
         return {
             "tables": [
@@ -108,7 +108,7 @@ class Tools:
         """Run one SELECT (DuckDB's dialect) and return its first rows, at most 1,000 rows and
         200,000 characters."""
         async with self._turn:
-            return await _told(self._rows(sql, max(1, min(limit, MOST_ROWS))))
+            return await _or_tool_error(self._rows(sql, max(1, min(limit, MOST_ROWS))))
 
     async def _rows(self, sql: str, most: int) -> dict[str, Any]:
         async with await self._engine.execute(sql) as result:
@@ -125,7 +125,7 @@ class Tools:
         of them together find nothing. The condition is the proxy's own, in JSON:
         {"field": "city", "op": "eq", "value": "Oslo"}, or {"and": [...]} of such."""
         found = await self._named(table)
-        reasons = await _told(self._client.explain_nothing(found.schema, where))
+        reasons = await _or_tool_error(self._client.explain_nothing(found.schema, where))
         told: dict[str, Any] = msgspec.to_builtins(reasons)
         return told
 
@@ -135,7 +135,7 @@ class Tools:
             ToolError: there is no such table for this token, or several have this name.
         """
         async with self._turn:
-            await _told(self._engine.refresh())
+            await _or_tool_error(self._engine.refresh())
             catalogue = self._engine.catalogue
         found = catalogue.named(table, None)
         if len(found) == 1:
@@ -181,13 +181,13 @@ class AgentRows:
             self.rows.append(row)
 
 
-async def _told(asked: Awaitable[T]) -> T:
+async def _or_tool_error(request: Awaitable[T]) -> T:
     """
     Raises:
         ToolError: the error and the next step, for the agent.
     """
     try:
-        return await asked
+        return await request
     except ErsError as error:
         hint = f" ({error.hint})" if error.hint else ""
         raise ToolError(f"{error.message}{hint}") from None

@@ -125,7 +125,7 @@ class Engine(Closing):
         self._filters = {} if organization is None else {"organization": organization}
         self._limits = limits
         self._tables: tuple[Catalogue, str | None] | None = None
-        self._told: object = None
+        self._open_tables: object = None
         self._process: Process | None = None
         self._run: StatementRun | None = None
         self._asked: StatementRun | None = None
@@ -221,14 +221,18 @@ class Engine(Closing):
     @property
     def prepared(self) -> bool:
         """Whether a process is ready for a statement; the last process may have been killed."""
-        return self._process is not None and not self._process.ended and self._told is self._tables
+        return (
+            self._process is not None
+            and not self._process.ended
+            and self._open_tables is self._tables
+        )
 
     async def _prepared(self) -> Process:
         """A process that has the newest catalogue."""
         process = await self._living()
-        if self._told is not self._ready:
+        if self._open_tables is not self._ready:
             await process.call("open", *self._ready, self._limits)
-            self._told = self._ready
+            self._open_tables = self._ready
         return process
 
     async def _call(self, run: StatementRun, method: str, *arguments: object) -> tuple[Any, bytes]:
@@ -250,7 +254,7 @@ class Engine(Closing):
         if self._process is None or self._process.ended:
             if self._process is not None:
                 await self._process.close()
-            self._told = None
+            self._open_tables = None
             self._process = await Process.start(self._worker)
             if self._rests is not None:
                 self._rests.cancel()

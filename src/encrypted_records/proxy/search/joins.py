@@ -43,7 +43,7 @@ async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryConte
         return read(body, context.definition, joins)
 
     query = await parsed()
-    if not joins.asked:
+    if not joins.found:
         return query
     scope = _Scope(joined_of(body.get("cursor")))
     context.joined[:] = await _answer_all(context, joins, scope)
@@ -85,7 +85,7 @@ class _Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _JoinAnswer:
     answer: predicates.Predicate
     done: tuple[JoinedSchema, ...]
     stats: QueryStats
@@ -96,7 +96,7 @@ async def _answer_all(
 ) -> tuple[JoinedSchema, ...]:
     """Answer all semi-joins of a condition; returns their results and those nested in them."""
     done = scope.done
-    for join in joins.asked:
+    for join in joins.found:
         if scope.depth > predicates.MAX_JOIN_DEPTH:
             most = predicates.MAX_JOIN_DEPTH
             detail = f"selections from other schemas are nested more than {most} deep"
@@ -108,13 +108,13 @@ async def _answer_all(
     return done
 
 
-async def _answer(context: QueryContext, join: predicates.Join, scope: _Scope) -> _Found:
+async def _answer(context: QueryContext, join: predicates.Join, scope: _Scope) -> _JoinAnswer:
     assert context.runner is not None
     at = f"{join.pointer}/of/schema"
     schema = await _find_schema(context, join.schema, at)
     organization = context.state.shown.organization
 
-    async def question(other: QueryContext) -> _Found:
+    async def question(other: QueryContext) -> _JoinAnswer:
         if other.state.shown.organization != organization:
             raise predicates.refuse_join(
                 "other_organization", "it belongs to another organization", at
@@ -169,13 +169,13 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
     )
 
 
-async def _ask(other: QueryContext, join: predicates.Join, scope: _Scope) -> _Found:
+async def _ask(other: QueryContext, join: predicates.Join, scope: _Scope) -> _JoinAnswer:
     """Answer a semi-join in its schema."""
     at = f"{join.pointer}/of"
     spec = _compared_field(join, other.definition, at)
     joins = predicates.Joins()
     where = _read_where(join, other.definition, joins)
-    if joins.asked:
+    if joins.found:
         scope = scope.after(await _answer_all(other, joins, scope.within()))
         where = _read_where(join, other.definition, joins)
     pinned = scope.pin(other.snapshot.stored, at)
@@ -187,7 +187,7 @@ async def _ask(other: QueryContext, join: predicates.Join, scope: _Scope) -> _Fo
     found = JoinedSchema(
         join.pointer, other.state.id, spec.name, version, pinned, values.rows, count
     )
-    return _Found(answer, (*scope.done, found), other.stats)
+    return _JoinAnswer(answer, (*scope.done, found), other.stats)
 
 
 def _compared_field(join: predicates.Join, definition: SchemaDefinition, at: str) -> FieldSpec:

@@ -92,26 +92,26 @@ async def log_in(
 async def _opened(
     client: ProxyClient, user: str, database: str, limits: SqlLimits, *, is_token: bool
 ) -> SqlLogin:
-    account = await _told(client.user())
+    account = await _or_login_failure(client.user())
     email = str(account.email)
     if is_token and email.casefold() != user.casefold():
         raise Failure("28P01", "the token belongs to another user", fatal=True)
     engine = Engine(client, dataset=database, limits=limits, worker=WORKER)
     try:
-        await _told(engine.refresh())
+        await _or_login_failure(engine.refresh())
     except BaseException:
         await engine.close()
         raise
     return SqlLogin(email, client, engine)
 
 
-async def _told(asked: Awaitable[T]) -> T:
+async def _or_login_failure(request: Awaitable[T]) -> T:
     """
     Raises:
         Failure: a refused login, in PostgreSQL's form.
     """
     try:
-        return await asked
+        return await request
     except NotAuthenticated as error:
         raise Failure(
             "28P01",
