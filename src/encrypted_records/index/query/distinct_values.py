@@ -217,7 +217,7 @@ def list_values(
     yield Work("measure", segment.segment.count)
     yield from bring_by_row(segment, field, limits)
     dictionary = dictionary_of(part, field)
-    found = _Found(part, field, texts)
+    found = _DistinctKeys(part, field, texts)
     if isinstance(dictionary, ColumnDictionary):
         counts = part.counts(field)[1:]
         row_of = np.zeros(len(counts), np.uint32)
@@ -245,7 +245,7 @@ def list_values(
     return found.keys, found.long
 
 
-class _Found:
+class _DistinctKeys:
     def __init__(self, part: Candidates, field: str, texts: Texts) -> None:
         self._part, self._field, self._texts = part, field, texts
         self.keys: list[Keys] = []

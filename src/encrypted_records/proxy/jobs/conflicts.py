@@ -301,7 +301,7 @@ class _Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Outcomes:
     """Encoded outcomes of a job's rows by number of the chunk, how many rows are ``refused``, and
     why; ``failed`` says that nothing is stored because of them.
     """
@@ -367,7 +367,7 @@ class Conflicts:
         caller: Holder,
         source: messages.UploadSource,
         schemas: Sequence[SchemaToCheck],
-    ) -> _Found:
+    ) -> _Outcomes:
         """
         Raises:
             BadInput, TooLarge: as :meth:`settle`.
@@ -397,8 +397,8 @@ class Conflicts:
                 fates.setdefault(chunk, []).append(fate)
         flaws.sort(key=lambda flaw: flaw.row or 0)
         if refused and not job.options.skips_conflicts:
-            return _Found({}, flaws, refused, 0, failed=True)
-        return _Found(await aside(_encode_all, fates), flaws, refused, replaced, failed=False)
+            return _Outcomes({}, flaws, refused, 0, failed=True)
+        return _Outcomes(await aside(_encode_all, fates), flaws, refused, replaced, failed=False)
 
     async def prepare(
         self,

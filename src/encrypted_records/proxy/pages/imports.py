@@ -203,7 +203,7 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
 def reading_of(form: Mapping[str, str]) -> ReadingForm:
     """The reading in the form; earlier choices hold until they are changed."""
     before = _object(form.get("reading", ""), _Recipe)
-    said = said_before(form)
+    said = earlier_choices(form)
     reading = ReadingForm(copy.deepcopy(said), None, before)
     known = before or {}
     new = dict(_of_file(form, known))
@@ -223,9 +223,9 @@ def reading_of(form: Mapping[str, str]) -> ReadingForm:
     return reading
 
 
-def said_before(form: Mapping[str, str]) -> dict[str, Any]:
-    """The choices of earlier forms about the reading."""
-    return _object(form.get("said", ""), _Said) or {}
+def earlier_choices(form: Mapping[str, str]) -> dict[str, Any]:
+    """The choices about the reading in earlier forms."""
+    return _object(form.get("said", ""), _EarlierChoices) or {}
 
 
 def _kept_members(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -288,13 +288,13 @@ class _Recipe(msgspec.Struct):
     columns: list[_Column]
 
 
-class _Said(msgspec.Struct):
+class _EarlierChoices(msgspec.Struct):
     """The members of earlier choices that this page relies on."""
 
     columns: dict[str, dict[str, Any]] = {}
 
 
-def _object(text: str, kind: type[_Recipe | _Said]) -> dict[str, Any] | None:
+def _object(text: str, kind: type[_Recipe | _EarlierChoices]) -> dict[str, Any] | None:
     """Parse a hidden form value that this page wrote; None if it was tampered with."""
     try:
         value: dict[str, Any] = msgspec.json.decode(text.encode() or b"null")
@@ -422,7 +422,7 @@ async def _read(visit: Visit, plan: ImportPlan) -> None:
         if reading.before is None or typed is None:
             raise
         # The table stays as it was, with the error of the choice.
-        reading.said, wanted = said_before(visit.form), list(reading.wanted)
+        reading.said, wanted = earlier_choices(visit.form), list(reading.wanted)
         reading.wanted = {}
         reading.answer = await _detect(visit, plan, reading.said)
         wanted = [number for number in wanted if number < len(typed.rows)]

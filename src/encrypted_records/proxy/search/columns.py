@@ -152,11 +152,11 @@ def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
         keys = keys.astype(f"S{INDEX_KEY_PREFIX}")
     padded = keys.tobytes()
     if long or _BYTE_OF_ESCAPES in padded:
-        told = (long.get(at) for at in range(len(keys)))
+        long_texts = (long.get(at) for at in range(len(keys)))
         return pyarrow.array(
             [
                 values.text_of(bytes(key)) if text is None else text
-                for key, text in zip(keys.tolist(), told, strict=True)
+                for key, text in zip(keys.tolist(), long_texts, strict=True)
             ],
             pyarrow.string(),
         )
@@ -268,7 +268,7 @@ class ColumnStream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ColumnsQuery:
     """If ``limit`` is None, all matching records are sent; else ``limit`` plus ``offset``."""
 
     fields: tuple[str, ...]
@@ -278,7 +278,7 @@ class _Asked:
     offset: int
 
 
-def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> _Asked:
+def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> _ColumnsQuery:
     refuse_unknown(body, _MEMBERS)
     conditions = Conditions(definition, joins)
     where = conditions.read(body)
@@ -297,7 +297,7 @@ def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) 
             raise invalid_query("order_by", detail, f"/order_by/{position}")
     # A field that is named twice is sent once.
     chosen = tuple(dict.fromkeys(definition.fields if fields is None else fields))
-    return _Asked(chosen, where, ranks, limit, offset)
+    return _ColumnsQuery(chosen, where, ranks, limit, offset)
 
 
 async def read_columns(
@@ -314,17 +314,17 @@ async def read_columns(
     """
 
     async def question(context: QueryContext) -> ColumnStream:
-        asked = await parse_body(_parse, body, context)
-        if asked.limit is not None:
-            want, later = asked.offset + asked.limit, asked.offset > 0
+        query = await parse_body(_parse, body, context)
+        if query.limit is not None:
+            want, later = query.offset + query.limit, query.offset > 0
             records = await context.run(
-                find_top(context.space, asked.where, asked.ranks, want, later=later)
+                find_top(context.space, query.where, query.ranks, want, later=later)
             )
-            written = await aside(_write_records, context, records, asked.fields)
+            written = await aside(_write_records, context, records, query.fields)
             return ColumnStream(context.snapshot.version, written[0], _each(written[1:]))
-        condition = await context.condition(asked.where)
+        condition = await context.condition(query.where)
         parts = await context.run(match_rows(context.space, condition))
-        pieces = _write(context, [part for part in parts if len(part)], asked.fields)
+        pieces = _write(context, [part for part in parts if len(part)], query.fields)
         first = await anext(pieces)
         return ColumnStream(context.snapshot.version, first, named_if_gone(runner, context, pieces))
 
@@ -408,11 +408,11 @@ async def _each(pieces: Sequence[Piece]) -> Pieces:
 
 
 def _schema_of(context: QueryContext, specs: Sequence[FieldSpec]) -> pyarrow.Schema:
-    told = {
+    metadata = {
         "log_version": str(context.snapshot.version),
         "definition": context.definition.columns_digest,
     }
-    return pyarrow.schema([field_of(spec) for spec in specs], told)
+    return pyarrow.schema([field_of(spec) for spec in specs], metadata)
 
 
 async def _batches(

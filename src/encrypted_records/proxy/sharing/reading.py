@@ -68,7 +68,7 @@ class View:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedRoster:
     roster: Roster
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     believed: belief.Believed | None = None
@@ -79,8 +79,8 @@ class _Known:
     keyring: Keyring | None = field(repr=False, default=None)
     read_at: float = 0.0
 
-    def copy(self) -> _Known:
-        return _Known(
+    def copy(self) -> _CachedRoster:
+        return _CachedRoster(
             self.roster.copy(),
             believed=self.believed,
             number=self.number,
@@ -98,7 +98,7 @@ class RosterReader:
         self.rosters = rosters
         #: by user, organization, and the credentials of a caller that may be shown less than the
         #: user
-        self._known: OrderedDict[tuple[bytes, bytes, bytes], _Known] = OrderedDict()
+        self._cached: OrderedDict[tuple[bytes, bytes, bytes], _CachedRoster] = OrderedDict()
 
     async def read(
         self,
@@ -242,7 +242,7 @@ class RosterReader:
         Raises:
             RosterBroken, Unsupported, NotFound, Unavailable: as :meth:`read`.
         """
-        shown = _Known(Roster(organization))
+        shown = _CachedRoster(Roster(organization))
         await self._catch_up(shown, holder)
         return shown.roster
 
@@ -272,18 +272,18 @@ class RosterReader:
         """Whether the organization is known to have a roster; sends no request."""
         return any(
             view.roster.number > 0
-            for place, view in self._known.items()
+            for place, view in self._cached.items()
             if place[:2] == (user, organization)
         )
 
     def forget_user(self, user: bytes) -> None:
         """Drop what was read for a user whose keyring has changed."""
-        for place in [place for place in self._known if place[0] == user]:
-            del self._known[place]
+        for place in [place for place in self._cached if place[0] == user]:
+            del self._cached[place]
 
     def forget(self, user: bytes, organization: bytes) -> None:
-        for place in [place for place in self._known if place[:2] == (user, organization)]:
-            del self._known[place]
+        for place in [place for place in self._cached if place[:2] == (user, organization)]:
+            del self._cached[place]
 
     def _newest(self, user: bytes, organization: bytes) -> int:
         """The newest entry read of an organization for a user or an API token of the user: a roster
@@ -291,31 +291,31 @@ class RosterReader:
         """
         numbers = (
             known.roster.number
-            for place, known in self._known.items()
+            for place, known in self._cached.items()
             if place[:2] == (user, organization)
         )
         return max(numbers, default=0)
 
-    async def _of(self, holder: Holder, organization: bytes) -> _Known:
+    async def _of(self, holder: Holder, organization: bytes) -> _CachedRoster:
         own = (holder.user, organization, b"")
         place = own
         if holder.may_be_limited:
             place = (*own[:2], hashlib.sha256(holder.auth.encode()).digest())
-            whole = self._known.get(own)
-            if place not in self._known and whole is not None:
+            whole = self._cached.get(own)
+            if place not in self._cached and whole is not None:
                 # The reading continues from the roster that its user was shown.
                 async with whole.lock:
                     begun = whole.copy()
-                self._known.setdefault(place, begun)
-        known = self._known.get(place)
+                self._cached.setdefault(place, begun)
+        known = self._cached.get(place)
         if known is None:
-            known = self._known[place] = _Known(Roster(organization))
-        self._known.move_to_end(place)
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+            known = self._cached[place] = _CachedRoster(Roster(organization))
+        self._cached.move_to_end(place)
+        while len(self._cached) > _KEPT:
+            self._cached.popitem(last=False)
         return known
 
-    async def _catch_up(self, known: _Known, holder: Holder) -> None:
+    async def _catch_up(self, known: _CachedRoster, holder: Holder) -> None:
         roster = known.roster
         # One response more than a full roster needs: an API that never ends is not followed.
         for _ in range(form.MAX_ENTRIES // form.ENTRIES_AT_ONCE + 1):
@@ -334,10 +334,12 @@ class RosterReader:
                 break
         known.read_at = runtime.monotonic()
 
-    async def _remembered(self, known: _Known, holder: Holder) -> belief.Remembered | None:
+    async def _remembered(self, known: _CachedRoster, holder: Holder) -> belief.Remembered | None:
         return await runtime.in_thread(self.rosters.get, holder.user, known.roster.organization)
 
-    async def _reach_remembered(self, known: _Known, holder: Holder) -> belief.Remembered | None:
+    async def _reach_remembered(
+        self, known: _CachedRoster, holder: Holder
+    ) -> belief.Remembered | None:
         """Request the rest of the remembered entries, which may have been added since the last
         response; returns the remembered part.
 
@@ -355,7 +357,7 @@ class RosterReader:
         return remembered
 
     async def _believe(
-        self, known: _Known, holder: Holder, keyring: Keyring, *, older_keys: bool
+        self, known: _CachedRoster, holder: Holder, keyring: Keyring, *, older_keys: bool
     ) -> belief.Believed:
         same = known.keyring is keyring and known.number == known.roster.number
         if known.believed is not None and same:
@@ -376,7 +378,7 @@ class RosterReader:
         known.believed, known.keyring, known.number = believed, keyring, known.roster.number
         return believed
 
-    async def _keep(self, known: _Known, holder: Holder) -> None:
+    async def _keep(self, known: _CachedRoster, holder: Holder) -> None:
         """Remember what was read."""
         if known.fresh:
             organization = known.roster.organization

@@ -105,7 +105,7 @@ class AppliedChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stands:
+class _LogEnds:
     """Ends of logs, and for the other logs the reason why the API does not show an end."""
 
     ends: dict[bytes, form.End]
@@ -236,8 +236,8 @@ class Settling:
             ]
             present = view.roster.epoch(dataset)
             epoch = 1 if present is None else present.epoch + 1
-            stands = await self._read(holder, wanted[:_MOST_ENDS], epoch)
-            ends = {**await self._remembered(holder, view.roster, stands.silent), **stands.ends}
+            found = await self._read(holder, wanted[:_MOST_ENDS], epoch)
+            ends = {**await self._remembered(holder, view.roster, found.silent), **found.ends}
 
             async def plan(draft: RosterDraft, ends: Mapping[bytes, form.End] = ends) -> bool:
                 return await self._begin(draft, dataset, due, ends)
@@ -277,9 +277,9 @@ class Settling:
         grant_holders(draft, dataset, keys)
         return True
 
-    async def _read(self, holder: Holder, schemas: Iterable[bytes], epoch: int) -> _Stands:
+    async def _read(self, holder: Holder, schemas: Iterable[bytes], epoch: int) -> _LogEnds:
         """Heads of logs when an epoch began, or the reason why the API does not show them."""
-        found = _Stands({}, {})
+        found = _LogEnds({}, {})
         for schema in schemas:
             try:
                 head = await self._heads.read_before(holder, schema, epoch)
@@ -329,24 +329,24 @@ class Settling:
             wanted = [log.schema for log in every if log.schema not in refused][:_MOST_ENDS]
             if not wanted or present is None:
                 return [_open_log(view.roster, log, refused[log.schema]) for log in every]
-            stands = await self._read(holder, wanted, present.epoch)
-            refused |= stands.silent
+            found = await self._read(holder, wanted, present.epoch)
+            refused |= found.silent
 
             async def plan(
                 draft: RosterDraft,
-                ends: Mapping[bytes, form.End] = stands.ends,
+                ends: Mapping[bytes, form.End] = found.ends,
                 epoch: Epoch = present,
             ) -> None:
                 self._end(draft, dataset, epoch, ends)
 
-            tried.update(list(stands.ends))
+            tried.update(list(found.ends))
             try:
-                if stands.ends:
+                if found.ends:
                     await self._changes.change(holder, organization, plan)
             except Conflict as error:
                 if error.reason != "log_moved":
                     raise
-                moved = _named(error) & stands.ends.keys() or set(stands.ends)
+                moved = _named(error) & found.ends.keys() or set(found.ends)
                 refused |= {schema: error for schema in moved if tried[schema] >= _HEADS_READ}
 
     def _end(

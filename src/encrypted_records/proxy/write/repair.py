@@ -289,7 +289,7 @@ class SchemaLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Losses:
     rows: dict[bytes, BitMap]
     segments: Sequence[Segment]
 
@@ -345,7 +345,7 @@ class Repairer:
             await self._rebuild(caller, state, found.segments[0])
         return loss
 
-    async def _find(self, caller: Holder, schema: bytes) -> tuple[SchemaState, _Found]:
+    async def _find(self, caller: Holder, schema: bytes) -> tuple[SchemaState, _Losses]:
         state = await self._schemas.refresh(caller, schema)
         said = await self._damage.of(schema, caller.auth)
         return state, await runtime.in_thread(_compare, state.ledger.snapshot(), said)
@@ -367,7 +367,7 @@ class Repairer:
         await self._merger.rebuild(caller, state, lost.uid, fetch)
 
 
-def _compare(snapshot: Snapshot, said: Damage) -> _Found:
+def _compare(snapshot: Snapshot, said: Damage) -> _Losses:
     """Losses among the live records and segments of the log."""
     rows: dict[bytes, BitMap] = {}
     for row in said.rows:
@@ -382,4 +382,4 @@ def _compare(snapshot: Snapshot, said: Damage) -> _Found:
         if own:
             rows[uid] = own
     named = {bytes.fromhex(uid) for uid in said.segments}
-    return _Found(rows, [segment for segment in snapshot.segments if segment.uid in named])
+    return _Losses(rows, [segment for segment in snapshot.segments if segment.uid in named])
