@@ -18,7 +18,8 @@
 # What is downloaded from different places is installed at the same time.
 MAKEFLAGS += --jobs=4
 
-PYTHON ?= python3
+# The Python of the environment. PYTHON=python3 takes the first of the search path.
+PYTHON ?= $(shell scripts/find-python)
 DATA_DIR ?= .data
 FUZZ_SECONDS ?= 600
 SECONDS ?= 600
