@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -69,19 +67,6 @@ def test_help_says_of_each_command_what_the_command_says_of_itself() -> None:
             command = main.ers.get_command(context, name)
             assert command is not None
             assert command.get_short_help_str(100) == short
-
-
-def test_help_imports_no_command_and_nothing_slow() -> None:
-    program = (
-        "import sys; from encrypted_records.cli import main; main.run(['--help']);"
-        "slow = {'aiohttp', 'msgspec', 'numpy', 'rich', 'django', 'starlette', 'cryptography',"
-        " 'encrypted_records.cli.commands'};"
-        "sys.exit(', '.join(slow & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

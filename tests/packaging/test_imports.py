@@ -10,6 +10,7 @@ import grimp
 import pytest
 
 from encrypted_records import __version__
+from encrypted_records.cli import main
 
 PACKAGE = "encrypted_records"
 
@@ -99,6 +100,14 @@ def test_the_version_among_other_arguments_reads_the_same() -> None:
 def test_the_help_imports_no_command_and_nothing_that_speaks_http() -> None:
     said, modules = loaded("--help")
     assert re.search(r"^  up +Start API and proxy together\.", said, re.MULTILINE)
-    slow = {"aiohttp", "asyncio", "msgspec", "numpy", "rich", "re2", "ssl"}
+    slow = {"aiohttp", "asyncio", "cryptography", "msgspec", "numpy", "rich", "re2", "ssl"}
     assert modules & slow == set()
-    assert not any(name.startswith(f"{PACKAGE}.cli.commands.") for name in modules)
+    assert not any(name.startswith(f"{PACKAGE}.cli.commands") for name in modules)
+
+
+@pytest.mark.parametrize("group", main.COMMANDS["Your data"])
+def test_the_help_of_a_command_imports_nothing_that_sends_requests(group: str) -> None:
+    """The completion of a command's name imports the same."""
+    _, modules = loaded(group, "--help")
+    slow = {"aiohttp", "cryptography", "duckdb", "numpy", "pandas", "pyarrow", "yarl"}
+    assert modules & slow == set()

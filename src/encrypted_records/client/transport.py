@@ -30,11 +30,9 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from encrypted_records import logs, runtime
 from encrypted_records.client.limits import Timing
@@ -49,6 +47,11 @@ from encrypted_records.client.messages import (
     note_request,
 )
 from encrypted_records.errors import ApiTimeout, ApiUnreachable, Malformed
+
+# Imported where a request needs it: it takes a third of a second, and the help and the completion
+# of commands send none.
+if TYPE_CHECKING:
+    import aiohttp
 
 #: Arrival time of the request on whose behalf this code runs, on the monotonic clock; infinite if
 #: nobody waits.
@@ -108,13 +111,6 @@ UNSEEN_BYTES = 256 << 10
 MOST_RETRY_SECONDS = 5
 _TRANSIENT = frozenset({502, 503, 504})
 
-#: :class:`Patience` limits the rest.
-_CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-#: A forwarded body may take as long as it likes, but not pause for longer than this.
-_FORWARDING = aiohttp.ClientTimeout(
-    total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
-)
-
 #: In the context of a trace: the request sends no credentials.
 BARE = "bare"
 
@@ -144,10 +140,15 @@ async def _renewed(auth: str | None) -> str | None:
     return await known.renew(auth)
 
 
-def _streaming(silent_seconds: float) -> aiohttp.ClientTimeout:
-    """The timeouts of a stream: no total limit, but a limit for pauses."""
+def _timeout(
+    *, waiting: float | None = None, silent_seconds: float | None = None
+) -> aiohttp.ClientTimeout:
+    """No total limit, but limits for connecting, for waiting until a connection of the pool is
+    free, and for pauses."""
+    import aiohttp  # noqa: PLC0415
+
     return aiohttp.ClientTimeout(
-        total=None, connect=POOL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds
+        total=None, connect=waiting, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds
     )
 
 
@@ -196,6 +197,8 @@ class Transport(Closing):
         """A pool, opened on first use, because it belongs to the running event loop."""
         name = name if self.streams_apart else ""
         if name not in self._pools:
+            import aiohttp  # noqa: PLC0415
+
             self._pools[name] = aiohttp.ClientSession(
                 auto_decompress=False,
                 # An answer repeats an upload's metadata, which includes the reading of a wide file.
@@ -341,7 +344,7 @@ class Transport(Closing):
                     data=data,
                     headers=ready,
                     allow_redirects=False,
-                    timeout=_streaming(silent_seconds),
+                    timeout=_timeout(waiting=POOL_SECONDS, silent_seconds=silent_seconds),
                 )
 
         answer = await self.send_prepared(path, send, headers)
@@ -364,6 +367,8 @@ class Transport(Closing):
         Raises:
             TimeoutError, aiohttp.ClientError, OSError: no answer.
         """
+        from yarl import URL  # noqa: PLC0415
+
         return await self.session.request(
             method,
             URL(self.base_url + target, encoded=True),
@@ -371,7 +376,8 @@ class Transport(Closing):
             data=data,
             allow_redirects=False,
             skip_auto_headers=("Accept", "Content-Type", "User-Agent"),
-            timeout=_FORWARDING,
+            # A forwarded body may take as long as it likes, but not pause for longer than this.
+            timeout=_timeout(silent_seconds=ANSWER_SECONDS),
         )
 
     async def messages(self, path: str) -> AsyncIterator[str]:
@@ -386,6 +392,8 @@ class Transport(Closing):
                 return await self.session.ws_connect(
                     self.base_url + path, headers=ready, heartbeat=30
                 )
+
+        import aiohttp  # noqa: PLC0415
 
         opened = await self.send_prepared(path, send)
         async with opened:
@@ -436,7 +444,7 @@ class Transport(Closing):
                 headers=request.headers,
                 params=request.params,
                 allow_redirects=False,
-                timeout=_CONNECTING,
+                timeout=_timeout(),  # Patience limits the rest
                 trace_request_ctx=BARE if request.bare else None,
             ) as answer:
                 self._outage.heard()
@@ -468,7 +476,7 @@ class Transport(Closing):
                     headers=ready,
                     params=params,
                     allow_redirects=False,
-                    timeout=_streaming(ANSWER_SECONDS),
+                    timeout=_timeout(waiting=POOL_SECONDS, silent_seconds=ANSWER_SECONDS),
                 ) as answer,
             ):
                 return Response(answer.status, answer.headers, await answer.read())
@@ -494,6 +502,8 @@ class Transport(Closing):
     @contextmanager
     def _ours(self) -> Iterator[None]:
         """Convert failures of the connection in the block to errors of this package."""
+        import aiohttp  # noqa: PLC0415
+
         try:
             yield
         except TimeoutError:

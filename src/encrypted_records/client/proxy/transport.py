@@ -16,10 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
-
-import aiohttp
 
 from encrypted_records import errors, runtime
 from encrypted_records.client.limits import PROXY_TIMING, Timing
@@ -27,6 +25,9 @@ from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import BARE, Authorization, Transport
 from encrypted_records.model import credentials
 from encrypted_records.model.credentials import DeviceSecret
+
+if TYPE_CHECKING:
+    import aiohttp
 
 #: Requests to these paths contain plaintext or keys, which an API must never see.
 _FOR_PROXIES_ALONE = (
@@ -265,6 +266,8 @@ class ProxyTransport(Transport):
 
     def traces(self) -> list[aiohttp.TraceConfig]:
         """A trace that stops requests before they open a connection."""
+        import aiohttp  # noqa: PLC0415 # as Transport does
+
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_create_start.append(self._before_connecting)
         return [tracing]
