@@ -90,7 +90,7 @@ _FILTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MirrorRequest:
     """A request by ``member``, the 16-byte id of a user; its path has matched."""
 
     member: bytes
@@ -98,7 +98,7 @@ class Asked:
     body: bytes
     parts: Mapping[str, str]
 
-    def one(self, name: str) -> str | None:
+    def last(self, name: str) -> str | None:
         values = self.params.get(name, ())
         return values[-1] if values else None
 
@@ -107,7 +107,7 @@ class Asked:
         Raises:
             BadInput: it is not a number, or less than ``least``.
         """
-        text = self.one(name)
+        text = self.last(name)
         if text is None:
             return None
         if text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least:
@@ -118,7 +118,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class MirrorAnswer:
     body: bytes
     media_type: str = JSON
     status: int = 200
@@ -159,7 +159,7 @@ class MirrorReader:
 
     def answer(
         self, method: str, path: str, params: Params, body: bytes, member: bytes
-    ) -> Answered:
+    ) -> MirrorAnswer:
         """
         Args:
             member: the member whose grants are read.
@@ -173,8 +173,8 @@ class MirrorReader:
             for known, form, function in _ENDPOINTS:
                 match = form.fullmatch(path)
                 if match is not None and method == known:
-                    asked = Asked(member, params, body, match.groupdict())
-                    return self._answer(function, copy, asked)
+                    request = MirrorRequest(member, params, body, match.groupdict())
+                    return self._answer(function, copy, request)
         if method not in ("GET", "HEAD"):
             raise read_only(copy.head)
         raise errors.NotFound(
@@ -183,10 +183,10 @@ class MirrorReader:
             hint=f"ask the API itself, at {copy.head.source}",
         )
 
-    def _answer(self, function: Function, copy: MirrorCopy, asked: Asked) -> Answered:
+    def _answer(self, function: Function, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
         while True:
             try:
-                return function(self, copy, asked)
+                return function(self, copy, request)
             except errors.MirrorBroken as error:
                 # A run that has ended meanwhile deletes objects that its head does not name.
                 self._looked = float("-inf")
@@ -197,7 +197,7 @@ class MirrorReader:
 
     # --- resources --------------------------------------------------------------------------------
 
-    def status(self, copy: MirrorCopy, _asked: Asked) -> Answered:
+    def status(self, copy: MirrorCopy, _request: MirrorRequest) -> MirrorAnswer:
         head = copy.head
         assert head.taken is not None, "the head is complete"
         taken = datetime.fromtimestamp(head.taken, UTC).isoformat(timespec="seconds")
@@ -210,9 +210,9 @@ class MirrorReader:
             }
         )
 
-    def user(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        text = ids.to_text(asked.member)
-        if asked.parts["id"] not in ("self", text):
+    def user(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        text = ids.to_text(request.member)
+        if request.parts["id"] not in ("self", text):
             raise _nothing()
         return _json(
             {
@@ -229,69 +229,69 @@ class MirrorReader:
             }
         )
 
-    def listed(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        collection = asked.parts["collection"]
+    def listed(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        collection = request.parts["collection"]
         found = copy.resources(collection)
         for name in _FILTERS[collection]:
-            wanted = asked.one(name)
+            wanted = request.last(name)
             if wanted is not None:
                 wanted = last_part(wanted) if name in LINKS else wanted
                 found = [resource for resource in found if resource.member(name) == wanted]
-        return _page([resource.raw for resource in found], f"/api/{collection}/", asked)
+        return _page([resource.raw for resource in found], f"/api/{collection}/", request)
 
-    def resource(self, copy: MirrorCopy, asked: Asked) -> Answered:
+    def resource(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
         return _first(
             copy,
-            asked.parts["collection"],
-            lambda resource: resource.member("id") == asked.parts["id"],
+            request.parts["collection"],
+            lambda resource: resource.member("id") == request.parts["id"],
         )
 
-    def organization_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        slug = asked.parts["slug"]
+    def organization_by_slug(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        slug = request.parts["slug"]
         return _first(copy, "organizations", lambda resource: resource.member("slug") == slug)
 
-    def dataset_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        place = (asked.parts["id"], asked.parts["slug"])
+    def dataset_by_slug(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        place = (request.parts["id"], request.parts["slug"])
         return _first(
             copy,
             "datasets",
             lambda resource: (resource.member("organization"), resource.member("slug")) == place,
         )
 
-    def schema_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        place = (asked.parts["id"], asked.parts["slug"])
+    def schema_by_slug(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        place = (request.parts["id"], request.parts["slug"])
         return _first(
             copy,
             "schemas",
             lambda resource: (resource.member("dataset"), resource.member("slug")) == place,
         )
 
-    def nothing_listed(self, _copy: MirrorCopy, asked: Asked) -> Answered:
-        return _page([], "", asked)
+    def nothing_listed(self, _copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        return _page([], "", request)
 
     # --- roster -----------------------------------------------------------------------------------
 
-    def roster(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        organization = self._organization(copy, asked)
-        entries = copy.entries(organization, asked.number("since") or 0)
+    def roster(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        organization = self._organization(copy, request)
+        entries = copy.entries(organization, request.number("since") or 0)
         return _frames(islice(entries, ENTRIES_AT_ONCE))
 
-    def grants(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        named = asked.one("member")
-        member = asked.member if named is None else ids.from_path(named)
-        return _frames(copy.grants_of(self._organization(copy, asked), member))
+    def grants(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        named = request.last("member")
+        member = request.member if named is None else ids.from_path(named)
+        return _frames(copy.grants_of(self._organization(copy, request), member))
 
-    def _organization(self, copy: MirrorCopy, asked: Asked) -> str:
-        if asked.parts["id"] not in copy.head.organizations:
+    def _organization(self, copy: MirrorCopy, request: MirrorRequest) -> str:
+        if request.parts["id"] not in copy.head.organizations:
             raise _nothing()
-        return asked.parts["id"]
+        return request.parts["id"]
 
     # --- the log, pages and rows ------------------------------------------------------------------
 
-    def manifest(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        schema = self._schema(copy, asked)
-        known = asked.number("checkpoint")
-        since = 0 if known is not None else asked.number("since") or 0
+    def manifest(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        schema = self._schema(copy, request)
+        known = request.number("checkpoint")
+        since = 0 if known is not None else request.number("since") or 0
         _require_version(copy.log(schema), known or since)
         checkpoint: wire.Checkpoint | None = None
         with suppress(
@@ -325,13 +325,13 @@ class MirrorReader:
         headers = list(copy.headers(schema, 0 if every_header else since))
         yield ManifestDelta(uid, ledger.version, key_id, digest, last, headers)
 
-    def pages(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        schema = self._schema(copy, asked)
+    def pages(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        schema = self._schema(copy, request)
         return self._behind_log(
             copy,
             schema,
-            asked,
-            lambda: self._pages(copy, schema, _refs(asked.body, PageRef, MAX_PAGE_REFS)),
+            request,
+            lambda: self._pages(copy, schema, _refs(request.body, PageRef, MAX_PAGE_REFS)),
         )
 
     def _pages(self, copy: MirrorCopy, schema: str, wanted: Sequence[PageRef]) -> Iterator[Page]:
@@ -346,13 +346,13 @@ class MirrorReader:
             pages = self._keep(place.name, partial(read_pages, self._store, place, told))
             yield pages[ref.number - place.first]
 
-    def rows(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        schema = self._schema(copy, asked)
+    def rows(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        schema = self._schema(copy, request)
         return self._behind_log(
             copy,
             schema,
-            asked,
-            lambda: self._rows(copy, schema, _refs(asked.body, RowRef, MAX_ROW_REFS)),
+            request,
+            lambda: self._rows(copy, schema, _refs(request.body, RowRef, MAX_ROW_REFS)),
         )
 
     def _rows(self, copy: MirrorCopy, schema: str, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
@@ -385,13 +385,13 @@ class MirrorReader:
         self,
         copy: MirrorCopy,
         schema: str,
-        asked: Asked,
+        request: MirrorRequest,
         items: Callable[[], Iterable[msgspec.Struct]],
-    ) -> Answered:
+    ) -> MirrorAnswer:
         """``items``, after the log since the version that the caller names, if any; only the log if
         it has advanced.
         """
-        since = asked.number("since")
+        since = request.number("since")
         if since is None:
             return _frames(items())
         _require_version(copy.log(schema), since)
@@ -399,9 +399,9 @@ class MirrorReader:
         is_moved = since < copy.log(schema).ledger.version
         return _frames(log if is_moved else [*log, *items()])
 
-    def names(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        objects = copy.log(self._schema(copy, asked)).objects()
-        wanted = _refs(asked.body, BlockRef, MAX_BLOCK_REFS)
+    def names(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        objects = copy.log(self._schema(copy, request)).objects()
+        wanted = _refs(request.body, BlockRef, MAX_BLOCK_REFS)
         if any(ref.first % RUN for ref in wanted):
             raise errors.BadInput("no block of rows begins there", code="malformed_frame")
         return _frames([self._block(objects, ref) for ref in wanted])
@@ -421,9 +421,9 @@ class MirrorReader:
             )
         return BlockNames(ref.group, ref.first, ref.field, block)
 
-    def digests(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        objects = copy.log(self._schema(copy, asked)).objects()
-        items = list(wire.decode(asked.body))
+    def digests(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        objects = copy.log(self._schema(copy, request)).objects()
+        items = list(wire.decode(request.body))
         wire.require_few(items, MAX_DIGEST_REFS)
         return _frames([self._digests(objects, item) for item in items])
 
@@ -449,16 +449,16 @@ class MirrorReader:
             own = digests.row_digests(told.salt, [contents.rows.get(ordinal) for ordinal in run])
         return RowDigests(group.uid, told.salt, first, own or HOLE, told.runs)
 
-    def checkpoints(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        self._schema(copy, asked)
+    def checkpoints(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        self._schema(copy, request)
         return _json([])
 
-    def damage(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        self._schema(copy, asked)
+    def damage(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        self._schema(copy, request)
         return _json({"segments": [], "rows": []})
 
-    def erasure(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        version = copy.log(self._schema(copy, asked)).ledger.version
+    def erasure(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        version = copy.log(self._schema(copy, request)).ledger.version
         return _json(
             {
                 "version": version,
@@ -474,17 +474,17 @@ class MirrorReader:
             }
         )
 
-    def holds(self, copy: MirrorCopy, asked: Asked) -> Answered:
+    def holds(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
         """A mirror never erases data under a reader, so a hold is granted and has no effect."""
-        self._schema(copy, asked)
+        self._schema(copy, request)
         return _json([])
 
-    def release(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        self._schema(copy, asked)
-        return Answered(b"", status=204)
+    def release(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        self._schema(copy, request)
+        return MirrorAnswer(b"", status=204)
 
-    def _schema(self, copy: MirrorCopy, asked: Asked) -> str:
-        return _held_schema(copy, asked.parts["id"])
+    def _schema(self, copy: MirrorCopy, request: MirrorRequest) -> str:
+        return _held_schema(copy, request.parts["id"])
 
     def _keep(self, name: str, read: Callable[[], T]) -> T:
         """An object, read if necessary; the most recently used objects stay in memory."""
@@ -498,13 +498,13 @@ class MirrorReader:
 
     # --- records by id ----------------------------------------------------------------------------
 
-    def records(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        named = asked.params.get("id", ())
+    def records(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        named = request.params.get("id", ())
         if named:
             if len(named) > MAX_NAMED_RECORDS:
                 raise errors.TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
             return _json({"results": [self._record(copy, record_id) for record_id in named]})
-        schema = asked.one("schema")
+        schema = request.last("schema")
         if schema is None:
             detail = "name the schema whose records to list: ?schema=<id>"
             raise errors.BadInput(
@@ -512,18 +512,18 @@ class MirrorReader:
             )
         schema = _held_schema(copy, last_part(schema))
         objects = copy.log(schema).objects()
-        offset, limit = _paging(asked)
+        offset, limit = _paging(request)
         listed: list[dict[str, Any]] = []
         for place, ordinal in islice(_live_after(objects, offset), limit):
             row = self._contents(objects, place).rows[ordinal]
             listed.append(_sealed(copy, schema, place.group, ordinal, row))
-        if asked.one("dead") == "true":
+        if request.last("dead") == "true":
             listed = [record | {"dead": False} for record in listed]
         count = sum(map(objects.live_rows, objects.groups()))
-        return _json(_links("/api/records/", asked, count) | {"results": listed})
+        return _json(_links("/api/records/", request, count) | {"results": listed})
 
-    def record(self, copy: MirrorCopy, asked: Asked) -> Answered:
-        return _json(self._record(copy, asked.parts["id"]))
+    def record(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
+        return _json(self._record(copy, request.parts["id"]))
 
     def _record(self, copy: MirrorCopy, text: str) -> dict[str, Any]:
         try:
@@ -652,16 +652,18 @@ def _find(
     raise _nothing()
 
 
-def _first(copy: MirrorCopy, collection: str, wanted: Callable[[MirrorResource], bool]) -> Answered:
-    return Answered(bytes(_find(copy, collection, wanted).raw))
+def _first(
+    copy: MirrorCopy, collection: str, wanted: Callable[[MirrorResource], bool]
+) -> MirrorAnswer:
+    return MirrorAnswer(bytes(_find(copy, collection, wanted).raw))
 
 
-def _json(content: Any) -> Answered:
-    return Answered(msgspec.json.encode(content))
+def _json(content: Any) -> MirrorAnswer:
+    return MirrorAnswer(msgspec.json.encode(content))
 
 
-def _frames(items: Iterable[msgspec.Struct]) -> Answered:
-    return Answered(wire.encode(items), wire.MEDIA_TYPE)
+def _frames(items: Iterable[msgspec.Struct]) -> MirrorAnswer:
+    return MirrorAnswer(wire.encode(items), wire.MEDIA_TYPE)
 
 
 def _refs(body: bytes, kind: type[wire.T], most: int) -> list[wire.T]:
@@ -670,23 +672,23 @@ def _refs(body: bytes, kind: type[wire.T], most: int) -> list[wire.T]:
     return wanted
 
 
-def _paging(asked: Asked) -> tuple[int, int]:
-    limit = asked.number("limit", least=1) or DEFAULT_LIMIT
-    return asked.number("offset") or 0, min(limit, MAX_LIMIT)
+def _paging(request: MirrorRequest) -> tuple[int, int]:
+    limit = request.number("limit", least=1) or DEFAULT_LIMIT
+    return request.number("offset") or 0, min(limit, MAX_LIMIT)
 
 
-def _page(results: Sequence[msgspec.Raw], path: str, asked: Asked) -> Answered:
-    offset, limit = _paging(asked)
+def _page(results: Sequence[msgspec.Raw], path: str, request: MirrorRequest) -> MirrorAnswer:
+    offset, limit = _paging(request)
     some = list(results[offset : offset + limit])
-    return _json(_links(path, asked, len(results)) | {"results": some})
+    return _json(_links(path, request, len(results)) | {"results": some})
 
 
-def _links(path: str, asked: Asked, count: int) -> dict[str, Any]:
+def _links(path: str, request: MirrorRequest, count: int) -> dict[str, Any]:
     """The members of a list besides its results."""
-    offset, limit = _paging(asked)
+    offset, limit = _paging(request)
     rest = [
         (name, value)
-        for name, values in asked.params.items()
+        for name, values in request.params.items()
         if name not in ("limit", "offset")
         for value in values
     ]
@@ -707,7 +709,7 @@ _ID = r"(?P<id>[^/]+)"
 _COLLECTION = r"(?P<collection>organizations|datasets|schemas)"
 _SCHEMA = rf"/api/schemas/{_ID}"
 _ORGANIZATION = rf"/api/organizations/{_ID}"
-Function = Callable[[MirrorReader, MirrorCopy, Asked], Answered]
+Function = Callable[[MirrorReader, MirrorCopy, MirrorRequest], MirrorAnswer]
 _ENDPOINTS: tuple[tuple[str, re.Pattern[str], Function], ...] = tuple(
     (method, re.compile(path), function)
     for method, path, function in (
