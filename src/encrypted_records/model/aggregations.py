@@ -88,13 +88,13 @@ class Variance:
 class Percentile:
     """For each p in 0..100 the lowest value that at least p percent of the values do not exceed.
 
-    ``asked`` are these numbers as the request spells them.
+    ``written`` are these numbers as the request spells them.
     """
 
     needs: ClassVar[Needs] = Needs.RANKS
     field: str
     p: tuple[Fraction, ...]
-    asked: tuple[Any, ...]
+    written: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ class Histogram:
     or lie between ``edges`` (grid points; each begins a bin that ends before the next edge), or are
     the periods ``by`` from the lowest to the highest value.
 
-    ``asked`` are the bounds as the request spells them.
+    ``written`` are the bounds as the request spells them.
     """
 
     needs: ClassVar[Needs] = Needs.RANKS
     field: str
     bins: int | None
     edges: tuple[int, ...]
-    asked: tuple[Any, ...]
+    written: tuple[Any, ...]
     by: Period | None = None
 
     @property
@@ -167,8 +167,8 @@ def parse_aggregation(
     refuse_unknown(body, {"schema", "where", "filters", "measures", "group_by", "limit", "order"})
     conditions = Conditions(definition, joins)
     where = conditions.read(body)
-    asked = body.get("measures", [{"op": "count"}])
-    if not isinstance(asked, list) or not 1 <= len(asked) <= MAX_MEASURES:
+    measures = body.get("measures", [{"op": "count"}])
+    if not isinstance(measures, list) or not 1 <= len(measures) <= MAX_MEASURES:
         raise invalid_query(
             "type", f"expected an array of 1 to {MAX_MEASURES} measures", "/measures"
         )
@@ -187,9 +187,9 @@ def parse_aggregation(
         where=where,
         measures=tuple(
             _measure(measure, f"/measures/{position}", conditions)
-            for position, measure in enumerate(asked)
+            for position, measure in enumerate(measures)
         ),
-        names=tuple(measure["op"] for measure in asked),
+        names=tuple(measure["op"] for measure in measures),
         group_by=tuple(group_by),
         periods=tuple(period for _, period in grouped),
         limit=whole_number(body.get("limit", DEFAULT_LIMIT), "/limit", 0, MAX_LIMIT),
@@ -197,13 +197,13 @@ def parse_aggregation(
     )
 
 
-def _grouping(asked: Any, pointer: str, conditions: Conditions) -> tuple[str, Period | None]:
+def _grouping(grouping: Any, pointer: str, conditions: Conditions) -> tuple[str, Period | None]:
     """``"seen"``, or ``{"field": "seen", "by": "month"}``."""
-    if not isinstance(asked, dict):
-        return conditions.spec(asked, pointer).name, None
-    refuse_unknown(asked, {"field", "by"}, pointer)
-    spec = conditions.spec(asked.get("field"), f"{pointer}/field")
-    period = asked.get("by")
+    if not isinstance(grouping, dict):
+        return conditions.spec(grouping, pointer).name, None
+    refuse_unknown(grouping, {"field", "by"}, pointer)
+    spec = conditions.spec(grouping.get("field"), f"{pointer}/field")
+    period = grouping.get("by")
     return spec.name, None if period is None else _period(spec, period, f"{pointer}/by")
 
 
@@ -215,26 +215,26 @@ def _period(spec: FieldSpec, period: Any, pointer: str) -> Period:
     return period  # type: ignore[return-value] # it is one of them
 
 
-def _measure(asked: Any, pointer: str, conditions: Conditions) -> Measure:
-    if not isinstance(asked, dict):
+def _measure(measure: Any, pointer: str, conditions: Conditions) -> Measure:
+    if not isinstance(measure, dict):
         raise invalid_query("type", "expected an object with op and field", pointer)
-    op = asked.get("op")
+    op = measure.get("op")
     operator = MEASURES.get(op) if isinstance(op, str) else None
     if operator is None:
         median = "; the median is percentile 50" if op == "median" else ""
         expected = f"expected one of {', '.join(MEASURES)}{median}"
         raise invalid_query("op", expected, f"{pointer}/op")
-    refuse_unknown(asked, {"op", "field", *operator.members}, pointer)
-    if op == "count" and asked.get("field") is None:
+    refuse_unknown(measure, {"op", "field", *operator.members}, pointer)
+    if op == "count" and measure.get("field") is None:
         return Count()
-    spec = conditions.spec(asked.get("field"), f"{pointer}/field")
+    spec = conditions.spec(measure.get("field"), f"{pointer}/field")
     of_points = not spec.is_of_texts
     if not (
         operator.of_strings or (of_points and (operator.of_dates or spec.field_type.is_number))
     ):
         of = "numbers, dates and times" if operator.of_dates else "integer and number fields"
         raise invalid_query("op", f"{op} is for {of}", f"{pointer}/op")
-    return operator.build(spec, asked, pointer)
+    return operator.build(spec, measure, pointer)
 
 
 def _list_order(name: Any, pointer: str) -> ListOrder:
@@ -243,8 +243,8 @@ def _list_order(name: Any, pointer: str) -> ListOrder:
     return name  # type: ignore[return-value] # it is one of them
 
 
-def _percentile(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Percentile:
-    p = asked.get("p")
+def _percentile(spec: FieldSpec, measure: Mapping[str, Any], pointer: str) -> Percentile:
+    p = measure.get("p")
     written = p if isinstance(p, list) else [p]
     numbers = [as_decimal(number) for number in written]
     wrong = any(number is None or not 0 <= number <= 100 for number in numbers)
@@ -255,14 +255,14 @@ def _percentile(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Perc
     return Percentile(spec.name, shares, tuple(written))
 
 
-def _distinct(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Distinct:
-    limit = whole_number(asked.get("limit", DEFAULT_LIMIT), f"{pointer}/limit", 0, MAX_LIMIT)
-    order = _list_order(asked.get("order", "value"), f"{pointer}/order")
+def _distinct(spec: FieldSpec, measure: Mapping[str, Any], pointer: str) -> Distinct:
+    limit = whole_number(measure.get("limit", DEFAULT_LIMIT), f"{pointer}/limit", 0, MAX_LIMIT)
+    order = _list_order(measure.get("order", "value"), f"{pointer}/order")
     return Distinct(spec.name, limit, order)
 
 
-def _histogram(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Histogram:
-    bins, bounds, by = asked.get("bins"), asked.get("bounds"), asked.get("by")
+def _histogram(spec: FieldSpec, measure: Mapping[str, Any], pointer: str) -> Histogram:
+    bins, bounds, by = measure.get("bins"), measure.get("bounds"), measure.get("by")
     if [bins, bounds, by].count(None) != 2:
         raise invalid_query("type", "expected one of bins, bounds and by", pointer)
     if by is not None:

@@ -307,7 +307,7 @@ class Joins:
     found: list[Join] = field(default_factory=list)
     answers: dict[str, Predicate] = field(default_factory=dict)
 
-    def read(self, found: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
+    def read(self, comparison: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
         """The predicate of a comparison with ``of``; while it has no answer, a predicate that fits
         any record.
 
@@ -316,7 +316,7 @@ class Joins:
         """
         answer = self.answers.get(pointer)
         if answer is None:
-            self.found.append(_read(found, spec, pointer))
+            self.found.append(_read(comparison, spec, pointer))
             return Everything()
         return answer
 
@@ -325,16 +325,16 @@ def refuse_join(code: str, detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
-def _read(asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Join:
-    if asked.get("op") != "in":
+def _read(comparison: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Join:
+    if comparison.get("op") != "in":
         raise refuse_join(
             "op", "of can only be used with in; put it in not for the others", f"{pointer}/op"
         )
     for name in ("value", "fold", "within"):
-        if name in asked:
+        if name in comparison:
             detail = f"a comparison with of cannot have {name}"
             raise refuse_join("unknown_member", detail, f"{pointer}/{name}")
-    of, at = asked["of"], f"{pointer}/of"
+    of, at = comparison["of"], f"{pointer}/of"
     if not isinstance(of, dict):
         raise refuse_join("type", "expected an object with schema and field", at)
     for name in of:

@@ -62,13 +62,13 @@ def invalid_query(code: str, detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
-def is_text_test(asked: Mapping[str, Any]) -> bool:
+def is_text_test(comparison: Mapping[str, Any]) -> bool:
     """Whether :func:`read_text_test` reads this comparison."""
-    return asked.get("op") in TEXT_OPERATORS or "fold" in asked or "within" in asked
+    return comparison.get("op") in TEXT_OPERATORS or "fold" in comparison or "within" in comparison
 
 
 def read_text_test(
-    asked: Mapping[str, Any], spec: FieldSpec, pointer: str, *, most: int, read: ReadText
+    comparison: Mapping[str, Any], spec: FieldSpec, pointer: str, *, most: int, read: ReadText
 ) -> Predicate | None:
     """
     Args:
@@ -80,9 +80,9 @@ def read_text_test(
     Raises:
         InvalidQuery: with a pointer to the error.
     """
-    op, value = asked.get("op"), asked.get("value")
-    fold = _fold(asked, pointer)
-    within = _read_within(asked, pointer)
+    op, value = comparison.get("op"), comparison.get("value")
+    fold = _fold(comparison, pointer)
+    within = _read_within(comparison, pointer)
     if spec.kind is not KeyKind.TEXT and (fold or op in TEXT_OPERATORS):
         what = op if op in TEXT_OPERATORS else "fold"
         where = "op" if op in TEXT_OPERATORS else "fold"
@@ -123,18 +123,18 @@ def read_text_test(
             return test("matches", _pattern(read(value, at), at, fold=fold))
 
 
-def _fold(asked: Mapping[str, Any], pointer: str) -> bool:
-    fold = asked.get("fold", False)
+def _fold(comparison: Mapping[str, Any], pointer: str) -> bool:
+    fold = comparison.get("fold", False)
     if not isinstance(fold, bool):
         raise invalid_query("type", "expected true or false", f"{pointer}/fold")
-    if fold and asked.get("op") not in FOLDING:
+    if fold and comparison.get("op") not in FOLDING:
         raise invalid_query("op", f"fold is for {', '.join(FOLDING)}", f"{pointer}/fold")
     return fold
 
 
-def _read_within(asked: Mapping[str, Any], pointer: str) -> int:
-    within = asked.get("within", 1)
-    if "within" in asked and asked.get("op") != "near":
+def _read_within(comparison: Mapping[str, Any], pointer: str) -> int:
+    within = comparison.get("within", 1)
+    if "within" in comparison and comparison.get("op") != "near":
         raise invalid_query("op", "within is for near", f"{pointer}/within")
     if isinstance(within, bool) or within not in range(1, MOST_EDITS + 1):
         raise invalid_query("within", f"expected 1 to {MOST_EDITS} edits", f"{pointer}/within")
@@ -175,11 +175,11 @@ def _compile(test: TextTest, pointer: str) -> None:
         ) from None
 
 
-def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
-    if len(asked.encode()) > MAX_PATTERN:
+def _like(field: str, pattern: str, pointer: str, *, fold: bool) -> Predicate:
+    if len(pattern.encode()) > MAX_PATTERN:
         raise invalid_query("pattern", f"a pattern has at most {MAX_PATTERN} bytes", pointer)
     try:
-        parts = parse_like(asked)
+        parts = parse_like(pattern)
     except ValueError:
         detail = "a backslash must be followed by %, _ or another backslash: \\%, \\_, \\\\"
         raise invalid_query("pattern", detail, pointer) from None
@@ -256,8 +256,8 @@ class Conditions:
             pointer = f"/filters/{position}"
             if not isinstance(entry, dict) or set(entry) != {"label", "value"}:
                 raise invalid_query("type", "expected an object with label and value", pointer)
-            asked = {"field": entry["label"], **self._filter(entry["label"], entry["value"])}
-            parts.append(self.comparison(asked, pointer, field_member="label"))
+            comparison = {"field": entry["label"], **self._filter(entry["label"], entry["value"])}
+            parts.append(self.comparison(comparison, pointer, field_member="label"))
         return parts
 
     def _filter(self, label: Any, value: Any) -> dict[str, Any]:
@@ -268,16 +268,16 @@ class Conditions:
             return {"op": op, "value": meant}
         return {"op": "eq", "value": value}
 
-    def predicate(self, asked: Any, pointer: str, depth: int) -> Predicate:
+    def predicate(self, condition: Any, pointer: str, depth: int) -> Predicate:
         if depth > MAX_DEPTH:
             raise invalid_query("too_deep", f"nested more than {MAX_DEPTH} levels", pointer)
-        if not isinstance(asked, dict):
+        if not isinstance(condition, dict):
             raise invalid_query("type", "expected an object", pointer)
-        if "field" in asked or "op" in asked:
-            return self.comparison(asked, pointer)
-        if len(asked) != 1 or (keyword := next(iter(asked))) not in ("and", "or", "not"):
+        if "field" in condition or "op" in condition:
+            return self.comparison(condition, pointer)
+        if len(condition) != 1 or (keyword := next(iter(condition))) not in ("and", "or", "not"):
             raise invalid_query("where", "expected field and op, or one of and, or, not", pointer)
-        inner = asked[keyword]
+        inner = condition[keyword]
         if keyword == "not":
             return Not(self.predicate(inner, f"{pointer}/not", depth + 1))
         if not isinstance(inner, list) or not inner:
@@ -307,12 +307,12 @@ class Conditions:
         return f"the schema has no such field; {meant}its fields are {listed}"
 
     def comparison(
-        self, asked: dict[str, Any], pointer: str, *, field_member: str = "field"
+        self, comparison: dict[str, Any], pointer: str, *, field_member: str = "field"
     ) -> Predicate:
         self.comparisons += 1
         if self.comparisons > MAX_COMPARISONS:
             raise invalid_query("too_many", f"more than {MAX_COMPARISONS} comparisons", pointer)
-        for name in asked:
+        for name in comparison:
             if name not in _COMPARISON_MEMBERS:
                 raise invalid_query(
                     "unknown_member",
@@ -320,24 +320,26 @@ class Conditions:
                     " can also have fold and within",
                     f"{pointer}/{escape_pointer(name)}",
                 )
-        spec = self.spec(asked.get("field"), f"{pointer}/{field_member}")
+        spec = self.spec(comparison.get("field"), f"{pointer}/{field_member}")
         try:
-            return self._comparison_of(spec, asked, pointer)
+            return self._comparison_of(spec, comparison, pointer)
         except InvalidQuery as refused:
             # A pointer means nothing to a user who wrote no JSON; the field's name does.
             flaws = tuple(replace(flaw, field=spec.name) for flaw in refused.flaws)
             raise InvalidQuery(refused.message, flaws=flaws) from None
 
-    def _comparison_of(self, spec: FieldSpec, asked: dict[str, Any], pointer: str) -> Predicate:
-        if "of" in asked:
+    def _comparison_of(
+        self, spec: FieldSpec, comparison: dict[str, Any], pointer: str
+    ) -> Predicate:
+        if "of" in comparison:
             if self.joins is None:
                 raise invalid_query(
                     "op", "no other schema can be used in this condition", f"{pointer}/of"
                 )
-            return self.joins.read(asked, spec, pointer)
-        value = asked.get("value")
+            return self.joins.read(comparison, spec, pointer)
+        value = comparison.get("value")
         self.count(value, f"{pointer}/value")
-        op = asked.get("op")
+        op = comparison.get("op")
         build = _OPERATORS.get(op) if isinstance(op, str) else None
         if build is None and op not in TEXT_OPERATORS:
             detail = f"expected one of {', '.join(OPERATORS)}"
@@ -346,8 +348,8 @@ class Conditions:
             named = spec.field_type.name
             detail = f"{op} does not fit a {named}: true and false have eq, ne, in and is_null"
             raise invalid_query("op", detail, f"{pointer}/op")
-        if is_text_test(asked):
-            test = read_text_test(asked, spec, pointer, most=MAX_IN_VALUES, read=_text)
+        if is_text_test(comparison):
+            test = read_text_test(comparison, spec, pointer, most=MAX_IN_VALUES, read=_text)
             if test is not None:
                 return test
         assert build is not None
@@ -639,16 +641,16 @@ def parse_order(entries: Any, conditions: Conditions) -> tuple[SortKey, ...]:
     order: list[SortKey] = []
     for position, entry in enumerate(entries):
         pointer = f"/order_by/{position}"
-        asked = entry
+        key = entry
         if isinstance(entry, str):
-            asked = {"field": entry.removeprefix("-"), "descending": entry.startswith("-")}
-        if not isinstance(asked, dict) or not isinstance(asked.get("descending", False), bool):
+            key = {"field": entry.removeprefix("-"), "descending": entry.startswith("-")}
+        if not isinstance(key, dict) or not isinstance(key.get("descending", False), bool):
             raise invalid_query("type", "expected a field name, or field and descending", pointer)
-        refuse_unknown(asked, {"field", "descending"}, pointer)
-        spec = conditions.spec(asked.get("field"), pointer)
+        refuse_unknown(key, {"field", "descending"}, pointer)
+        spec = conditions.spec(key.get("field"), pointer)
         if any(spec.name == other.field for other in order):
             raise invalid_query("order_by", "the field is named twice", pointer)
-        order.append(SortKey(spec.name, asked.get("descending", False)))
+        order.append(SortKey(spec.name, key.get("descending", False)))
     return tuple(order)
 
 

@@ -208,7 +208,7 @@ class MeasureResults:
         points: NDArray[Any] = group.keys
         edges = self.edges(measure, points)
         if measure.edges:
-            bounds = list(pairwise(measure.asked))
+            bounds = list(pairwise(measure.written))
         else:
             bounds = [
                 (values.from_offset(spec, start), values.from_offset(spec, after - 1))

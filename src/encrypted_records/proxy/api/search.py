@@ -175,7 +175,7 @@ def _result(name: str, measure: Measure, result: Any) -> MeasureResult:
     field = UNSET if measure.field is None else measure.field
     match measure:
         case Percentile():
-            together = zip(measure.asked, result, strict=True)
+            together = zip(measure.written, result, strict=True)
             values = [{"p": p, "value": value} for p, value in together]
             return MeasureResult(op=name, field=field, values=values)
         case Histogram() | Distinct():
