@@ -28,8 +28,8 @@ from encrypted_records.cli.input.importer import (
     Import,
     SourceTable,
     WantedRules,
-    asked_for,
     make_schema,
+    takes_wanted_rules,
 )
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
@@ -79,7 +79,7 @@ _DATABASES = ("postgresql://", "postgres://")
 )
 @click.option("--skip-invalid", is_flag=True, help="Store valid rows and count the others.")
 @click.option("--yes", is_flag=True, help="Do not ask; for files, accept only what is certain.")
-@asked_for
+@takes_wanted_rules
 @takes_job_options
 @takes_reading
 @connected(organization=True)
@@ -95,7 +95,7 @@ async def import_(
     page_rows: int,
     skip_invalid: bool,
     yes: bool,
-    asked: WantedRules,
+    rules: WantedRules,
     job: JobFlags,
     reading: ReadingOptions,
     output: Output,
@@ -142,7 +142,7 @@ async def import_(
         file = await asyncio.to_thread(open_input, source)
         columns = schema is None and file.path.suffix.lower() in COLUMNAR and not job.exact
         if not columns and (job.exact or is_exact(file, names_schema=schema is not None)):
-            if asked != WantedRules() or name is not None or reading != NO_READING_OPTIONS:
+            if rules != WantedRules() or name is not None or reading != NO_READING_OPTIONS:
                 raise InvalidSetting(
                     "this file is read exactly: options that describe another form, or a new"
                     " schema, do not apply",
@@ -151,13 +151,13 @@ async def import_(
             return await _exactly(session, file, schema, dataset, job, output, skip_invalid)
         if not columns:
             return await import_file(
-                *(session, file, dataset, name, schema, reading, asked, job, output),
+                *(session, file, dataset, name, schema, reading, rules, job, output),
                 yes=yes,
                 skip_invalid=skip_invalid,
             )
     if schema or reading.keep or not reading.uses_kept:
         raise InvalidSetting("--schema, --reading and --keep are for files, not for tables")
-    if reading.as_json() or asked.tight or asked.enum:
+    if reading.as_json() or rules.tight or rules.enum:
         raise InvalidSetting(
             "columns of PostgreSQL, Parquet and Arrow have declared types",
             hint="--unique and --required can be added",
@@ -169,7 +169,7 @@ async def import_(
             hint="for further rows of Parquet or Arrow, name the schema with --schema",
         )
     return await _import_table(
-        session, source, table, key, dataset, name, asked, output, skip_invalid, page_rows
+        session, source, table, key, dataset, name, rules, output, skip_invalid, page_rows
     )
 
 
@@ -202,7 +202,7 @@ async def _import_table(
     key: tuple[str, ...],
     dataset: str | None,
     name: str | None,
-    asked: WantedRules,
+    rules: WantedRules,
     output: Output,
     skip_invalid: bool,
     page_rows: int,
@@ -219,7 +219,7 @@ async def _import_table(
             except NotFound:
                 work.forget()  # deleted since: it begins again
         if made is None:
-            made = await make_schema(session, origin, dataset, name, asked)
+            made = await make_schema(session, origin, dataset, name, rules)
             work.begin(made)
         done = await work.run(made, await origin.total())
         work.forget()

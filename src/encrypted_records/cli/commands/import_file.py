@@ -277,7 +277,7 @@ async def import_file(
     name: str | None,
     schema: str | None,
     reading: ReadingOptions,
-    asked: WantedRules,
+    rules: WantedRules,
     options: JobFlags,
     output: Output,
     *,
@@ -296,7 +296,7 @@ async def import_file(
         Conflict: a schema of that name exists already.
         UploadedBefore: the file was already stored in the schema.
     """
-    if schema is not None and (name is not None or asked != WantedRules()):
+    if schema is not None and (name is not None or rules != WantedRules()):
         raise InvalidSetting("--name, --enum, --unique, --required and --tight are for new schemas")
     if options.kind is not None:
         raise InvalidSetting("--format is for files that are read with --exact")
@@ -313,15 +313,15 @@ async def import_file(
             yes=yes,
             skip_invalid=skip_invalid,
         )
-    definition, found = await propose(session, file, reading, asked)
+    definition, found = await propose(session, file, reading, rules)
     _require_sure(found, reading, yes=yes)
     called = name or file.path.stem
     group = dataset or "Imported files"
     recipe = strict_json.encode(found["reading"])
     remembered = remembered_imports()
     handling = [skip_invalid, options.on_conflict, options.by]
-    told = strict_json.encode([called, group, definition, handling, found["reading"]])
-    mark = f"text {hashlib.sha256(told).hexdigest()} {file.mark}"
+    digested = strict_json.encode([called, group, definition, handling, found["reading"]])
+    mark = f"text {hashlib.sha256(digested).hexdigest()} {file.mark}"
     key = f"{session.address} {session.who.email} {mark}"
     made = await _begun(session, remembered.read().get(key))
     goes_on = made is not None
@@ -361,7 +361,7 @@ async def import_file(
 
 
 async def propose(
-    session: CommandSession, file: LocalFile, reading: ReadingOptions, asked: WantedRules
+    session: CommandSession, file: LocalFile, reading: ReadingOptions, rules: WantedRules
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A definition that takes a file as people have it, and how the file is read, which is shown on
     stderr.
@@ -371,10 +371,10 @@ async def propose(
         BadInput: the file cannot be read, or not as is said.
     """
     head = await runtime.in_thread(read_head, file)
-    found = await _detect(session, head, file, reading, tight=asked.tight)
+    found = await _detect(session, head, file, reading, tight=rules.tight)
     _require_no_difference(file.path.name, found)
     definition = dict(found["schema"])
-    asked.apply(definition, {field["name"]: field for field in found["fields"]})
+    rules.apply(definition, {field["name"]: field for field in found["fields"]})
     _show(file.path.name, found, definition)
     return definition, found
 

@@ -33,7 +33,7 @@ from encrypted_records.cli.input.files import (
     read_sample,
     sample_of,
 )
-from encrypted_records.cli.input.importer import WantedRules, asked_for, tell_of
+from encrypted_records.cli.input.importer import WantedRules, takes_wanted_rules, tell_of
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
@@ -159,14 +159,14 @@ def _size(count: float) -> str:
     metavar="OUT.json",
     help="File to write the reading of the file to, in JSON.",
 )
-@asked_for
+@takes_wanted_rules
 @takes_form
 @connected()
 async def infer(
     session: CommandSession,
     file: str,
     into: str | None,
-    asked: WantedRules,
+    rules: WantedRules,
     reading: ReadingOptions,
 ) -> None:
     """Propose a JSON Schema for a file as people have it, of CSV in whatever form, JSON, or a
@@ -189,7 +189,7 @@ async def infer(
             hint="ers import makes a schema of them: ers import FILE --dataset NAME",
         )
     if not is_exact(source, names_schema=True):
-        proposed, found = await propose(session, source, reading, asked)
+        proposed, found = await propose(session, source, reading, rules)
         if into is not None:
             with open_result(into) as out:
                 out.write(strict_json.encode(found["reading"]) + b"\n")
@@ -201,10 +201,10 @@ async def infer(
             hint="leave them out, or save the pipe to a file first",
         )
     body, media_type = await asyncio.to_thread(sample_of, source)
-    inferred = await session.client.infer(body, media_type, tight=asked.tight)
+    inferred = await session.client.infer(body, media_type, tight=rules.tight)
     definition = dict(inferred["schema"])
     notes = {field["name"]: field for field in inferred["fields"]}
-    asked.apply(definition, notes)
+    rules.apply(definition, notes)
     Output("json").write_object(definition)
     tell_of(notes, definition)
 

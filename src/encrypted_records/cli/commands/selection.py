@@ -79,9 +79,9 @@ async def first(records: AsyncIterator[Any], most: int | None) -> AsyncIterator[
         yield record
 
 
-def _both(asked: dict[str, Any] | None, where: str | None) -> dict[str, Any] | None:
+def _both(parsed: dict[str, Any] | None, where: str | None) -> dict[str, Any] | None:
     """The ``where`` that an expression and JSON say together."""
-    parts: list[Any] = [] if asked is None else [asked]
+    parts: list[Any] = [] if parsed is None else [parsed]
     if where is not None:
         from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
 
@@ -130,12 +130,12 @@ async def question(
     where: str | None,
 ) -> tuple[Mapping[str, Any], dict[str, Any] | None, list[str]]:
     """The schema that is asked, the condition, and the schema's fields."""
-    asked = None if expression is None else condition_language.parse(expression)
-    condition = _both(asked, where)
+    parsed = None if expression is None else condition_language.parse(expression)
+    condition = _both(parsed, where)
     resource = await session.names.schema(schema, dataset)
     known = list(resource["schema"]["properties"])
-    if asked is not None:
-        _check(condition_language.fields_of(asked), known)
+    if parsed is not None:
+        _check(condition_language.fields_of(parsed), known)
     return resource, condition, known
 
 

@@ -485,8 +485,8 @@ class WantedRules:
             definition["unique"] = [[name] for name in dict.fromkeys(self.unique)]
 
 
-def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of :class:`WantedRules`, which the command gets as ``asked``."""
+def takes_wanted_rules(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of :class:`WantedRules`, which the command gets as ``rules``."""
 
     @click.option(
         "--enum",
@@ -505,7 +505,7 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--tight", is_flag=True, help="Propose bounds close to the file's numbers.")
     @functools.wraps(command)
-    def with_asked(
+    def with_rules(
         *arguments: Any,
         enum: tuple[str, ...],
         unique: tuple[str, ...],
@@ -513,9 +513,9 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
         tight: bool,
         **options: Any,
     ) -> Any:
-        return command(*arguments, asked=WantedRules(enum, unique, required, tight), **options)
+        return command(*arguments, rules=WantedRules(enum, unique, required, tight), **options)
 
-    return with_asked
+    return with_rules
 
 
 def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
@@ -531,7 +531,7 @@ def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any
             warn(f"{name}: {note['note']}")
 
 
-def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:
+def definition_of(shape: Shape, rules: WantedRules) -> dict[str, Any]:
     """The proposed definition for a table; remarks are printed on stderr.
 
     Raises:
@@ -539,7 +539,7 @@ def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:
     """
     definition = field_types.propose_definition(dict(shape.fields), shape.required)
     notes = {name: {"note": shape.notes.get(name)} for name in shape.fields}
-    asked.apply(definition, notes)
+    rules.apply(definition, notes)
     tell_of(notes, definition)
     return definition
 
@@ -549,14 +549,14 @@ async def make_schema(
     table: SourceTable,
     dataset: str | None,
     name: str | None,
-    asked: WantedRules,
+    rules: WantedRules,
 ) -> Resource:
     """Create a schema for a table, and its dataset if it is missing.
 
     Raises:
         Conflict: ``slug_taken``; a schema with that name exists, and this import did not create it.
     """
-    definition = definition_of(await table.shape(), asked)
+    definition = definition_of(await table.shape(), rules)
     return await create_schema(
         session,
         dataset or table.group,
