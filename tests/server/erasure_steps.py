@@ -123,7 +123,7 @@ def due(group: bytes) -> None:
     own = RecordGroup.objects.get(uid=group).schema_id
     before = RecordGroup.objects.filter(schema__lt=own).order_by("-schema")
     last = before.values_list("schema_id", flat=True).first()
-    erasing.turn.of_asked = erasing.turn.of_all = last
+    erasing.turn.of_requested = erasing.turn.of_all = last
     assert RecordGroup.objects.filter(uid=group).update(erase_at=_OLD) == 1
 
 

@@ -51,8 +51,8 @@ class Turn:
     last.
     """
 
-    asked = False
-    of_asked: str | None = None
+    requested = False
+    of_requested: str | None = None
     of_all: str | None = None
 
 
@@ -66,10 +66,10 @@ def next_due() -> RecordGroup | None:
     due = RecordGroup.objects.filter(erase_at__lte=timezone.now(), staging=None, ended_at=None)
     due = due.order_by("schema", "erase_at")
     waited_for = Exists(AskedErasure.objects.filter(schema=OuterRef("schema"), done__lt=F("up_to")))
-    turn.asked = not turn.asked
-    group = _after(due.filter(waited_for), turn.of_asked) if turn.asked else None
+    turn.requested = not turn.requested
+    group = _after(due.filter(waited_for), turn.of_requested) if turn.requested else None
     if group is not None:
-        turn.of_asked = group.schema_id
+        turn.of_requested = group.schema_id
         return group
     group = _after(due, turn.of_all)
     if group is not None:
@@ -130,7 +130,7 @@ def without_grace() -> bool:
     return store.kept_for() <= USUAL_GRACE
 
 
-def asked(ended: str) -> Exists:
+def requested(ended: str) -> Exists:
     """Whether erasure was requested for segments or groups that ended at the version in this
     column.
     """
@@ -156,13 +156,13 @@ def active_holds() -> QuerySet[Hold]:
 @dataclass(frozen=True)
 class _Limits:
     """Versions of a schema up to which dead rows are erased. ``soon``: small rows, and rows of
-    objects with many dead rows; ``late``: rows of all objects; ``asked``: requested erasure;
+    objects with many dead rows; ``late``: rows of all objects; ``requested``: requested erasure;
     ``held``: the first version with a hold.
     """
 
     soon: int
     late: int
-    asked: int
+    requested: int
     held: int | None
 
     def capped(self, version: int) -> int:
@@ -288,7 +288,7 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
     own = b"".join([of_row.get(at, digests.HOLE) for at in range(part.first, end)])
     left = {at: of_row.get(at, digests.HOLE) for at in gone}
     left |= contents.erased_digests(group.pk, part.first, end)
-    at_once = bool(limits.asked) and without_grace()
+    at_once = bool(limits.requested) and without_grace()
     with rewritten(group, part, rows, own, left, at_once=at_once) as is_replaced:
         if not is_replaced:
             return
@@ -331,7 +331,7 @@ def _finish(number: int) -> None:
         grace = store.kept_for()
         again += [created[version] + grace for version in left if version > limits.soon]
         again += [created[version] + grace + settings.ERASE_WITHIN for version in left]
-        again += [now for version in left if version <= limits.capped(limits.asked)]
+        again += [now for version in left if version <= limits.capped(limits.requested)]
         RecordGroup.objects.filter(pk=number).update(
             erase_at=max(now + timedelta(seconds=1), min(again)) if again else None
         )
@@ -409,7 +409,7 @@ def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
     return again > 0
 
 
-def is_asked() -> bool:
+def is_requested() -> bool:
     """Whether an erasure was requested."""
     return _unfinished().exists()
 

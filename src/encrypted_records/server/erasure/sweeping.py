@@ -190,7 +190,7 @@ REQUESTS_KEPT_FOR = timedelta(days=30)
 REQUESTS_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
-_asked = threading.Event()
+_request_came = threading.Event()
 
 
 class _Due:
@@ -215,8 +215,8 @@ def sweep_for_ever(report: Callable[[], object] | None) -> None:
             listing = time.monotonic() + LISTING_SECONDS
             _try(report)
         look()
-        _asked.wait(LOOK_SECONDS)
-        _asked.clear()
+        _request_came.wait(LOOK_SECONDS)
+        _request_came.clear()
 
 
 def look() -> None:
@@ -271,7 +271,7 @@ def drop_requests() -> bool:
 
 def _drop_copies() -> None:
     if (cache := block_cache.opened()) is not None:
-        cache.look(cache_files, soon=erasing.is_asked())
+        cache.look(cache_files, soon=erasing.is_requested())
 
 
 def _sweep_objects() -> bool:
@@ -294,7 +294,7 @@ def _try(work: Callable[[], object]) -> bool:
 
 def look_soon() -> None:
     """Let the next sweep of this process begin now."""
-    _asked.set()
+    _request_came.set()
 
 
 def _is_over(since: str, ended: str) -> Q:
@@ -305,9 +305,9 @@ def _is_over(since: str, ended: str) -> Q:
         ended: the column with the version that ended it.
     """
     over = Q(**{f"{since}__lt": timezone.now() - store.kept_for()})
-    if not erasing.is_asked():
+    if not erasing.is_requested():
         return over  # an index answers this; otherwise all rows in their grace period are read
-    return over | Q(erasing.asked(ended), **{f"{since}__isnull": False})
+    return over | Q(erasing.requested(ended), **{f"{since}__isnull": False})
 
 
 def sweep() -> bool:
@@ -321,7 +321,7 @@ def sweep() -> bool:
     if not old.exists():
         return False  # this query takes no lock
     whole: list[int] = []
-    at_once = erasing.without_grace() and old.filter(erasing.asked("replaced")).exists()
+    at_once = erasing.without_grace() and old.filter(erasing.requested("replaced")).exists()
     left = MOST_PAGES
     with transaction.atomic():
         for segment in old.select_for_update(skip_locked=True)[:MOST_SEGMENTS]:
@@ -352,13 +352,13 @@ def sweep_rows() -> bool:
         for group in old.select_for_update(skip_locked=True)[:MOST_GROUPS]:
             if group.count > left:
                 if not whole:
-                    _shorten_group(group, left, at_once=bool(_asked_among(old, [group.pk])))
+                    _shorten_group(group, left, at_once=bool(_requested_among(old, [group.pk])))
                 break
             whole.append(group.pk)
             left -= group.count
-        asked = _asked_among(old, whole)
-        removing.drop_groups(asked, at_once=True)
-        removing.drop_groups(set(whole) - asked)
+        requested = _requested_among(old, whole)
+        removing.drop_groups(requested, at_once=True)
+        removing.drop_groups(set(whole) - requested)
         # Nothing needs the description of the fields any more; it is as long as a definition.
         RecordGroup.objects.filter(pk__in=whole).update(
             count=0, salt=b"", fields="[]", holes="[]", key_id=b""
@@ -366,11 +366,11 @@ def sweep_rows() -> bool:
     return True
 
 
-def _asked_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set[int]:
+def _requested_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set[int]:
     """The groups among these that are deleted without a grace period."""
     if not groups or not erasing.without_grace():
         return set()
-    some = old.filter(erasing.asked("ended"), pk__in=groups)
+    some = old.filter(erasing.requested("ended"), pk__in=groups)
     return set(some.values_list("pk", flat=True))
 
 
