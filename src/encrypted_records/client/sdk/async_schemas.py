@@ -560,7 +560,7 @@ class AsyncSchema(AsyncCare):
             options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
         """
         texts = measures or ("count",)
-        asked = [condition_language.parse_measure(text) for text in texts]
+        parsed = [condition_language.parse_measure(text) for text in texts]
         if isinstance(options.get("group_by"), str):
             options["group_by"] = [options["group_by"]]
         if options.get("group_by"):
@@ -569,7 +569,7 @@ class AsyncSchema(AsyncCare):
                 for group in options["group_by"]
             ]
         answer = msgspec.to_builtins(
-            await self._link.proxy.aggregate(self.url, asked, where=condition(where), **options),
+            await self._link.proxy.aggregate(self.url, parsed, where=condition(where), **options),
             builtin_types=(Decimal,),
         )
         return answer if raw else read_answer(answer, texts, options.get("group_by"))
@@ -597,8 +597,8 @@ class AsyncSchema(AsyncCare):
         Args:
             confirm: how many there have to be, such as :meth:`count` said; else nothing is deleted.
         """
-        asked = condition(where) or {}
-        return await self._link.proxy.delete_matching(self.url, asked, confirm=confirm)
+        query = condition(where) or {}
+        return await self._link.proxy.delete_matching(self.url, query, confirm=confirm)
 
 
 @dataclass(frozen=True)
@@ -655,7 +655,7 @@ class AsyncSearch:
 
     def __repr__(self) -> str:
         # Without values: what is searched for may be somebody's diagnosis.
-        by = f" by {asked}" if (asked := list_fields(self._where)) else ""
+        by = f" by {fields}" if (fields := list_fields(self._where)) else ""
         most = "" if self._limit is None else f", {self._limit} at most"
         return f"<{type(self).__name__} of {self._schema.slug}{by}{most}>"
 

@@ -577,7 +577,7 @@ class Schema(Care):
             options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
         """
         texts = measures or ("count",)
-        asked = [condition_language.parse_measure(text) for text in texts]
+        parsed = [condition_language.parse_measure(text) for text in texts]
         if isinstance(options.get("group_by"), str):
             options["group_by"] = [options["group_by"]]
         if options.get("group_by"):
@@ -587,7 +587,7 @@ class Schema(Care):
             ]
         answer = msgspec.to_builtins(
             self._link.run(
-                self._link.proxy.aggregate(self.url, asked, where=condition(where), **options)
+                self._link.proxy.aggregate(self.url, parsed, where=condition(where), **options)
             ),
             builtin_types=(Decimal,),
         )
@@ -614,8 +614,8 @@ class Schema(Care):
         Args:
             confirm: how many there have to be, such as :meth:`count` said; else nothing is deleted.
         """
-        asked = condition(where) or {}
-        return self._link.run(self._link.proxy.delete_matching(self.url, asked, confirm=confirm))
+        query = condition(where) or {}
+        return self._link.run(self._link.proxy.delete_matching(self.url, query, confirm=confirm))
 
 
 @dataclass(frozen=True)
@@ -673,7 +673,7 @@ class Search:
         )
 
     def __repr__(self) -> str:
-        by = f" by {asked}" if (asked := list_fields(self._where)) else ""
+        by = f" by {fields}" if (fields := list_fields(self._where)) else ""
         most = "" if self._limit is None else f", {self._limit} at most"
         return f"<{type(self).__name__} of {self._schema.slug}{by}{most}>"
 

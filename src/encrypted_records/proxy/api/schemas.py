@@ -155,9 +155,9 @@ async def preview_upload(request: Request) -> Response:
     await services.caller(request)
     try:
         body = await read_json(request)
-        asked = msgspec.json.decode(body, type=_PreviewRequest)
-        read = bool(asked.reading)
-        sample = b64decode(asked.sample, validate=True) if read else asked.sample.encode()
+        parameters = msgspec.json.decode(body, type=_PreviewRequest)
+        read = bool(parameters.reading)
+        sample = b64decode(parameters.sample, validate=True) if read else parameters.sample.encode()
     except (msgspec.DecodeError, UnicodeError, ValueError):
         raise InvalidQuery(
             "expected schema (a definition), sample (text), format (csv, json or ndjson),"
@@ -165,12 +165,12 @@ async def preview_upload(request: Request) -> Response:
             " base64"
         ) from None
     task = messages.PreviewTask(
-        bytes(asked.schema),
+        bytes(parameters.schema),
         sample,
-        asked.format,
-        asked.rows,
-        bytes(asked.reading) if read else None,
-        asked.whole,
+        parameters.format,
+        parameters.rows,
+        bytes(parameters.reading) if read else None,
+        parameters.whole,
     )
     if len(body) <= FEW_BYTES and not read:
         work = aside(preview_of, *msgspec.structs.astuple(task))
@@ -211,20 +211,26 @@ async def estimate_schema(request: Request) -> Response:
     await services.caller(request)
     try:
         body = await read_json(request, limit=MAX_ESTIMATE_BYTES)
-        asked = msgspec.json.decode(body, type=_EstimateRequest)
-        sample = None if asked.sample is None else asked.sample.text.encode()
+        parameters = msgspec.json.decode(body, type=_EstimateRequest)
+        sample = None if parameters.sample is None else parameters.sample.text.encode()
     except (msgspec.DecodeError, UnicodeError):
         raise InvalidQuery(
             "expected schema (a definition), records (1 to 10**12), and optionally"
             " string_bytes (typical length by field name) and sample (type and text)"
         ) from None
-    kind = Format.of_media_type(asked.sample.type) if asked.sample else Format.CSV
+    kind = Format.of_media_type(parameters.sample.type) if parameters.sample else Format.CSV
     if kind is None:
         raise InvalidQuery(
             "a sample must be CSV or JSON", hint=f"its type must be one of {MEDIA_TYPES}"
         )
-    arguments = (bytes(asked.schema), asked.records, asked.string_bytes, sample, kind)
-    if len(body) <= FEW_BYTES and sum(asked.string_bytes.values()) <= FEW_BYTES:
+    arguments = (
+        bytes(parameters.schema),
+        parameters.records,
+        parameters.string_bytes,
+        sample,
+        kind,
+    )
+    if len(body) <= FEW_BYTES and sum(parameters.string_bytes.values()) <= FEW_BYTES:
         return _reply(await aside(estimate_of, *arguments))
     return _reply(await _compute(request, services, messages.EstimateTask(*arguments)))
 

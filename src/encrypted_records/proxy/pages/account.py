@@ -56,14 +56,14 @@ class _Link:
         signed = {name: visit.text(name) for name in names}
         timestamp = signed["timestamp"]
         is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16
-        asked: dict[str, object] = {
+        body: dict[str, object] = {
             **signed,
             "timestamp": int(timestamp) if is_number else 0,
         }
         if self.asks_password:
-            asked["password"] = visit.text("password")
+            body["password"] = visit.text("password")
         try:
-            await visit.ask("POST", self.endpoint, asked)
+            await visit.ask("POST", self.endpoint, body)
         except ErsError as error:
             return self._form(visit, signed, error)
         return visit.render(
@@ -448,7 +448,7 @@ async def tokens(visit: Visit) -> Response:
             if do == "revoke":
                 await _revoke_token(visit, target)
                 return visit.go(_TOKENS_PATH)
-            made = await visit.ask("POST", "/api/tokens/", _token_asked(visit))
+            made = await visit.ask("POST", "/api/tokens/", _token_request(visit))
         except ErsError as error:
             problem = error
     datasets = await visit.every("/api/datasets/")
@@ -466,10 +466,10 @@ async def tokens(visit: Visit) -> Response:
     return visit.render("api_tokens.html", **values)
 
 
-def _token_asked(visit: Visit) -> dict[str, Any]:
+def _token_request(visit: Visit) -> dict[str, Any]:
     days = visit.text("days")
     is_number = days.isascii() and days.isdecimal() and len(days) < 9
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "name": visit.text("name"),
         "scope": visit.text("scope"),
         "expires_in": int(days) * _DAY if is_number else 0,
@@ -480,8 +480,8 @@ def _token_asked(visit: Visit) -> dict[str, Any]:
         # Also sent if none is ticked: the API refuses an empty list, whereas a missing list would
         # mean all datasets.
         ticked = [name.removeprefix(_TICK) for name in visit.form if name.startswith(_TICK)]
-        asked["datasets"] = [f"/api/datasets/{dataset}/" for dataset in ticked]
-    return asked
+        body["datasets"] = [f"/api/datasets/{dataset}/" for dataset in ticked]
+    return body
 
 
 async def _revoke_token(visit: Visit, token: str) -> None:

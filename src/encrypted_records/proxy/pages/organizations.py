@@ -366,18 +366,18 @@ async def show_log(visit: Visit) -> Response:
         for member in (*members, *left)
         if member["user"] and member["email"]
     }
-    asked = {name: value for name in _ASKED if _takes(name, value := query.get(name, ""), people)}
+    filters = {name: value for name in _ASKED if _takes(name, value := query.get(name, ""), people)}
     entries = await visit.ask(
         "GET",
         f"{url}audit-log/",
-        params={"limit": str(PAGE_ENTRIES), "offset": str(offset), **asked},
+        params={"limit": str(PAGE_ENTRIES), "offset": str(offset), **filters},
     )
     return visit.render(
         "audit.html",
         organization=organization,
         people=people,
-        asked=asked,
-        more="".join(f"&{name}={value}" for name, value in asked.items()),
+        asked=filters,
+        more="".join(f"&{name}={value}" for name, value in filters.items()),
         lines=lines_of(entries["results"], await names_of(visit)),
         actions=ACTIONS,
         shown=len(entries["results"]),

@@ -241,11 +241,11 @@ async def _measure_dates(
     Args:
         like: measurement whose periods are used.
     """
-    asked = {"schema": on.schema["url"], "where": where}
+    selection = {"schema": on.schema["url"], "where": where}
     measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
     measures += [{"op": op, "field": name} for op in ("min", "max")]
     measures.append({"op": "percentile", "field": name, "p": [50]})
-    answer = await visit.ask("POST", "/api/records/aggregate/", {**asked, "measures": measures})
+    answer = await visit.ask("POST", "/api/records/aggregate/", {**selection, "measures": measures})
     total, present, least, most, middle = answer["measures"]
     if not present["value"]:
         items = [{**item, "count": 0} for item in like.items] if like else []
@@ -262,7 +262,7 @@ async def _measure_dates(
             {"field": name, "op": op, "value": f"{end:04}"}
             for op, end in (("ge", year), ("le", min(year + _MOST_AT_ONCE - 1, last.year)))
         ]
-        body = {**asked, "measures": [{"op": "histogram", "field": name, "by": period}]}
+        body = {**selection, "measures": [{"op": "histogram", "field": name, "by": period}]}
         if last.year - first.year >= _MOST_AT_ONCE:
             body["where"] = {"and": [*ends, *([where] if where else [])]}
         answer = await visit.ask("POST", "/api/records/aggregate/", body)

@@ -189,15 +189,15 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
             raise on.down
         if misread is not None and visit.is_for_part:
             raise misread  # the page keeps the previous answer
-        asked = question.body(on.schema["url"], on.types)
-        answer = await _ask(visit, question, asked)
+        query = question.body(on.schema["url"], on.types)
+        answer = await _ask(visit, question, query)
         visit.desk.item(("searches",), SearchCounts).add()
         if not question.parts:
             keep_count(visit.desk, visit.id, answer["count"])
         if question.start and not answer["results"] and answer["count"]:
             question.begin()  # beyond the end: go to the last page
             question.go_to(str(max(0, answer["count"] - PAGE_RECORDS)))
-            answer = await _ask(visit, question, asked)
+            answer = await _ask(visit, question, query)
         if answer["count"] == 0:
             reasons = await explain_nothing(visit, on)
         if question.sealed:
@@ -251,13 +251,13 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     return response
 
 
-async def _ask(visit: Visit, question: Question, asked: dict[str, Any]) -> dict[str, Any]:
+async def _ask(visit: Visit, question: Question, query: dict[str, Any]) -> dict[str, Any]:
     """The answer's page for the question's position."""
     if question.pages:
         where: dict[str, Any] = {"cursor": question.pages[-1]}
     else:
         where = {"offset": question.start}
-    body = {**asked, "limit": PAGE_RECORDS, "count": True, **where}
+    body = {**query, "limit": PAGE_RECORDS, "count": True, **where}
     answered = await visit.answer("POST", "/api/records/search/", body)
     found: dict[str, Any] = answered.records()
     return found
@@ -281,12 +281,12 @@ async def export(visit: Visit) -> Response:
     try:
         if on.down is not None:
             raise on.down
-        asked = on.question.body(on.schema["url"], on.types) | {"format": chosen}
+        query = on.question.body(on.schema["url"], on.types) | {"format": chosen}
     except ErsError as error:
         return await refuse(error)
     if chosen == "csv" and visit.text("safe_cells"):
-        asked["safe_cells"] = True
-    return visit.hand_on("POST", "/api/records/export/", name, body=asked, refused=refuse)
+        query["safe_cells"] = True
+    return visit.hand_on("POST", "/api/records/export/", name, body=query, refused=refuse)
 
 
 routes = [

@@ -62,8 +62,8 @@ class _Inside:
         where: Mapping[str, Any] | None = None,
         **members: Any,
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        asked = {"schema": schema, "fields": list(fields), "where": where, **members}
-        body = {name: value for name, value in asked.items() if value is not None}
+        request = {"schema": schema, "fields": list(fields), "where": where, **members}
+        body = {name: value for name, value in request.items() if value is not None}
         return self._visit.stream("/api/records/columns/", body)
 
 
@@ -89,11 +89,11 @@ class ResultRows:
 
 async def show(visit: Visit) -> Response:
     """The statement box; after it is sent, with the rows or the error."""
-    asked = visit.desk.item(("statements",), StatementHistory)
+    history = visit.desk.item(("statements",), StatementHistory)
     statement, found, problem = visit.text("statement").strip(), None, None
     if visit.sends and (again := visit.text("again")).isdecimal():
         place = int(again[:4])
-        statement = asked.statements[place] if place < len(asked.statements) else statement
+        statement = history.statements[place] if place < len(history.statements) else statement
     elif visit.sends:
         try:
             found = await _first_rows(visit, statement)
@@ -102,7 +102,7 @@ async def show(visit: Visit) -> Response:
         except ErsError as error:
             problem = error
         if statement and len(statement) <= LONGEST:
-            asked.add(statement)
+            history.add(statement)
     schema, catalogue = await _around(visit)
     if not visit.sends and schema is not None:
         statement = _sample(catalogue, schema["url"])
@@ -113,7 +113,7 @@ async def show(visit: Visit) -> Response:
         "columns_listed": LISTED_COLUMNS,
         "statement": statement,
         "found": found,
-        "again": asked.statements,
+        "again": history.statements,
         "shown": SHOWN_ROWS,
         "missing": _missing(),
     }

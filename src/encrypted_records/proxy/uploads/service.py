@@ -155,7 +155,7 @@ class UploadService:
     async def create(
         self,
         caller: Holder,
-        asked: header.Create,
+        creation: header.Create,
         options: JobOptions,
         stream: AsyncIterator[bytes],
         note: FileNote,
@@ -173,21 +173,23 @@ class UploadService:
             ErsError: the body was refused, or the job; then the upload does not exist.
         """
         keyring = await runtime.in_thread(self._keyrings.of, caller)
-        parts = [await self._part(caller, keyring, url) for url in asked.parts]
-        length = sum(size for _, size in parts) if asked.parts else asked.status.length
+        parts = [await self._part(caller, keyring, url) for url in creation.parts]
+        length = sum(size for _, size in parts) if creation.parts else creation.status.length
         if length is not None and length > header.MAX_SIZE:
             raise header.too_large()
-        if asked.status.kind is header.Kind.PARTIAL:
+        if creation.status.kind is header.Kind.PARTIAL:
             upload = ids.new_id()
         else:
             if options.once and length is not None:
                 await self._jobs.refuse_repeated(caller, options, length, note)
             upload = (await self._jobs.begin(caller, options, note)).id
-        begin = replace(asked.status, length=length)
+        begin = replace(creation.status, length=length)
         try:
             made = await runtime.in_thread(self._enter, upload, caller, keyring, begin, parts)
-            if asked.body is not None:
-                return await self.append(caller, upload, header.Append(0, None, asked.body), stream)
+            if creation.body is not None:
+                return await self.append(
+                    caller, upload, header.Append(0, None, creation.body), stream
+                )
             await self._handover.give(caller, made, keyring)
         except errors.ErsError as error:
             # No response has contained the upload's address.
@@ -291,7 +293,7 @@ class UploadService:
             return status_of(await self._settle(caller, upload, keyring), keyring)
 
     async def append(
-        self, caller: Holder, upload: bytes, asked: header.Append, stream: AsyncIterator[bytes]
+        self, caller: Holder, upload: bytes, request: header.Append, stream: AsyncIterator[bytes]
     ) -> Upload:
         """Add a body to an upload.
 
@@ -308,16 +310,16 @@ class UploadService:
         keyring = await runtime.in_thread(self._keyrings.of, caller)
         async with self._holds.hold(upload) as hold:
             entry = await self._settle(caller, upload, keyring)
-            length = tus.admit(asked, status_of(entry, keyring))
+            length = tus.admit(request, status_of(entry, keyring))
             if entry.is_complete:
-                if asked.body.size != 0:
+                if request.body.size != 0:
                     raise tus.beyond_length()
                 return entry
-            await runtime.in_thread(self._spool.require_space, asked.body.size or 0)
-            checked = asked.body.checksum is not None
+            await runtime.in_thread(self._spool.require_space, request.body.size or 0)
+            checked = request.body.checksum is not None
             state = UploadState.VERIFYING if checked else UploadState.OPEN
             entry = await self._put(replace(entry, length=length, state=state))
-            entry = await self._take(caller, hold, entry, keyring, asked, stream)
+            entry = await self._take(caller, hold, entry, keyring, request, stream)
             await self._handover.give(caller, entry, keyring)
             return entry
 
@@ -327,16 +329,16 @@ class UploadService:
         hold: UploadLock,
         upload: Upload,
         keyring: Keyring,
-        asked: header.Append,
+        request: header.Append,
         stream: AsyncIterator[bytes],
     ) -> Upload:
         """Receive a body, and check the file as soon as its first bytes arrive."""
         first = await self._judge.first_bytes(caller, upload, keyring)
         try:
-            if asked.body.checksum is None:
+            if request.body.checksum is None:
                 stream = first.watch(stream)
-            upload = await self._receive(hold, upload, keyring, asked, stream)
-            if asked.body.checksum is not None:
+            upload = await self._receive(hold, upload, keyring, request, stream)
+            if request.body.checksum is not None:
                 first = await self._judge.first_bytes(caller, upload, keyring)
             await self._judge.conclude(upload, first)
         except errors.BadInput:
@@ -349,7 +351,7 @@ class UploadService:
         hold: UploadLock,
         upload: Upload,
         keyring: Keyring,
-        asked: header.Append,
+        request: header.Append,
         stream: AsyncIterator[bytes],
     ) -> Upload:
         most = (header.MAX_SIZE if upload.length is None else upload.length) - upload.offset
@@ -360,10 +362,10 @@ class UploadService:
             ) as appending:
                 hold.appending = appending
                 offset, problem = await self._receiver.receive(
-                    hold, appending, stream, most=most, checksum=asked.body.checksum
+                    hold, appending, stream, most=most, checksum=request.body.checksum
                 )
         except (errors.OutOfSpace, errors.Unavailable) as error:
-            if asked.body.checksum is not None:
+            if request.body.checksum is not None:
                 raise
             offset = await runtime.in_thread(
                 self._spool.measure, upload.id, keyring, at_least=upload.offset

@@ -300,12 +300,12 @@ class Listener:
         Raises:
             Failure: the password would be sent unencrypted.
         """
-        asked: set[bool] = set()
+        requested: set[bool] = set()
         while isinstance(first := await channel.first(), m.EncryptionRequest):
-            if first.tls in asked or channel.has_more:
+            if first.tls in requested or channel.has_more:
                 # Bytes after the request arrived unencrypted, and must not count as encrypted.
                 raise m.ProtocolViolation("unexpected data after a request for encryption")
-            asked.add(first.tls)
+            requested.add(first.tls)
             if first.tls and self._tls is not None and not channel.encrypted:
                 channel.write(m.ACCEPT_TLS)
                 await channel.flush()
@@ -366,15 +366,15 @@ class Listener:
             if number not in self._sessions:
                 return number
 
-    def _cancel(self, asked: m.Cancel) -> None:
+    def _cancel(self, request: m.Cancel) -> None:
         """Cancel a session's statement. As in PostgreSQL, the caller never learns whether there was
         a statement. After some wrong keys for a session, all its cancel requests are ignored, so
         that a key cannot be guessed. Wrong keys for a session do not affect others.
         """
-        connection = self._sessions.get(asked.process)
+        connection = self._sessions.get(request.process)
         if connection is None or connection.misses >= self._limits.cancel_misses:
             return
-        if not hmac.compare_digest(connection.secret, asked.secret):
+        if not hmac.compare_digest(connection.secret, request.secret):
             connection.misses += 1
         elif connection.session is not None:
             connection.session.cancel()

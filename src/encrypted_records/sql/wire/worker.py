@@ -36,26 +36,30 @@ class WireWorker(Worker):
     def describe(self, session: SessionFacts, sql: str, oids: Sequence[int]) -> Reply:
         """Whether catalogues answer a query; the OIDs of its parameters; its columns."""
         catalog, statement = self._catalogues(session), st.only(sql)
-        asked = catalog.answers(statement)
-        if asked is None:
+        query = catalog.answers(statement)
+        if query is None:
             # The engine decides whether it only reads.
-            told = describe(catalog.connection, statement, oids)
+            described = describe(catalog.connection, statement, oids)
         else:
-            told = describe(catalog.connection, asked, oids, with_oids)
-        return [asked is not None, [kind.oid for kind in told.parameters], told.columns], b""
+            described = describe(catalog.connection, query, oids, with_oids)
+        return [
+            query is not None,
+            [kind.oid for kind in described.parameters],
+            described.columns,
+        ], b""
 
     def ask(self, session: SessionFacts, given: ParameterValues) -> Reply:
         """The columns and rows of a catalogue query; None for other queries."""
         catalog = self._catalogues(session)
-        asked = catalog.answers(st.only(given.sql))
-        if asked is None:
+        query = catalog.answers(st.only(given.sql))
+        if query is None:
             return None, b""
         # Only a single SELECT, so that no statement changes the catalogues' tables.
-        (parsed,) = catalog.connection.extract_statements(asked.sql)
+        (parsed,) = catalog.connection.extract_statements(query.sql)
         if parsed.type != duckdb.StatementType.SELECT:
             raise failures.Failure("25006", "catalogues are read only")
-        values = _named(asked, given.oids, given.values)
-        relation = catalog.connection.sql(asked.sql, params=values or None)
+        values = _named(query, given.oids, given.values)
+        relation = catalog.connection.sql(query.sql, params=values or None)
         kinds = zip(relation.columns, relation.types, strict=True)
         columns = [[name, with_oids(type_name(kind))] for name, kind in kinds]
         table = relation.to_arrow_table()
