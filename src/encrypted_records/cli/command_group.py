@@ -91,8 +91,8 @@ class CommandGroup(click.Group):
         now = self.renamed.get(name, "")
         if not now.startswith("ers ") and self.get_command(ctx, now) is None:
             meant = suggestions(ctx, self, name)
-            asked = f"; did you mean {meant}?" if meant else ""
-            raise click.UsageError(f"no such command: {ctx.command_path} {name}{asked}", ctx)
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise click.UsageError(f"no such command: {ctx.command_path} {name}{hint}", ctx)
         moved = now.startswith("ers ")
         if not ctx.resilient_parsing:
             called = now if moved else f"{ctx.command_path} {now}"

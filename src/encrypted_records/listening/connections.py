@@ -368,14 +368,14 @@ class _Http(HttpToolsProtocol):
 
     def let_go(self) -> None:
         if self.transport.is_closing():
-            asked = False
+            waits_for_answer = False
         elif self._is_between_requests:
-            asked = self._in_head
+            waits_for_answer = self._in_head
         else:
-            asked = not (self.cycle.response_started or self.pipeline)
+            waits_for_answer = not (self.cycle.response_started or self.pipeline)
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self._leave_with(_TOO_SLOW if asked else b"")
+        self._leave_with(_TOO_SLOW if waits_for_answer else b"")
 
     @property
     def _is_between_requests(self) -> bool:

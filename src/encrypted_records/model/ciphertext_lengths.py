@@ -127,10 +127,10 @@ def is_class(stated: LeastClass) -> bool:
 
 def is_class_of(spec: FieldSpec, stated: LeastClass) -> bool:
     """Whether a group may state this class for a field: not weaker than the definition demands."""
-    asked = least_class(spec)
+    least = least_class(spec)
     if spec.field_type.fixed_bytes is not None:
-        return stated == asked
-    return is_class(stated) and stated.length >= asked.length and stated.only >= asked.only
+        return stated == least
+    return is_class(stated) and stated.length >= least.length and stated.only >= least.only
 
 
 def are_sealed_fields(column: Sequence[bytes], stated: LeastClass) -> bool:

@@ -276,7 +276,7 @@ def compile_test(source: str, *, fold: bool = False, by_line: bool = False) -> A
     return re2.compile(source, options)
 
 
-def parse_like(asked: str) -> list[str]:
+def parse_like(pattern: str) -> list[str]:
     """The parts of a ``like`` pattern: the two wildcards, and the texts between them, without their
     escaping backslashes; each text is ``"=" + text``.
 
@@ -284,7 +284,7 @@ def parse_like(asked: str) -> list[str]:
         ValueError: a backslash stands before a character other than ``%``, ``_`` and a backslash.
     """
     parts: list[str] = []
-    for piece in re.findall(r"\\.?|[%_]|[^\\%_]+", asked, re.DOTALL):
+    for piece in re.findall(r"\\.?|[%_]|[^\\%_]+", pattern, re.DOTALL):
         if piece in ("%", "_"):
             if parts[-1:] != ["%"] or piece == "_":
                 parts.append(piece)

@@ -114,8 +114,8 @@ class Figures(Collector):
         Raises:
             TimeoutError: the proxy is too busy.
         """
-        asked = asyncio.run_coroutine_threadsafe(self._index(), self._loop)
-        yield from asked.result(_METRICS_SECONDS)
+        samples = asyncio.run_coroutine_threadsafe(self._index(), self._loop)
+        yield from samples.result(_METRICS_SECONDS)
         yield from self._caches()
         jobs = GaugeMetricFamily(
             "ers_jobs", "Batch jobs in the proxy's store, by state.", labels=["state"]

@@ -432,13 +432,13 @@ def _is_unchanged(history: Sequence[Member], body: form.AccessRequestBody) -> bo
     """Whether a member was in the organization at the time of the request, and has had the same
     keys and the same shares of the dataset since.
     """
-    asked = at(history, body.number)
-    if asked is None or not asked.present:
+    member = at(history, body.number)
+    if member is None or not member.present:
         return False
-    shares = shares_of(asked, body.dataset)
+    shares = shares_of(member, body.dataset)
     later = [standing for standing in history if standing.number > body.number]
     return not any(
-        is_other_member(asked, standing) or shares_of(standing, body.dataset) != shares
+        is_other_member(member, standing) or shares_of(standing, body.dataset) != shares
         for standing in later
     )
 

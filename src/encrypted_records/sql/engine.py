@@ -341,8 +341,8 @@ class Engine(Closing):
         assert run.process is not None
         stack = AsyncExitStack()
         try:
-            asked = self._client.columns(table.schema, fields, where, **first)
-            pieces = await stack.enter_async_context(asked)
+            stream = self._client.columns(table.schema, fields, where, **first)
+            pieces = await stack.enter_async_context(stream)
         except InvalidQuery:
             # For example a sort or a test of more long texts than the proxy decrypts per query.
             if first:

@@ -268,10 +268,10 @@ class Planner:
             SqlError: it cannot be planned: 42P01, 42703 and so on.
         """
         with self._translated():
-            asked = f"EXPLAIN (FORMAT json) {statement.text}"
-            rows = self._connection.execute(asked, parameters or None).fetchall()
-            ((_, told),) = rows
-            roots = json.loads(told)
+            explain = f"EXPLAIN (FORMAT json) {statement.text}"
+            rows = self._connection.execute(explain, parameters or None).fetchall()
+            ((_, document),) = rows
+            roots = json.loads(document)
             nodes = list(_nodes(roots))
         found: dict[int, list[Mapping[str, Any]]] = {}
         for node in nodes:

@@ -299,7 +299,7 @@ class StatementRun:
         if self.process is not None:
             await abandon(self.process, feeds)
 
-    async def wait(self, asked: Coroutine[Any, Any, T]) -> T:
+    async def wait(self, operation: Coroutine[Any, Any, T]) -> T:
         """Wait for an operation of the statement.
 
         Raises:
@@ -309,9 +309,9 @@ class StatementRun:
         try:
             async with asyncio.timeout(None) as self._waits:
                 if self._reason is not None or self._closed:
-                    asked.close()
+                    operation.close()
                     raise self._reason or failures.ended()
-                return await asked
+                return await operation
         except TimeoutError:
             if self._reason is None:
                 raise

@@ -166,8 +166,8 @@ class _Reader:
         if not values or any(value is None for value in values):
             return None
         if not isinstance(values[0], int | Decimal):
-            asked = {"field": column.field, "op": "in", "value": values}
-            return asked if len(values) <= _MOST else None
+            comparison = {"field": column.field, "op": "in", "value": values}
+            return comparison if len(values) <= _MOST else None
         pairs = [[value, value] for value in values]
         if len(values) > _FEW:
             self.exact = False
@@ -180,8 +180,8 @@ class _Reader:
         column = self._column(tree)
         if column is None:
             return None
-        asked = {"field": column.field, "op": "is_null"}
-        return asked if absent else {"not": asked}
+        comparison = {"field": column.field, "op": "is_null"}
+        return comparison if absent else {"not": comparison}
 
     def _compare(self, op: str, left: Any, right: Any) -> Where | None:
         column, value = self._column(left), None

@@ -100,8 +100,8 @@ def _passes(method: str) -> click.Command:
         query: tuple[str, ...],
         headers: tuple[str, ...],
     ) -> None:
-        path, _, asked = path.partition("?")
-        params = dict(parse_qsl(asked, keep_blank_values=True)) | dict(map(_pair, query))
+        path, _, query_string = path.partition("?")
+        params = dict(parse_qsl(query_string, keep_blank_values=True)) | dict(map(_pair, query))
         members = dict(map(_pair, (*fields, *raw_fields)))
         if members and data is not None:
             raise click.UsageError("--data is the whole body; leave --field out")

@@ -100,7 +100,11 @@ async def update(session: CommandSession, name: str | None, new_name: str, outpu
 @connected(organization=True)
 @takes_output
 async def audit_log(
-    session: CommandSession, name: str | None, user: str | None, output: Output, **asked: str | None
+    session: CommandSession,
+    name: str | None,
+    user: str | None,
+    output: Output,
+    **options: str | None,
 ) -> None:
     """Show who did what in an organization that you own, newest first. The log contains no values.
 
@@ -111,7 +115,7 @@ async def audit_log(
     """
     organization = await session.names.organization(name)
     url = f"organizations/{organization['id']}"
-    filters = {key: value for key, value in asked.items() if value is not None}
+    filters = {key: value for key, value in options.items() if value is not None}
     if user is not None:
         filters["user"] = await _user_of(session, url, user)
     entries = session.client.listing(f"{url}/audit-log", **filters)

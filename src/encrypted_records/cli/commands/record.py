@@ -328,11 +328,11 @@ async def aggregate(
       ers record aggregate --schema patient --group-by city --order=-count
     """
     texts = measures or ("count",)
-    asked = [condition_language.parse_measure(text) for text in texts]
+    parsed = [condition_language.parse_measure(text) for text in texts]
     resource, condition, known = await question(session, schema, dataset, expression, where)
     groups = None if group_by is None else split_groups(group_by, known)
     answer = await session.client.aggregate(
-        resource["url"], asked, where=condition, group_by=groups, order=order, limit=limit
+        resource["url"], parsed, where=condition, group_by=groups, order=order, limit=limit
     )
     fields = [group if isinstance(group, str) else group["field"] for group in groups or []]
     named = name_measures(texts, fields)
@@ -408,7 +408,7 @@ async def export(
     if file is not None and is_there(file):
         there = f"{file} already exists"
         confirm(f"{there}. Overwrite it?", yes=yes, why=there, undone="nothing was written")
-    asked = session.client.export(
+    stream = session.client.export(
         resource["url"],
         form,
         where=condition,
@@ -420,7 +420,7 @@ async def export(
     lines = LineCounter(form)
     with open_result(file) as out, bar("exporting", of_bytes=True) as move:
         done = 0
-        async with asked as pieces:
+        async with stream as pieces:
             async for piece in pieces:
                 out.write(piece)
                 lines.add(piece)

@@ -159,13 +159,13 @@ async def salvage(
     form = file_format(form, file, safe_cells=safe_cells, schema_id=with_schema_id)
     resource = await session.names.schema(schema)
     # Always as NDJSON: CSV has no room for the report.
-    asked = session.client.salvage(resource["url"], ended=not without_ended)
+    stream = session.client.salvage(resource["url"], ended=not without_ended)
     report: Mapping[str, Any] | None = None
     with open_result(file) as out:
         line_of = _writer(
             form, resource, safe=safe_cells, with_schema_id=with_schema_id, head=out.write
         )
-        async with asked as pieces:
+        async with stream as pieces:
             async for line in lines_of(pieces):
                 members = _parse(line)
                 if "salvage" in members:

@@ -462,10 +462,10 @@ async def ask(session: CommandSession, dataset: str, role: str, withdraw: bool) 
         await session.client.withdraw_request(wanted.dataset)
         say(f"Withdrew your request for {wanted.name}.")
         return
-    asked = await session.client.ask_for_access(
+    request = await session.client.ask_for_access(
         wanted.dataset, "writer" if role == "writer" else "reader"
     )
-    say(f"Asked for {asked.name} as a {asked.role}. Who decides: {', '.join(asked.owners)}.")
+    say(f"Asked for {request.name} as a {request.role}. Who decides: {', '.join(request.owners)}.")
 
 
 @share.command(short_help="Show requests for access.")

@@ -278,11 +278,11 @@ class PostgresqlTable(SourceTable):
     async def shape(self) -> Shape:
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
-        asked: list[Any] = [sql.SQL("1")]
+        selected: list[Any] = [sql.SQL("1")]
         measured = [(column, what) for column in self._columns for what in measures_of(column)]
-        asked += [sql.SQL(what).format(sql.Identifier(field.name)) for field, what in measured]
+        selected += [sql.SQL(what).format(sql.Identifier(field.name)) for field, what in measured]
         async with self._connect() as connection:
-            query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(asked), self._table)
+            query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(selected), self._table)
             row = await (await connection.execute(query)).fetchone()
         assert row is not None
         seen: dict[str, list[Any]] = {}

@@ -160,13 +160,13 @@ class ProxyTransport(Transport):
             explain(error)
             raise
 
-    async def attempt(self, asked: Request) -> Response:
-        answer = await super().attempt(asked)
+    async def attempt(self, request: Request) -> Response:
+        response = await super().attempt(request)
         # The first value is the proxy's: the API's may follow it.
         with suppress(ValueError):
-            told = parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+            told = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
             self._ahead = told - runtime.wall()
-        return answer
+        return response
 
     async def proxy_time(self) -> float:
         """The proxy's time, to about a second: this machine's clock may be wrong. This machine's
@@ -237,10 +237,10 @@ class ProxyTransport(Transport):
         """Whether the server knows a secret."""
         nonce = runtime.random_text(24)
         host = urlsplit(self.base_url).netloc.rpartition("@")[2]
-        asked = {credentials.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
-        told = (await self._ask_status(asked)).get(credentials.ANSWER_HEADER, "")
+        headers = {credentials.CHALLENGE_HEADER: f"{secret.id}.{nonce}", "Host": host}
+        answer = (await self._ask_status(headers)).get(credentials.ANSWER_HEADER, "")
         expected = credentials.challenge_answer(secret.digest, nonce, host)
-        return hmac.compare_digest(told.encode(), expected.encode())
+        return hmac.compare_digest(answer.encode(), expected.encode())
 
     async def _ask_status(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """The headers of the answer, which show whether it comes from a proxy; empty for other

@@ -19,7 +19,7 @@ from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
 
 #: By the reason for a question about a column: what the file leaves open, and how to say it.
-_ASKED = {
+_QUESTIONS = {
     "date_format": ("the order of day and month is ambiguous", '"format": "dd/mm/yyyy"'),
     "decimal": ("a mark could separate thousands or decimals", '"decimal": ","'),
     "null": ('several words could mean "no value"', '"null": ["..."]'),
@@ -148,8 +148,8 @@ def _require_sure(found: FileReading) -> None:
         said.append(f'"{member}": {msgspec.json.encode(value).decode()}')
     for field in found.fields:
         if field.ask is not None:
-            asked, answer = _ASKED.get(field.ask, _OTHER)
-            flaws.append(Flaw("reading", asked, field=field.name))
+            text, answer = _QUESTIONS.get(field.ask, _OTHER)
+            flaws.append(Flaw("reading", text, field=field.name))
             columns.append(f"{msgspec.json.encode(field.name).decode()}: {{{answer}}}")
     if columns:
         said.append(f'"columns": {{{", ".join(columns)}}}')

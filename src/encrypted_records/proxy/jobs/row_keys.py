@@ -218,12 +218,12 @@ def _cut(blocks: Sequence[BlockRef]) -> Iterator[Sequence[BlockRef]]:
 def _open_all(
     state: SchemaState,
     snapshot: Snapshot,
-    asked: Sequence[BlockRef],
-    told: Sequence[BlockNames],
+    refs: Sequence[BlockRef],
+    blocks: Sequence[BlockNames],
     wanted: Mapping[BlockRef, Sequence[tuple[int, int]]],
 ) -> dict[int, Name]:
     found: dict[int, Name] = {}
-    for block, names in zip(asked, told, strict=True):
+    for block, names in zip(refs, blocks, strict=True):
         if (names.group, names.first, names.field) != (block.group, block.first, block.field):
             raise DoesNotOpen("the API returned a block that was not requested")
         group = snapshot.groups[block.group].group

@@ -130,7 +130,7 @@ class Kept:
         if not _may_exist():
             return None
 
-        def asked() -> bytes | None:
+        def run() -> bytes | None:
             import keyring  # noqa: PLC0415 - slow to import, and often not needed
 
             backend = keyring.get_keyring()
@@ -138,7 +138,7 @@ class Kept:
 
         try:
             # A keychain can wait for a person forever, and its library has no time limit.
-            return within(self.seconds, asked)
+            return within(self.seconds, run)
         except Exception as error:
             # Backends raise arbitrary exceptions of their platform.
             log.debug("no keychain: %s", type(error).__name__)

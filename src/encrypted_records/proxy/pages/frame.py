@@ -180,10 +180,10 @@ async def _list_left(
 
 async def _remover(asker: Asker, organization: str) -> str:
     """The user who removed the visitor, according to the API."""
-    asked = {"action": "member.removed", "limit": "1"}
+    filters = {"action": "member.removed", "limit": "1"}
     try:
         path = f"/api/organizations/{organization}/audit-log/"
-        (entry,) = (await asker.ask("GET", path, params=asked))["results"]
+        (entry,) = (await asker.ask("GET", path, params=filters))["results"]
     except (ErsError, ValueError):
         return ""
     return str(entry["email"] or "")[:MOST_CHARACTERS]

@@ -234,11 +234,11 @@ async def states_of(
 
     if not schemas:
         return {}
-    asked = [asyncio.create_task(ask(schema)) for schema in schemas]  # noqa: TID251 # ends with its request
+    tasks = [asyncio.create_task(ask(schema)) for schema in schemas]  # noqa: TID251 # ends with its request
     try:
-        answered, _ = await asyncio.wait(asked, timeout=WAIT_SECONDS)
+        answered, _ = await asyncio.wait(tasks, timeout=WAIT_SECONDS)
     finally:
-        for task in asked:
+        for task in tasks:
             task.cancel()
     found = [task.result() for task in answered]
     return dict(state for state in found if state is not None)

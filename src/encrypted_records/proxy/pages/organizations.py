@@ -326,7 +326,7 @@ def _key(line: AuditLine) -> Iterable[str]:
 
 
 PAGE_ENTRIES = 100
-_ASKED = ("action", "without", "user", "until")
+_FILTERS = ("action", "without", "user", "until")
 
 
 def _takes(name: str, value: str, people: Mapping[str, str]) -> bool:
@@ -366,7 +366,9 @@ async def show_log(visit: Visit) -> Response:
         for member in (*members, *left)
         if member["user"] and member["email"]
     }
-    filters = {name: value for name in _ASKED if _takes(name, value := query.get(name, ""), people)}
+    filters = {
+        name: value for name in _FILTERS if _takes(name, value := query.get(name, ""), people)
+    }
     entries = await visit.ask(
         "GET",
         f"{url}audit-log/",
@@ -376,7 +378,7 @@ async def show_log(visit: Visit) -> Response:
         "audit.html",
         organization=organization,
         people=people,
-        asked=filters,
+        filters=filters,
         more="".join(f"&{name}={value}" for name, value in filters.items()),
         lines=lines_of(entries["results"], await names_of(visit)),
         actions=ACTIONS,

@@ -285,7 +285,7 @@ class Visit:
         return self.desk.item(("journal",), Journal)
 
     @property
-    def asked(self) -> str:
+    def cost(self) -> str:
         """The cost of the page for a script: requests, bytes both ways, pages of the index,
         rows.
         """
@@ -573,7 +573,7 @@ def page(
                     return await endpoint(visit)
                 with keep_journal(visit.journal, visit.tally):
                     response = await endpoint(visit)
-                response.headers["X-Server-Asked"] = visit.asked
+                response.headers["X-Server-Asked"] = visit.cost
                 return response
             finally:
                 if changes and visit.sends and visit.known:

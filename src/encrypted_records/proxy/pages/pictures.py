@@ -79,7 +79,7 @@ class Picture:
     ticks: tuple[str, ...] = ()
     figures: list[tuple[str, str]] = field(default_factory=list)
     #: the bounds of the filtered range, empty for an open bound
-    asked: tuple[str, str] = ("", "")
+    bounds: tuple[str, str] = ("", "")
 
     def on_a_logarithmic_scale(self) -> Picture:
         """The picture of the filtered records only, on a logarithmic scale."""
@@ -150,7 +150,7 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
     bins = [{**item, "count": count} for item, count in zip(whole.items, counts, strict=True)]
     behind_counts = [item["count"] for item in whole.items]
     drawn = _picture(on, name, replace(found, items=bins), behind_counts, whole.present)
-    return replace(drawn, asked=(words.plain(ends[0]), words.plain(ends[1])))
+    return replace(drawn, bounds=(words.plain(ends[0]), words.plain(ends[1])))
 
 
 async def _draw_values(

@@ -101,8 +101,8 @@ async def _count_going(visit: Visit, definition: dict[str, Any], **body: Any) ->
     """How many records a definition's retention would delete at once, if it differs from the
     current rule.
     """
-    asked = {"schema": definition, "dry_run": True, **body}
-    plan = await visit.ask("POST", f"{_url(visit)}change/", asked)
+    change = {"schema": definition, "dry_run": True, **body}
+    plan = await visit.ask("POST", f"{_url(visit)}change/", change)
     return int(plan.get("old_enough", 0))
 
 

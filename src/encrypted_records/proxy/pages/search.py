@@ -236,7 +236,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "reasons": reasons,
         "first": question.first,
         "tally": visit.tally,
-        "asked": visit.asked,
+        "cost": visit.cost,
         "columns": len(seen),
         "furthest": MAX_OFFSET + 1,
         "formats": _FORMATS,

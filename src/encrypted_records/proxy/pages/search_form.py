@@ -235,8 +235,10 @@ class Question:
         Raises:
             InvalidQuery: a part is not valid.
         """
-        asked = [condition_of(part, types) for at, part in enumerate(self.parts) if at != without]
-        return {"and": asked} if asked else None
+        conditions = [
+            condition_of(part, types) for at, part in enumerate(self.parts) if at != without
+        ]
+        return {"and": conditions} if conditions else None
 
 
 def shorten(text: str) -> str:

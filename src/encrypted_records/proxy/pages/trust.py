@@ -71,8 +71,8 @@ _SEEN = tuple(
 
 def describe_seen(note: Note) -> str:
     """Describe what the API sees in a sent request."""
-    asked = f"{note.method} {note.path}"
-    return next((text for pattern, text in _SEEN if pattern.match(asked)), "its path alone")
+    line = f"{note.method} {note.path}"
+    return next((text for pattern, text in _SEEN if pattern.match(line)), "its path alone")
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,8 +402,8 @@ class Asking:
             if fault is not None:
                 raise _refusal(view, fault)
             for request in (await self.read(view)).standing:
-                asked = request.body.dataset, request.body.right
-                if asked == (dataset, right) and not request.declined:
+                requested = request.body.dataset, request.body.right
+                if requested == (dataset, right) and not request.declined:
                     return view, request, False
             try:
                 await self._api.ask(organization, made, holder.auth)

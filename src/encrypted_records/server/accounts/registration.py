@@ -160,8 +160,8 @@ def ask_for_address(user: User, email: str) -> None:
     mail.later(_send_address_messages, (user, email))
 
 
-def _send_address_messages(asked: tuple[User, str]) -> None:
-    user, email = asked
+def _send_address_messages(recipient: tuple[User, str]) -> None:
+    user, email = recipient
     # If the password or address was changed since the request, the request ends, like its link.
     if not User.objects.unchanged(user).exists():
         return

@@ -82,8 +82,8 @@ class OptionalIdField(_Identifier, _OptionalColumn):
 
 def own_hosts(request: Request) -> tuple[str, ...]:
     """The origins of our absolute URLs: that of the request, and the public origin of the proxy."""
-    asked = f"{request.scheme}://{request.get_host()}"
-    return (*same_machine(asked), *same_machine(settings.PUBLIC_URL))
+    origin = f"{request.scheme}://{request.get_host()}"
+    return (*same_machine(origin), *same_machine(settings.PUBLIC_URL))
 
 
 def identifier(request: Request, value: object, collection: str, *, parameter: str) -> str:

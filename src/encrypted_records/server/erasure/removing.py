@@ -164,8 +164,8 @@ def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
     if min(stored) < first:
         yield f"has records that were encrypted under epoch {min(stored)}"
         return
-    asked = AskedErasure.objects.filter(schema=schema).first()
-    if schema.resealed_at > (0 if asked is None else asked.done):
+    erasure = AskedErasure.objects.filter(schema=schema).first()
+    if schema.resealed_at > (0 if erasure is None else erasure.done):
         yield (
             "still has the data from before the re-encryption: it is not erased, or somebody"
             " reads it"

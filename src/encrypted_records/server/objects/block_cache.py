@@ -386,12 +386,12 @@ class BlockCache:
         found: dict[Range, bytes] = {}
         with self._lock, suppress(OSError):
             if self._file is not None and self._is_trusted(TRUSTED_SECONDS):
-                for asked in wanted:
-                    kept = self._kept.get(asked)
+                for range_ in wanted:
+                    kept = self._kept.get(range_)
                     if kept is not None:
                         data = os.pread(self._file.fileno(), kept.length, kept.start)
                         if zlib.crc32(data) == kept.crc:
-                            found[asked] = data
+                            found[range_] = data
         return self._turn, found
 
     def _keep(self, read: Mapping[Range, bytes], turn: int) -> None:

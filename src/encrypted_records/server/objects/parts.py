@@ -129,9 +129,9 @@ def _blocks_of(keys: Sequence[store.Key]) -> dict[_Block, list[store.Key]]:
         by_run.setdefault((key[0], key[1] - key[1] % digests.RUN), []).append(key)
     blocks: dict[_Block, list[store.Key]] = {}
     near = 1 if block_cache.opened() is None else _NEAR
-    asked = _ROWS.format(run=digests.RUN * near, size=_ENTRY_BYTES * near)
+    statement = _ROWS.format(run=digests.RUN * near, size=_ENTRY_BYTES * near)
     for group, begins, first, count, name, salt, some in store.select(
-        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {asked}", list(by_run)
+        lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {statement}", list(by_run)
     ):
         rows = min(digests.RUN, first + count - begins)
         entries, at = bytes(some), (begins - first) // digests.RUN % near

@@ -497,8 +497,8 @@ class RequestsView(APIView):
         """Ask for a dataset that is listed, in place of an earlier request for it."""
         user = _user(request)
         organization = permissions.find(permissions.organizations(user), organization_id)
-        asked = wire.decode_single(body_of(request), form.AccessRequest)
-        new = members.ask_access(user, organization, asked)
+        access_request = wire.decode_single(body_of(request), form.AccessRequest)
+        new = members.ask_access(user, organization, access_request)
         return HttpResponse(status=201 if new else 200)
 
 

@@ -110,13 +110,13 @@ class StatementAnswers:
             Failure, SqlError: it cannot be bound.
         """
 
-        async def asked() -> tuple[bool, list[int], list[list[str]]]:
-            told, _ = await self._engine.call("describe", self._session(), statement.sql, oids)
-            return told  # type: ignore[no-any-return] # WireWorker's
+        async def call_worker() -> tuple[bool, list[int], list[list[str]]]:
+            reply, _ = await self._engine.call("describe", self._session(), statement.sql, oids)
+            return reply  # type: ignore[no-any-return] # WireWorker's
 
-        by_catalogues, kinds, columns = await asked()
+        by_catalogues, kinds, columns = await call_worker()
         if by_catalogues and await self._refreshed():
-            by_catalogues, kinds, columns = await asked()
+            by_catalogues, kinds, columns = await call_worker()
         types = [parameter_type(oid) or ColumnType(TEXT) for oid in kinds]
         return Description(types, [(name, kind) for name, kind in columns])
 

@@ -559,17 +559,17 @@ class WireSession:
     def _cursor(self, fetched: st.Fetched) -> Description:
         return self._portal(fetched.name).prepared.described
 
-    async def _fetch(self, fetched: st.Fetched, asked: Portal | None) -> str:
+    async def _fetch(self, fetched: st.Fetched, target: Portal | None) -> str:
         """Rows of a cursor, in the formats of the FETCH command's portal."""
         portal = self._portal(fetched.name)
         columns = portal.prepared.described.columns
-        if asked is None:
+        if target is None:
             encoder = RowEncoder(columns, portal.forms)
             self._channel.write(m.row_description(encoder.described))
-        elif asked.prepared.described.columns != columns:
+        elif target.prepared.described.columns != columns:
             raise Failure("0A000", "cached plan must not change result type")
         else:
-            encoder = RowEncoder(columns, asked.forms)
+            encoder = RowEncoder(columns, target.forms)
         if portal.done:
             return "FETCH 0"
         if portal.answer is None:
