@@ -405,15 +405,19 @@ class Copier:
             header = read_header(self._store, objects, segment)
         if header is None:
             raise errors.NotFound("the API handed out no header of a segment", code="segment_gone")
-        (told,) = await self._api.page_digests(objects.schema, [segment.uid], "")
-        check_pages(segment, header, told)
+        (page_digests,) = await self._api.page_digests(objects.schema, [segment.uid], "")
+        check_pages(segment, header, page_digests)
         self._write(header_name, wire.encode([header]))
-        self._write(digests_name, wire.encode([told]))
+        self._write(digests_name, wire.encode([page_digests]))
         for place in wanted:
-            await self._copy_pages(objects.schema, place, header, told)
+            await self._copy_pages(objects.schema, place, header, page_digests)
 
     async def _copy_pages(
-        self, schema: bytes, place: layout.MirrorPages, header: SegmentHeader, told: PageDigests
+        self,
+        schema: bytes,
+        place: layout.MirrorPages,
+        header: SegmentHeader,
+        page_digests: PageDigests,
     ) -> None:
         segment = place.segment
         refs = [PageRef(segment.uid, number) for number in place.numbers]
@@ -422,7 +426,7 @@ class Copier:
             (ref.segment, ref.number) for ref in refs
         ]:
             raise errors.ApiFailed("the API answered with other pages than were asked for")
-        check_pages(segment, header, told, pages)
+        check_pages(segment, header, page_digests, pages)
         self._write(place.name, wire.encode(pages))
 
     def _earlier_rows(self, objects: layout.SchemaObjects) -> dict[str, str]:
@@ -441,41 +445,41 @@ class Copier:
     ) -> None:
         places = list(objects.rows(group))
         wanted = [place for place in places if place.name not in self._names]
-        told: RowDigests
+        group_digests: RowDigests
         if objects.digests(group) in self._names:
-            told = read_runs(self._store, objects, group)
+            group_digests = read_runs(self._store, objects, group)
         else:
             ref = RowRef(group.uid, places[0].live[0])
             (shown,) = await self._api.row_digests(objects.schema, [ref], "")
             require_runs(group, shown)
-            told = RowDigests(group.uid, shown.salt, 0, b"", shown.runs)
-            self._write(objects.digests(group), wire.encode([told]))
+            group_digests = RowDigests(group.uid, shown.salt, 0, b"", shown.runs)
+            self._write(objects.digests(group), wire.encode([group_digests]))
         for place in wanted:
             before = earlier.get(place.name.rpartition("-")[0])
-            contents = None if before is None else self._rows_before(place, before, told)
+            contents = None if before is None else self._rows_before(place, before, group_digests)
             if contents is None:
-                contents = await self._fetch_rows(objects.schema, place, told)
-            contents = contents.without_dead(place, told.salt)
-            self._write(place.name, contents.encode(group, told.salt))
+                contents = await self._fetch_rows(objects.schema, place, group_digests)
+            contents = contents.without_dead(place, group_digests.salt)
+            self._write(place.name, contents.encode(group, group_digests.salt))
         if objects.ids(group) not in self._names:
-            every = (read_rows(self._store, place, told).rows for place in places)
+            every = (read_rows(self._store, place, group_digests).rows for place in places)
             self._write(objects.ids(group), index_ids(every))
 
     def _rows_before(
-        self, place: layout.MirrorRows, before: str, told: RowDigests
+        self, place: layout.MirrorRows, before: str, group_digests: RowDigests
     ) -> RowContents | None:
         """The rows of an object that the mirror has from an earlier version; None if it is altered,
         or lacks live rows.
         """
         try:
             contents = decode_rows(place.group, before, self._store.read(before))
-            contents.check(place.group, told)
+            contents.check(place.group, group_digests)
         except (errors.Altered, errors.MirrorBroken):
             return None
         return contents if set(place.live) <= contents.rows.keys() else None
 
     async def _fetch_rows(
-        self, schema: bytes, place: layout.MirrorRows, told: RowDigests
+        self, schema: bytes, place: layout.MirrorRows, group_digests: RowDigests
     ) -> RowContents:
         """The rows from the API, with dead rows while it has them, because the digest of a run
         covers all its rows.
@@ -493,7 +497,7 @@ class Copier:
             (shown,) = await self._api.row_digests(schema, [RowRef(group.uid, known)], "")
             proofs[first] = shown.rows
         contents = RowContents(rows, proofs)
-        contents.check(group, told)
+        contents.check(group, group_digests)
         return contents
 
     async def _rows(

@@ -49,7 +49,7 @@ class RowContents:
     rows: Mapping[int, SealedRow]
     digests: Mapping[int, bytes] = field(default_factory=dict)
 
-    def check(self, group: Group, told: RowDigests) -> None:
+    def check(self, group: Group, group_digests: RowDigests) -> None:
         """
         Args:
             told: the digests of all runs of the group.
@@ -58,10 +58,10 @@ class RowContents:
             Altered: a row differs from the row that the log names.
         """
         shown = [
-            RowDigests(group.uid, told.salt, first, own, told.runs)
+            RowDigests(group.uid, group_digests.salt, first, own, group_digests.runs)
             for first, own in self.digests.items()
         ]
-        whole = RowDigests(group.uid, told.salt, -1, b"", told.runs)
+        whole = RowDigests(group.uid, group_digests.salt, -1, b"", group_digests.runs)
         digests.check_rows(group, self.rows, [whole, *shown])
 
     def without_dead(self, place: layout.MirrorRows, salt: bytes) -> RowContents:
@@ -107,7 +107,9 @@ def decode_rows(group: Group, name: str, data: bytes) -> RowContents:
     return RowContents(rows, proofs)
 
 
-def read_rows(store: layout.Store, place: layout.MirrorRows, told: RowDigests) -> RowContents:
+def read_rows(
+    store: layout.Store, place: layout.MirrorRows, group_digests: RowDigests
+) -> RowContents:
     """The rows of an object, checked against the log.
 
     Args:
@@ -120,7 +122,7 @@ def read_rows(store: layout.Store, place: layout.MirrorRows, told: RowDigests) -
     if sorted(contents.rows) != place.live:
         raise altered(place.name)
     with named(place.name):
-        contents.check(place.group, told)
+        contents.check(place.group, group_digests)
     return contents
 
 
@@ -141,13 +143,15 @@ def read_page_digests(
             those that were stored.
     """
     header = read_header(store, objects, segment)
-    told = read_stored(store, objects.page_digests(segment), PageDigests)
+    page_digests = read_stored(store, objects.page_digests(segment), PageDigests)
     with named(f"{objects.header(segment)}, or {objects.page_digests(segment)}"):
-        check_pages(segment, header, told)
-    return told
+        check_pages(segment, header, page_digests)
+    return page_digests
 
 
-def read_pages(store: layout.Store, place: layout.MirrorPages, told: PageDigests) -> list[Page]:
+def read_pages(
+    store: layout.Store, place: layout.MirrorPages, page_digests: PageDigests
+) -> list[Page]:
     """The pages of an object, checked against the log.
 
     Args:
@@ -163,7 +167,7 @@ def read_pages(store: layout.Store, place: layout.MirrorPages, told: PageDigests
         raise altered(place.name)
     with named(place.name):
         for page in pages:
-            digests.check_page(page.segment, page.number, page.data, told.pages)
+            digests.check_page(page.segment, page.number, page.data, page_digests.pages)
     return pages
 
 
@@ -191,31 +195,31 @@ def read_runs(store: layout.Store, objects: layout.SchemaObjects, group: Group) 
         MirrorBroken, Unavailable: as :func:`frames`; or they differ from those of the group's
             commit.
     """
-    told = read_stored(store, objects.digests(group), RowDigests)
+    group_digests = read_stored(store, objects.digests(group), RowDigests)
     with named(objects.digests(group)):
-        require_runs(group, told)
-    return told
+        require_runs(group, group_digests)
+    return group_digests
 
 
-def require_runs(group: Group, told: RowDigests) -> None:
+def require_runs(group: Group, group_digests: RowDigests) -> None:
     """
     Raises:
         Altered: the runs differ from those that the group's commit names.
     """
-    if told.group != group.uid or digests.group_digest(told.runs) != group.rows:
+    if group_digests.group != group.uid or digests.group_digest(group_digests.runs) != group.rows:
         raise errors.Altered(f"the records are not as they were stored: group {group.uid.hex()}")
 
 
 def check_pages(
-    segment: Segment, header: SegmentHeader, told: PageDigests, pages: Iterable[Page] = ()
+    segment: Segment, header: SegmentHeader, page_digests: PageDigests, pages: Iterable[Page] = ()
 ) -> None:
     """
     Raises:
         Altered: header, digests or pages differ from those that the segment's commit names.
     """
-    digests.check_pages(segment, header, told.pages)
+    digests.check_pages(segment, header, page_digests.pages)
     for page in pages:
-        digests.check_page(segment.uid, page.number, page.data, told.pages)
+        digests.check_page(segment.uid, page.number, page.data, page_digests.pages)
 
 
 def index_ids(rows: Iterable[Mapping[int, SealedRow]]) -> bytes:

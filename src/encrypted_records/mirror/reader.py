@@ -342,8 +342,8 @@ class MirrorReader:
             if segment is None or ref.number >= segment.pages:
                 raise gone("page", "segment_gone")
             place = objects.page(segment, ref.number)
-            told = self._page_digests(objects, segment)
-            pages = self._keep(place.name, partial(read_pages, self._store, place, told))
+            page_digests = self._page_digests(objects, segment)
+            pages = self._keep(place.name, partial(read_pages, self._store, place, page_digests))
             yield pages[ref.number - place.first]
 
     def rows(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
@@ -441,13 +441,15 @@ class MirrorReader:
                 "expected only RowRef and PageRef frames", code="malformed_frame"
             )
         group, contents, place = self._row(objects, ref)
-        told = self._runs(objects, group)
+        group_digests = self._runs(objects, group)
         first = ref.ordinal - ref.ordinal % RUN
         own = contents.digests.get(first)
         if own is None:
             run = range(first, min(first + RUN, place.ordinals.stop))
-            own = digests.row_digests(told.salt, [contents.rows.get(ordinal) for ordinal in run])
-        return RowDigests(group.uid, told.salt, first, own or HOLE, told.runs)
+            own = digests.row_digests(
+                group_digests.salt, [contents.rows.get(ordinal) for ordinal in run]
+            )
+        return RowDigests(group.uid, group_digests.salt, first, own or HOLE, group_digests.runs)
 
     def checkpoints(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
         self._schema(copy, request)
@@ -564,8 +566,10 @@ class MirrorReader:
             digest = hashlib.sha256(index).digest()
             if self._proven.get(name) == digest:
                 continue
-            told = self._runs(objects, group)
-            rows = (read_rows(self._store, place, told).rows for place in objects.rows(group))
+            group_digests = self._runs(objects, group)
+            rows = (
+                read_rows(self._store, place, group_digests).rows for place in objects.rows(group)
+            )
             if index != index_ids(rows):
                 del self._kept[name]
                 raise altered(name)

@@ -143,17 +143,17 @@ class MirrorVerifier:
                 self._group(objects, group, schema)
 
     def _segment(self, objects: SchemaObjects, segment: Segment, schema: str) -> None:
-        told = read_page_digests(self._store, objects, segment)
+        page_digests = read_page_digests(self._store, objects, segment)
         for place in objects.pages(segment):
             with self._noting(f"schema {schema}"):
-                self.proof.pages += len(read_pages(self._store, place, told))
+                self.proof.pages += len(read_pages(self._store, place, page_digests))
 
     def _group(self, objects: SchemaObjects, group: Group, schema: str) -> None:
-        told = read_runs(self._store, objects, group)
+        group_digests = read_runs(self._store, objects, group)
         every, flaws = [], len(self.proof.flaws)
         for place in objects.rows(group):
             with self._noting(f"schema {schema}"):
-                every.append(read_rows(self._store, place, told).rows)
+                every.append(read_rows(self._store, place, group_digests).rows)
                 self.proof.rows += len(every[-1])
         name = objects.ids(group)
         index = self._store.read(name)

@@ -142,7 +142,7 @@ def check_page(segment: bytes, number: int, data: bytes, pages: bytes) -> None:
         )
 
 
-def check_rows(group: Group, rows: Mapping[int, SealedRow], told: Sequence[RowDigests]) -> None:
+def check_rows(group: Group, rows: Mapping[int, SealedRow], proofs: Sequence[RowDigests]) -> None:
     """Check rows of a group against its digest.
 
     Args:
@@ -153,12 +153,12 @@ def check_rows(group: Group, rows: Mapping[int, SealedRow], told: Sequence[RowDi
     Raises:
         Altered: a row is not the stored row, or the shown digests do not prove that it is.
     """
-    if not told or any(group_rows.group != group.uid for group_rows in told):
+    if not proofs or any(proof.group != group.uid for proof in proofs):
         raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
-    salt, runs = told[0].salt, told[0].runs
+    salt, runs = proofs[0].salt, proofs[0].runs
     if group_digest(runs) != group.rows:
         raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
-    shown = {group_rows.first: group_rows.rows for group_rows in told}
+    shown = {proof.first: proof.rows for proof in proofs}
     for first in sorted({ordinal - ordinal % RUN for ordinal in rows}):
         places = range(first, min(first + RUN, group.count))
         own = [rows.get(at) for at in places]
@@ -178,7 +178,7 @@ def _at(digests: bytes, place: int) -> bytes:
     return digests[place * DIGEST : (place + 1) * DIGEST]
 
 
-def check_row(ref: RowRef, row: SealedRow, rows: bytes, told: RowDigests) -> None:
+def check_row(ref: RowRef, row: SealedRow, rows: bytes, proof: RowDigests) -> None:
     """Check one row against its group's digest.
 
     Args:
@@ -189,18 +189,18 @@ def check_row(ref: RowRef, row: SealedRow, rows: bytes, told: RowDigests) -> Non
         Altered: the row is not the stored row, or the shown digests do not prove that it is. If a
             row of a run was altered, no row of the run can be proven.
     """
-    place = max(0, ref.ordinal - told.first)
-    number = told.first // RUN
+    place = max(0, ref.ordinal - proof.first)
+    number = proof.first // RUN
     proven = (
-        told.group == ref.group
-        and told.first % RUN == 0
-        and told.first + place == ref.ordinal
-        and place < len(told.rows) // DIGEST <= RUN
-        and group_digest(told.runs) == rows
-        and _sha256(told.rows).digest() == told.runs[number * DIGEST : (number + 1) * DIGEST]
+        proof.group == ref.group
+        and proof.first % RUN == 0
+        and proof.first + place == ref.ordinal
+        and place < len(proof.rows) // DIGEST <= RUN
+        and group_digest(proof.runs) == rows
+        and _sha256(proof.rows).digest() == proof.runs[number * DIGEST : (number + 1) * DIGEST]
     )
-    own = row_digest(told.salt, row.record_id, row.version, pack_fields(row.fields))
-    if own != told.rows[place * DIGEST : (place + 1) * DIGEST]:
+    own = row_digest(proof.salt, row.record_id, row.version, pack_fields(row.fields))
+    if own != proof.rows[place * DIGEST : (place + 1) * DIGEST]:
         raise Altered(f"{_NOT_AS_STORED}: group {ref.group.hex()}, row {ref.ordinal}")
     if not proven:
         first = ref.ordinal - ref.ordinal % RUN

@@ -275,7 +275,7 @@ async def require_unaltered(
         raise errors.Conflict("the record is in another group now", code="row_not_live")
     rows = present.group.rows
     try:
-        (told,) = await api.row_digests(state.id, [ref], caller.auth)
+        (proof,) = await api.row_digests(state.id, [ref], caller.auth)
     except errors.NotFound as error:
         if error.reason != "row_gone":
             raise
@@ -284,7 +284,7 @@ async def require_unaltered(
         if newer.ledger.snapshot().is_live(ref.group, ref.ordinal):
             raise errors.LogBroken("the API lacks a row that its log contains") from None
         raise errors.Conflict("the record is in another row now", code="row_not_live") from None
-    await runtime.in_thread(check_row, ref, current.sealed, rows, told)
+    await runtime.in_thread(check_row, ref, current.sealed, rows, proof)
 
 
 def open_sealed(keys: LogKeys, snapshot: Snapshot, sealed: SealedRecord) -> PlainRecord:

@@ -200,10 +200,10 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
     contents = SpooledContents(Path(task.folder), task.keep_free, "packing a job's index")
     packers = {schema.schema: _Packer(task, schema, contents) for schema in task.schemas}
     for chunk, fates in zip(task.chunks, task.fates, strict=True):
-        told = messages.ask_proxy(messages.GroupsRequest(chunk.number))
-        assert isinstance(told, messages.GroupsReply)
-        groups = {group.schema: group.group for group in told.groups if not group.runs}
-        for named in told.groups:
+        reply = messages.ask_proxy(messages.GroupsRequest(chunk.number))
+        assert isinstance(reply, messages.GroupsReply)
+        groups = {group.schema: group.group for group in reply.groups if not group.runs}
+        for named in reply.groups:
             if named.runs:
                 packers[named.schema].add(named.group, named.runs)
         if not groups:
@@ -329,7 +329,7 @@ def open_sources(
     Raises:
         Altered, DoesNotOpen: as :func:`reseal`.
     """
-    told = _digests_by_group(digests)
+    by_group = _digests_by_group(digests)
     stored = (row for body in rows for row in wire.decode_all(body, StoredRow))
     for source in sources:
         group = source.group
@@ -339,7 +339,7 @@ def open_sources(
             raise DoesNotOpen("a group is of a definition that the log does not contain")
         opened: Mapping[int, list[Value]] = {}
         if living:
-            check_rows(group, dict(living), told.get(group.uid, []))
+            check_rows(group, dict(living), by_group.get(group.uid, []))
             opened = open_columns(keys[group.key_version], made, group, living)
         yield OpenedSource(source, living, gone, made, opened)
     if next(stored, None) is not None:
@@ -376,10 +376,10 @@ def _take(
 
 
 def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests]]:
-    told: dict[bytes, list[RowDigests]] = {}
+    by_group: dict[bytes, list[RowDigests]] = {}
     for digests in chain.from_iterable(wire.decode_all(body, RowDigests) for body in bodies):
-        told.setdefault(digests.group, []).append(digests)
-    return told
+        by_group.setdefault(digests.group, []).append(digests)
+    return by_group
 
 
 class ValueConversion:

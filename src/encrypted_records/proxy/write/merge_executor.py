@@ -263,10 +263,10 @@ class MergeExecutor:
             Altered: they, or a header, do not match the commit.
         """
         uids = [source.uid for source in inputs]
-        told = await self._api.page_digests(upstream.state.id, uids, upstream.caller.auth)
-        for segment, own in zip(inputs, told, strict=True):
-            check_pages(segment, upstream.snapshot.header(segment), own.pages)
-        return [own.pages for own in told]
+        answers = await self._api.page_digests(upstream.state.id, uids, upstream.caller.auth)
+        for segment, digests in zip(inputs, answers, strict=True):
+            check_pages(segment, upstream.snapshot.header(segment), digests.pages)
+        return [digests.pages for digests in answers]
 
     def _upstream(self, caller: Holder, state: SchemaState, snapshot: Snapshot) -> Upstream:
         # The log names the inputs, and the API refuses a commit that comes too late.

@@ -174,9 +174,9 @@ class LogVerifier:
         if not doubtful:
             return
         wanted = [by_run[number][0] for number in doubtful]
-        told = await self._api.row_digests(schema, wanted, who.auth)
-        for number, own in zip(doubtful, told, strict=True):
-            for place in await runtime.in_thread(_faults, group, by_run[number], sealed, own):
+        proofs = await self._api.row_digests(schema, wanted, who.auth)
+        for number, proof in zip(doubtful, proofs, strict=True):
+            for place in await runtime.in_thread(_faults, group, by_run[number], sealed, proof):
                 done.note(place)
 
     # --- pages ------------------------------------------------------------------------------
@@ -191,9 +191,9 @@ class LogVerifier:
     ) -> AsyncIterator[None]:
         try:
             who = await caller()
-            (told,) = await self._api.page_digests(schema, [segment.uid], who.auth)
+            (page_digests,) = await self._api.page_digests(schema, [segment.uid], who.auth)
             try:
-                check_pages(segment, snapshot.header(segment), told.pages)
+                check_pages(segment, snapshot.header(segment), page_digests.pages)
             except Altered as error:
                 done.note(error.message)
                 return
@@ -205,7 +205,7 @@ class LogVerifier:
                 )
                 for number, page in zip(numbers, pages, strict=True):
                     try:
-                        check_page(segment.uid, number, page.data, told.pages)
+                        check_page(segment.uid, number, page.data, page_digests.pages)
                     except Altered as error:
                         done.note(error.message)
                 done.pages += len(pages)
@@ -257,7 +257,7 @@ def _is_proven(
 
 
 def _faults(
-    group: Group, refs: Sequence[RowRef], sealed: dict[int, SealedRow], told: RowDigests
+    group: Group, refs: Sequence[RowRef], sealed: dict[int, SealedRow], proof: RowDigests
 ) -> list[str]:
     """Places of a run that are not as they were stored."""
     found: list[str] = []
@@ -267,7 +267,7 @@ def _faults(
             found.append(f"group {group.uid.hex()}, row {ref.ordinal}: the API did not return it")
             continue
         try:
-            check_row(ref, row, group.rows, told)
+            check_row(ref, row, group.rows, proof)
         except (Altered, Malformed) as error:
             found.append(error.message)
     return list(dict.fromkeys(found))
