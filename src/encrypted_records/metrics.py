@@ -113,11 +113,11 @@ class _Answering:
         if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "GET":
             return _refusal(start, "404 Not Found")
         try:
-            told: Iterable[bytes] = self._metrics(environ, start)
+            body: Iterable[bytes] = self._metrics(environ, start)
         except Exception as error:
             log.exception("metrics cannot be collected: %s", type(error).__name__)
             return _refusal(start, "503 Service Unavailable")
-        return told
+        return body
 
 
 def _refusal(start: StartResponse, status: str) -> list[bytes]:

@@ -142,7 +142,7 @@ def hold(folder: Path, role: str, *, wait: bool = True) -> Iterator[None]:
     path = folder / f"{role}.lock"
     with open(path, "a+", opener=for_owner) as file:
         deadline = time.monotonic() + (ENDING_SECONDS if wait else 0.0)
-        told = False
+        is_reported = False
         while not _take(file):
             file.seek(0)
             holder = file.read(20).strip() or "unknown"
@@ -151,13 +151,13 @@ def hold(folder: Path, role: str, *, wait: bool = True) -> Iterator[None]:
                     f"another ers {role} (process {holder}) is using the data folder {folder}",
                     hint="stop it first, or name another folder with --data-dir",
                 )
-            if not told:
+            if not is_reported:
                 click.echo(
                     f"Waiting up to {ENDING_SECONDS:.0f} seconds for another ers {role} (process"
                     f" {holder}) to end, which is using the data folder {folder}",
                     err=True,
                 )
-                told = True
+                is_reported = True
             time.sleep(_POLL_SECONDS)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

@@ -113,13 +113,13 @@ class Output:
             called: a name for the items, for the message to people if the list is empty.
             times: columns that a table shows as local times, or as texts of errors with such times.
         """
-        told = cells
+        in_local_time = cells
         if self.form == "table":
-            told = lambda thing: _with_times(cells(thing), times)  # noqa: E731
+            in_local_time = lambda thing: _with_times(cells(thing), times)  # noqa: E731
         write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
             self.form, self._lines
         )
-        count = await write((row_of(thing) async for thing in things), columns, told)
+        count = await write((row_of(thing) async for thing in things), columns, in_local_time)
         if self.form == "table" and not count:
             warn(f"no {called}")
         return count

@@ -444,14 +444,14 @@ def read_profiles() -> dict[str, Profile]:
     profiles = read_toml(path).get(PROFILES, {})
     if not isinstance(profiles, dict):
         raise InvalidSetting(f"the config file {path}: profiles are tables, [{PROFILES}.NAME]")
-    return {name: _check_profile(path, name, told) for name, told in profiles.items()}
+    return {name: _check_profile(path, name, profile) for name, profile in profiles.items()}
 
 
-def _check_profile(path: Path, name: str, told: object) -> Profile:
-    if not isinstance(told, dict):
+def _check_profile(path: Path, name: str, profile: object) -> Profile:
+    if not isinstance(profile, dict):
         raise InvalidSetting(f"the config file {path}: {name} is not a table of settings")
     location = f"the config file {path}, profile {name}, "
-    return {key: check_value(key, value, location) for key, value in told.items()}
+    return {key: check_value(key, value, location) for key, value in profile.items()}
 
 
 def check_value(key: str, value: object, location: str = "") -> str:

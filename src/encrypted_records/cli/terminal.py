@@ -198,8 +198,8 @@ def _ctrl_c_ends_it() -> Iterator[None]:
     asker = threading.get_ident()
 
     def repeat() -> None:
-        while (told := os.read(reading, 1)) != b"\0":
-            while told == _CTRL_C and not over.wait(_REPEATED_SECONDS):
+        while (byte := os.read(reading, 1)) != b"\0":
+            while byte == _CTRL_C and not over.wait(_REPEATED_SECONDS):
                 with turn:
                     if not over.is_set():
                         signal.pthread_kill(asker, signal.SIGINT)

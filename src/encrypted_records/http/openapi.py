@@ -422,8 +422,8 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     for status, response in sorted(operation["responses"].items()):
         kinds = response.get("content", {})
         shown = "".join(_json(content.get("schema")) for content in kinds.values())
-        told = response.get("description") or response.get("$ref", "").rpartition("/")[2]
-        parts.append(f"<p><code>{escape(status)}</code> {escape(told)}</p>{shown}")
+        text = response.get("description") or response.get("$ref", "").rpartition("/")[2]
+        parts.append(f"<p><code>{escape(status)}</code> {escape(text)}</p>{shown}")
     return "".join([*parts, "</details>"])
 
 

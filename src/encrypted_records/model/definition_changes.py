@@ -197,7 +197,7 @@ def _changes_of_field(before: FieldSpec, after: FieldSpec) -> Iterator[Definitio
             after, Cost.PROOF, "rule_tightened", "stored records may break the new rule", keyword
         )
     for keyword in sorted(set(_find_changed(before, after)) - tightened):
-        yield _at(after, Cost.COMMIT, "rule_loosened", _told_by_lengths(before, after), keyword)
+        yield _at(after, Cost.COMMIT, "rule_loosened", _revealed_by_lengths(before, after), keyword)
 
 
 def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[DefinitionChange]:
@@ -228,19 +228,19 @@ def _at(spec: FieldSpec, cost: Cost, code: str, detail: str, keyword: str = "") 
     return DefinitionChange(cost, code, detail, spec.name, pointer)
 
 
-def _told_by_lengths(before: FieldSpec, after: FieldSpec) -> str:
+def _revealed_by_lengths(before: FieldSpec, after: FieldSpec) -> str:
     """The effect of a looser rule on the lengths of new rows."""
     if after.field_type.fixed_bytes is not None:
         return "more values fit"
     was, is_now = least_class(before), least_class(after)
     if was == is_now:
         return "more values fit; the lengths of new rows reveal as much as those of old rows"
-    told = "values of new rows are encrypted at one length"
+    sentence = "values of new rows are encrypted at one length"
     if not is_now.only:
-        told = (
+        sentence = (
             f"values of new rows longer than {is_now.length - 1} bytes are visible by their length"
         )
-    return f"{told}; rows that are stored keep their lengths"
+    return f"{sentence}; rows that are stored keep their lengths"
 
 
 def _find_tightened(before: FieldSpec, after: FieldSpec) -> Iterator[str]:

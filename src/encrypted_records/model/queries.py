@@ -169,9 +169,9 @@ def _compile(test: TextTest, pointer: str) -> None:
     except re2.error as error:
         # RE2 reports the fault, and the part of the pattern.
         reason = error.args[0] if error.args else "not in the syntax of RE2"
-        told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        detail = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise invalid_query(
-            "pattern", f"not a pattern in the syntax of RE2: {told}", pointer
+            "pattern", f"not a pattern in the syntax of RE2: {detail}", pointer
         ) from None
 
 

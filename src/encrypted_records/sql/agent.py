@@ -126,8 +126,8 @@ class Tools:
         {"field": "city", "op": "eq", "value": "Oslo"}, or {"and": [...]} of such."""
         found = await self._named(table)
         reasons = await _or_tool_error(self._client.explain_nothing(found.schema, where))
-        told: dict[str, Any] = msgspec.to_builtins(reasons)
-        return told
+        answer: dict[str, Any] = msgspec.to_builtins(reasons)
+        return answer
 
     async def _named(self, table: str) -> SqlTable:
         """

@@ -99,12 +99,12 @@ def _tables_there(catalogue: Catalogue, dataset: str | None) -> str:
     else:
         names = [table.qualified for table in catalogue.tables]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    told = f"tables: {', '.join(names[:_LISTED])}{more}" if names else "there are no tables"
+    sentence = f"tables: {', '.join(names[:_LISTED])}{more}" if names else "there are no tables"
     if catalogue.left_out:
-        told += (
+        sentence += (
             f"; several datasets are called {', '.join(catalogue.left_out)}: name an organization"
         )
-    return told
+    return sentence
 
 
 Parameters = Sequence[object] | Mapping[str, object]
@@ -324,10 +324,10 @@ def _limit_of(roots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
         (node,) = left
         name, info, left = node["name"].strip(), node["extra_info"], node.get("children", [])
         if name in _LIMITING and found is None:
-            told = [info.get("Top", info.get("Limit")), info.get("Offset", "0")]
-            if not all(isinstance(number, str) and number.isdecimal() for number in told):
+            bounds = [info.get("Top", info.get("Limit")), info.get("Offset", "0")]
+            if not all(isinstance(number, str) and number.isdecimal() for number in bounds):
                 return None
-            found = int(told[0]), int(told[1])
+            found = int(bounds[0]), int(bounds[1])
         elif name in ("SEQ_SCAN", "TABLE_SCAN"):
             return found if found is not None and found[0] and sum(found) <= MOST_FIRST else None
         elif name != "PROJECTION":

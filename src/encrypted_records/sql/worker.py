@@ -235,18 +235,18 @@ class Worker:
         self._statement = statement, parameters, plan
         tables = self.planner.catalogue.tables
         return [
-            [number, sorted(scan.columns), *self._asked(tables[number], scan)]
+            [number, sorted(scan.columns), *self._request_of(tables[number], scan)]
             for number, scan in plan.scans.items()
         ], b""
 
-    def _asked(self, table: SqlTable, scan: TableScan) -> list[object]:
+    def _request_of(self, table: SqlTable, scan: TableScan) -> list[object]:
         condition = pushdown.condition_of(table, scan.filters, self.planner.expression)
         first = scan.first if condition.exact else None
-        told = None
+        rows = None
         if first is not None:
             order = [[rank.column, rank.descending, rank.nulls_first] for rank in first.order]
-            told = [order, first.limit, first.offset]
-        return [condition.where, scan.once, told]
+            rows = [order, first.limit, first.offset]
+        return [condition.where, scan.once, rows]
 
     def take(self, number: int, keep: bool) -> Reply:
         """Begin to read the columns of a table; returns the version of its log."""
@@ -357,8 +357,8 @@ class Worker:
         elif isinstance(error, duckdb.Error | pyarrow.ArrowException | OSError):
             error = translate(error, self.planner.catalogue, self.planner.dataset)
         if isinstance(error, SqlError):
-            told = {"message": error.message, "code": error.reason, "hint": error.hint}
-            return {"error": error.sqlstate, **told}
+            fields = {"message": error.message, "code": error.reason, "hint": error.hint}
+            return {"error": error.sqlstate, **fields}
         # The exception's text may contain a value.
         message = f"the statement failed because of an internal error: {type(error).__name__}"
         return {"error": failures.INTERNAL, "message": message, "code": "sql_invalid", "hint": ""}

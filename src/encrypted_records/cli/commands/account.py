@@ -296,10 +296,10 @@ async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
     Example:
       ers user delete
     """
-    told = await session.client.deletion()
-    for line in _consequences(told):
+    deletion = await session.client.deletion()
+    for line in _consequences(deletion):
         say(line)
-    if not told.obstacles:
+    if not deletion.obstacles:
         password = _password(session)
         confirm("Delete the account permanently?", yes=yes, undone="the account was not deleted")
         await session.client.delete_account(password, ask_code, unsigned=unsigned)
@@ -307,13 +307,13 @@ async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
         return
     raise errors.Conflict(
         "the account cannot be deleted yet",
-        code=told.obstacles[0].outcome,
+        code=deletion.obstacles[0].outcome,
         hint="ers organization member update EMAIL --role owner makes another member an owner; ers"
         " dataset delete deletes a dataset",
     )
 
 
-def _consequences(told: Deletion) -> Iterator[str]:
+def _consequences(deletion: Deletion) -> Iterator[str]:
     """The consequences of a deletion, in lines."""
     yield "Deleted: your address, password, second factor, logins, API tokens, invitations to you."
     texts = {
@@ -322,7 +322,7 @@ def _consequences(told: Deletion) -> Iterator[str]:
         "last_owner": "In the way: you are the only owner of {name}, and others belong to it.",
         "has_datasets": "In the way: nobody else belongs to {name}, and it has datasets.",
     }
-    for organization in told.organizations:
+    for organization in deletion.organizations:
         yield texts[organization.outcome].format(name=organization.slug)
     yield (
         "Kept: records and datasets of your organizations; their audit logs, which name you by an"

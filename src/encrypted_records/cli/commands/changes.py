@@ -142,8 +142,8 @@ async def _follow(session: CommandSession, schema: str, place: _Place, *, once: 
         for change in page.changes:
             show(strict_json.encode(_members(change)).decode())
         if page.current:
-            told = {"op": "current", "version": page.version, "cursor": page.cursor}
-            say(strict_json.encode(told).decode())
+            line = {"op": "current", "version": page.version, "cursor": page.cursor}
+            say(strict_json.encode(line).decode())
         place.move(page.cursor)
 
 

@@ -585,10 +585,10 @@ def _line(read_column: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     if read_column["type"] == _LOCAL:
         notes.append("--time-zone turns it into instants")
     if read_column["ask"]:
-        told = {"decimal": "--decimal", "date_format": "--date-format"}.get(
+        option = {"decimal": "--decimal", "date_format": "--date-format"}.get(
             read_column["ask"], "--null"
         )
-        notes.insert(0, f"ASK: {told} {read_column['name']}=...")
+        notes.insert(0, f"ASK: {option} {read_column['name']}=...")
     if read_column["absent"]:
         notes.append(f"{format_count(read_column['absent'], 'row')} without a value")
     seen, kept = ([str(pair[at])[:30] for pair in examples] for at in (0, 1))

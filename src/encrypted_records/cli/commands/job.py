@@ -144,8 +144,8 @@ def takes_job_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:
-        told = {field.name: values.pop(field.name) for field in fields(JobFlags)}
-        return command(job=JobFlags(**told), **values)
+        flags = {field.name: values.pop(field.name) for field in fields(JobFlags)}
+        return command(job=JobFlags(**flags), **values)
 
     wrapped: Any = call
     for option in (
@@ -306,8 +306,10 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
         warn(f"the job goes on; watch it with: ers job watch {job}")
         raise
     rounded = (await session.client.job_about(job)).rounded
-    told = {"rounded": rounded} if rounded else {}
-    output.write_object({"job_id": job, **msgspec.to_builtins(progress), **told}, times={"error"})
+    remarks = {"rounded": rounded} if rounded else {}
+    output.write_object(
+        {"job_id": job, **msgspec.to_builtins(progress), **remarks}, times={"error"}
+    )
     warn_of_rounding(rounded)
     return await exit_code(session, job, progress)
 
@@ -318,8 +320,8 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
     Args:
         fields: of each such value its field, or the fields with how many of their values.
     """
-    if told := tell_rounding(Counter(fields)):
-        warn(told)
+    if warning := tell_rounding(Counter(fields)):
+        warn(warning)
 
 
 async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int:

@@ -225,9 +225,9 @@ def _say(report: Mapping[str, Any]) -> int:
     """Tell what became of everything; the exit code."""
     count = report["records"]
     warn(f"{count} record{'' if count == 1 else 's'}, {report['proven']} of them proven by the log")
-    for name, told in _TOLD.items():
+    for name, text in _REMARKS.items():
         if report[name]:
-            warn(f"{told}: {report[name]}")
+            warn(f"{text}: {report[name]}")
     fault = report["fault"]
     if fault is not None:
         warn(f"the log is valid up to version {report['version']}: {fault['detail']}")
@@ -236,7 +236,7 @@ def _say(report: Mapping[str, Any]) -> int:
     return REFUSED if any(report[name] for name in _LOST) else DONE
 
 
-_TOLD = {
+_REMARKS = {
     "ended": "rows left out: their records were changed or deleted according to the log",
     "older": "rows left out: a newer version of the record can be decrypted",
     "left_out": "rows left out: the API reports them as changed or deleted",

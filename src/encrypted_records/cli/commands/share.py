@@ -59,7 +59,7 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
         yield {
             "name": _name(person),
             "role": person.role if person.type == "person" else "service",
-            "shares": "everything" if person.role == "owner" else shares_told(person.shares),
+            "shares": "everything" if person.role == "owner" else text_of_shares(person.shares),
             "since": minute_of(person.since),
             **_rest(person),
         }
@@ -132,8 +132,8 @@ def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str
                 "declined, according to the API; withdraw it with ers share withdraw"
                 f" {shlex.quote(invitation.email)}"
             )
-        told = shares_told(invitation.shares)
-        yield f"Invited: {invitation.email}, {told}: {state}, {invitation.id}"
+        shares = text_of_shares(invitation.shares)
+        yield f"Invited: {invitation.email}, {shares}: {state}, {invitation.id}"
     yield from remarks_of_requests(people, place)
     for due in people.due:
         if place is not None and due.dataset != place.dataset:
@@ -156,15 +156,15 @@ def remarks_of_requests(people: People, place: ShareTarget | None = None) -> Ite
     for request in people.requests:
         if place is not None and request.dataset != place.dataset:
             continue
-        told = f"Asked: {request.email}, {request.name} ({request.role})"
+        line = f"Asked: {request.email}, {request.name} ({request.role})"
         if request.declined is not None:
-            yield f"{told}: declined, according to the API"
+            yield f"{line}: declined, according to the API"
         elif you is not None and you.role == "owner":
             who = shlex.quote(request.email)
             of = f"{who} --dataset {shlex.quote(_slug_of(people, request.dataset))}"
-            yield f"{told}: ers share set {of} --role {request.role}, or ers share decline {of}"
+            yield f"{line}: ers share set {of} --role {request.role}, or ers share decline {of}"
         else:
-            yield f"{told}: waiting for an owner"
+            yield f"{line}: waiting for an owner"
     if people.requests_refused:
         yield (
             f"Refused: {people.requests_refused} of the requests for access that the API shows were"
@@ -258,12 +258,12 @@ def minute_of(seconds: int | None) -> str:
     return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
 
 
-def shares_told(shares: Sequence[Shared]) -> str:
-    told = []
+def text_of_shares(shares: Sequence[Shared]) -> str:
+    texts = []
     for share in shares:
         of = "" if share.schemas is None else "/" + ",".join(each.name for each in share.schemas)
-        told.append(f"{share.name}{of} ({share.role})")
-    return ", ".join(told) or "nothing"
+        texts.append(f"{share.name}{of} ({share.role})")
+    return ", ".join(texts) or "nothing"
 
 
 ROLES = ("reader", "writer")
@@ -395,7 +395,7 @@ async def invite(
     if made.replaced is not None:
         warn(
             f"This replaces the invitation {made.replaced.id} of {email}, whose words no longer"
-            f" work. It shared: {shares_told(made.replaced.shares)}. To share that as well after"
+            f" work. It shared: {text_of_shares(made.replaced.shares)}. To share that as well after"
             f" the person is admitted: ers share set {email}"
         )
     warn(

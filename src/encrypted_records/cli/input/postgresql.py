@@ -199,7 +199,7 @@ class PostgresqlTable(SourceTable):
 
         self._url = url
         try:
-            told = conninfo.conninfo_to_dict(url)
+            parts = conninfo.conninfo_to_dict(url)
         except ProgrammingError:
             raise InvalidSetting(
                 "this is not the URL of a database",
@@ -207,10 +207,10 @@ class PostgresqlTable(SourceTable):
             ) from None
         namespace, _, self.name = table.rpartition(".")
         self._namespace = namespace or "public"
-        self._server = f"{told.get('host') or 'localhost'}:{told.get('port') or 5432}"
-        self.group = str(told.get("dbname") or told.get("user") or "postgresql")
+        self._server = f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}"
+        self.group = str(parts.get("dbname") or parts.get("user") or "postgresql")
         #: whether the URL contains a password
-        self.has_password = bool(told.get("password"))
+        self.has_password = bool(parts.get("password"))
         self._key = key
         self._columns: list[TableColumn] = []
         #: columns with distinct values
@@ -295,8 +295,8 @@ class PostgresqlTable(SourceTable):
             if note:
                 notes[column.name] = note
         for name in self._unique:
-            told = "its values are unique there: --unique keeps this rule"
-            notes[name] = "; ".join(part for part in (notes.get(name), told) if part)
+            remark = "its values are unique there: --unique keeps this rule"
+            notes[name] = "; ".join(part for part in (notes.get(name), remark) if part)
         required = [column.name for column in self._columns if column.required]
         return Shape(fields, required, notes)
 
@@ -413,8 +413,8 @@ class PostgresqlTable(SourceTable):
             async with await psycopg.AsyncConnection.connect(
                 self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS
             ) as connection:
-                told = [word for pair in _SETTINGS.items() for word in pair]
-                await connection.execute(sql.SQL(f"SELECT {settings}"), told)
+                parameters = [word for pair in _SETTINGS.items() for word in pair]
+                await connection.execute(sql.SQL(f"SELECT {settings}"), parameters)
                 yield connection
         except psycopg.Error as error:
             raise self._ours(error) from None

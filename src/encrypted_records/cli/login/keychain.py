@@ -135,14 +135,14 @@ def read_device() -> Device | None:
     Raises:
         InvalidSetting: it is neither.
     """
-    told = os.environ.get(DEVICE_VARIABLE)
-    if not told:
+    given = os.environ.get(DEVICE_VARIABLE)
+    if not given:
         return None
-    text = told
+    text = given
     with suppress(OSError, ValueError):
         # A text that looks like a secret is not a path, and no error repeats it.
-        if _PREFIX not in told:
-            with Path(told).expanduser().open(encoding="ascii") as file:
+        if _PREFIX not in given:
+            with Path(given).expanduser().open(encoding="ascii") as file:
                 text = file.read(_MOST_CHARACTERS)
     secret = credentials.parse_device_secret(text.strip())
     if secret is None:

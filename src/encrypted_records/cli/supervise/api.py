@@ -150,9 +150,9 @@ class _Workers:
         keepers = [
             asyncio.create_task(self._keep_one(at, stop, reading)) for at in range(self._count)
         ]
-        told = asyncio.create_task(stop.wait())
+        stopped = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait([told, *keepers], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopped, *keepers], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.set()
             for process in self._running:

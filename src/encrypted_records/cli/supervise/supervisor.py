@@ -161,16 +161,16 @@ async def serve_both(
         stop = on_signal()
         async with _children(settings, log_file, starter) as sides:
             work = asyncio.create_task(_when_ready(settings, when_ready, ready_seconds))
-            told = asyncio.create_task(stop.wait())
+            stopped = asyncio.create_task(stop.wait())
             ends = [side.end for side in sides]
             try:
-                await asyncio.wait([work, told, *ends], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([work, stopped, *ends], return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     work.result()
-                    await asyncio.wait([told, *ends], return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([stopped, *ends], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 work.cancel()
-                told.cancel()
+                stopped.cancel()
             if stop.is_set():
                 return 0
             ready = work.done() and not work.cancelled()

@@ -96,15 +96,15 @@ class ChangeCalls(Connection):
         Raises:
             Gone: as :meth:`read_changes`.
         """
-        told = False
+        is_current = False
         while True:
-            page = await self.read_changes(schema, cursor, wait=WAIT_SECONDS if told else 0)
+            page = await self.read_changes(schema, cursor, wait=WAIT_SECONDS if is_current else 0)
             cursor = page.cursor
-            if page.changes or (page.current and not told):
+            if page.changes or (page.current and not is_current):
                 yield page
             if page.current and not follow:
                 return
-            told = page.current
+            is_current = page.current
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):

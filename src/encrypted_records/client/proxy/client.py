@@ -142,9 +142,9 @@ class ProxyClient(
         """The API's time, in seconds since 1970; None if it states none."""
         answer = await self._transport.request("GET", "/api/csrf/")
         # The proxy adds its own time before the API's.
-        told = [value for name, value in answer.headers.items() if name.lower() == "date"]
+        dates = [value for name, value in answer.headers.items() if name.lower() == "date"]
         try:
-            return parsedate_to_datetime(told[-1]).timestamp()
+            return parsedate_to_datetime(dates[-1]).timestamp()
         except (IndexError, ValueError):
             return None
 
@@ -252,9 +252,9 @@ class ProxyClient(
                 raise
         else:
             return
-        told = await self.deletion()
-        if not unsigned and not told.obstacles:
-            for organization in told.organizations:
+        deletion = await self.deletion()
+        if not unsigned and not deletion.obstacles:
+            for organization in deletion.organizations:
                 if organization.signed:
                     await self._leave(organization.organization)
         if needs_code and code is not None:
@@ -377,8 +377,8 @@ class ProxyClient(
             InvalidSetting: the file cannot be read, is a pipe, or has a columnar format.
         """
         head, size = await head_of(path)
-        told = encode(said) if said else b""
-        return await self.detect(head, size, told, tight=tight, schema=schema, kept=kept)
+        choices = encode(said) if said else b""
+        return await self.detect(head, size, choices, tight=tight, schema=schema, kept=kept)
 
     async def kept_reading(self, schema: str) -> Mapping[str, Any]:
         """The stored reading of a schema, given by its id.

@@ -197,8 +197,10 @@ class Jobs(Connection):
         Raises:
             Conflict: ``uploaded_before``, unless ``again`` is true.
         """
-        told = on_repeat(on_conflict, again=again) | ({"filename": filename} if filename else {})
-        told |= name_reading(reading)
+        metadata = on_repeat(on_conflict, again=again) | (
+            {"filename": filename} if filename else {}
+        )
+        metadata |= name_reading(reading)
         answer = await self._transport.request(
             "POST",
             "/api/jobs/upload/",
@@ -206,7 +208,7 @@ class Jobs(Connection):
             headers={
                 "Content-Type": media_type,
                 **job_headers(batch_size, skip_invalid, on_conflict),
-                **upload_metadata(told),
+                **upload_metadata(metadata),
             },
             params=name_schema(schema) | name_set(by),
         )
@@ -285,10 +287,12 @@ def on_repeat(on_conflict: OnConflict | None, *, again: bool) -> dict[str, str]:
     return {} if again or on_conflict in ("skip", "replace") else {"on_repeat": "refuse"}
 
 
-def upload_metadata(told: Mapping[str, str]) -> dict[str, str]:
+def upload_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """The header with a file's metadata."""
-    pairs = (f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in told.items())
-    return {"Upload-Metadata": ",".join(pairs)} if told else {}
+    pairs = (
+        f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in metadata.items()
+    )
+    return {"Upload-Metadata": ",".join(pairs)} if metadata else {}
 
 
 def name_schema(schema: str | None) -> dict[str, str]:

@@ -521,8 +521,10 @@ class Records(Connection):
 
 def tell_rounding(counts: Mapping[str, int]) -> str:
     """A sentence with the number of rounded values by field; empty if there are none."""
-    told = ", ".join(f"{count:,} of {name}" for name, count in counts.items() if count)
-    return f"values were rounded to the decimals that the schema keeps: {told}" if told else ""
+    counted = ", ".join(f"{count:,} of {name}" for name, count in counts.items() if count)
+    return (
+        f"values were rounded to the decimals that the schema keeps: {counted}" if counted else ""
+    )
 
 
 def _said(members: Mapping[str, Any]) -> dict[str, Any]:

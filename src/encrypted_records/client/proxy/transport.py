@@ -164,8 +164,8 @@ class ProxyTransport(Transport):
         response = await super().attempt(request)
         # The first value is the proxy's: the API's may follow it.
         with suppress(ValueError):
-            told = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
-            self._ahead = told - runtime.wall()
+            date = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+            self._ahead = date - runtime.wall()
         return response
 
     async def proxy_time(self) -> float:

@@ -287,16 +287,16 @@ class Uploads(Connection):
             Conflict: ``uploaded_before``, unless ``again`` is true.
         """
         size = file.require_size("only a file with a size can be resumed")
-        told = {
+        metadata = {
             "filename": file.path.name,
             "filetype": media_type,
             "changed": str(file.changed),
             "ends": await runtime.in_thread(file.digest_of_ends),
         }
-        told |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
-        told |= name_reading(reading)
+        metadata |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
+        metadata |= name_reading(reading)
         headers = job_headers(batch_size, skip_invalid, on_conflict)
-        return await self._begin(told, {"Upload-Length": str(size)}, headers)
+        return await self._begin(metadata, {"Upload-Length": str(size)}, headers)
 
     async def begin_stream(
         self,
@@ -317,19 +317,19 @@ class Uploads(Connection):
             again: otherwise, the job fails at the end of data that was stored before:
                 ``uploaded_before``.
         """
-        told = {"filename": filename} | ({"filetype": media_type} if media_type else {})
-        told |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
+        metadata = {"filename": filename} | ({"filetype": media_type} if media_type else {})
+        metadata |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
         headers = job_headers(batch_size, skip_invalid, on_conflict)
-        return await self._begin(told, {"Upload-Defer-Length": "1"}, headers)
+        return await self._begin(metadata, {"Upload-Defer-Length": "1"}, headers)
 
     async def _begin(
-        self, told: Mapping[str, str], length: Mapping[str, str], job: Mapping[str, str]
+        self, metadata: Mapping[str, str], length: Mapping[str, str], job: Mapping[str, str]
     ) -> tuple[str, str]:
         # Repeatable, because an upload without data stores nothing.
         answer = await self._transport.request(
             "POST",
             "/api/files/",
-            headers={**_TUS, **length, **upload_metadata(told), **job},
+            headers={**_TUS, **length, **upload_metadata(metadata), **job},
             repeatable=True,
         )
         try:

@@ -139,10 +139,10 @@ class AsyncDataset(AsyncNamed):
         """
         where = path_of(path)
         try:
-            told = await self._link.proxy.look_at_file(where, reading, tight=tight)
+            reply = await self._link.proxy.look_at_file(where, reading, tight=tight)
         except ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(told)
+        found = reading_of(reply)
         schema = await self.create_schema(name or where.stem, found.schema, get_or_create=True)
         if await schema.count():
             raise Conflict(
@@ -243,7 +243,7 @@ class AsyncClient:
         await self._link.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._link.told}>"
+        return f"<{type(self).__name__} {self._link.described}>"
 
     @property
     def calls(self) -> AsyncCalls:

@@ -455,10 +455,10 @@ class AsyncSchema(AsyncCare):
         """
         where = path_of(path)
         try:
-            told = await self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
+            reply = await self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
         except errors.ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(told)
+        found = reading_of(reply)
         return await self.store_file(
             where,
             found,

@@ -271,7 +271,7 @@ class AsyncLink:
         organization: str | None = None,
         limits: ClientLimits = STANDARD,
     ) -> None:
-        self.told = f"{f'of {email} ' if email else ''}at {_show(proxy_url)}"
+        self.described = f"{f'of {email} ' if email else ''}at {_show(proxy_url)}"
         self.proxy = ProxyClient(
             proxy_url,
             email=email,

@@ -374,11 +374,11 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
         fields: the field of each rounded value, or the number of rounded values by field; None if
             unknown.
     """
-    told = "all records are stored; whether values were rounded is not known"
+    warning = "all records are stored; whether values were rounded is not known"
     if fields is not None:
-        told = tell_rounding(Counter(fields))
-    if told:
-        warnings.warn(told, errors.ValuesRounded, stacklevel=3)
+        warning = tell_rounding(Counter(fields))
+    if warning:
+        warnings.warn(warning, errors.ValuesRounded, stacklevel=3)
 
 
 def to_arrow(

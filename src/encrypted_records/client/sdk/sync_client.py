@@ -136,10 +136,10 @@ class Dataset(Named):
         """
         where = path_of(path)
         try:
-            told = self._link.run(self._link.proxy.look_at_file(where, reading, tight=tight))
+            reply = self._link.run(self._link.proxy.look_at_file(where, reading, tight=tight))
         except ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(told)
+        found = reading_of(reply)
         schema = self.create_schema(name or where.stem, found.schema, get_or_create=True)
         if schema.count():
             raise Conflict(
@@ -242,7 +242,7 @@ class Client:
         self._link.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._link.told}>"
+        return f"<{type(self).__name__} {self._link.described}>"
 
     @property
     def calls(self) -> Calls:

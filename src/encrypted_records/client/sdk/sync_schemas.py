@@ -466,12 +466,12 @@ class Schema(Care):
         """
         where = path_of(path)
         try:
-            told = self._link.run(
+            reply = self._link.run(
                 self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
             )
         except errors.ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(told)
+        found = reading_of(reply)
         return self.store_file(
             where,
             found,

@@ -397,8 +397,8 @@ def read_long_texts(
     if texts.wanted:
         yield from learn_texts(space, texts)
     found: dict[str, dict[int, str]] = {}
-    for name, own in wanted.items():
-        told = ((at, texts.get(name, key)) for at, key in own.items())
-        found[name] = {at: text for at, text in told if text is not None}
-        assert len(found[name]) == len(own)
+    for name, keys_by_row in wanted.items():
+        known = ((at, texts.get(name, key)) for at, key in keys_by_row.items())
+        found[name] = {at: text for at, text in known if text is not None}
+        assert len(found[name]) == len(keys_by_row)
     return found

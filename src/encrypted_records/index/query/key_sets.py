@@ -134,9 +134,9 @@ def inner_ranks(field: str, keys: NDArray[np.bytes_], texts: Texts) -> NDArray[n
     distinct, at = np.unique(keys, return_inverse=True)
     ranks = np.zeros(len(distinct), np.int64)
     for members in find_mixed(distinct):
-        told = ((texts.get(field, bytes(distinct[key])), key) for key in members)
+        opened = ((texts.get(field, bytes(distinct[key])), key) for key in members)
         # Code points sort like their UTF-8.
-        known = sorted((text, key) for text, key in told if text is not None)
+        known = sorted((text, key) for text, key in opened if text is not None)
         for rank, (_, key) in enumerate(known, 1):
             ranks[key] = rank
     return ranks[at]

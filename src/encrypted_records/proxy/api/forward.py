@@ -248,17 +248,19 @@ def _shown_object(kind: str, resource: _Resource) -> ShownName:
 
 
 def _signed_name(resource: _Resource, named: ShownAs) -> None:
-    told: dict[str, Any] = {SIGNED: named.signed}
+    members: dict[str, Any] = {SIGNED: named.signed}
     if named.signed:
         shown = named.shown
-        told |= {
+        members |= {
             "organization": ids.reference("organizations", shown.organization),
             "slug": shown.slug,
             "name": shown.name,
         }
         if shown.dataset is not None:
-            told["dataset"] = ids.reference("datasets", shown.dataset)
-    resource.update({name: msgspec.Raw(msgspec.json.encode(value)) for name, value in told.items()})
+            members["dataset"] = ids.reference("datasets", shown.dataset)
+    resource.update(
+        {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
+    )
 
 
 # --- forwarding -----------------------------------------------------------------------------------
@@ -541,10 +543,10 @@ async def get_status(request: Request) -> Response:
     """The API's own answer, with ``behind_proxy``, and ``clock_jumped`` where that is so."""
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
-    told = read_object(upstream) | {"behind_proxy": True}
+    status = read_object(upstream) | {"behind_proxy": True}
     if services_of(request).clock.doubtful > 0:
-        told["clock_jumped"] = True
-    response = answer(told)
+        status["clock_jumped"] = True
+    response = answer(status)
     proof = services_of(request).admission.answer_to(request.headers)
     if proof is not None:
         response.headers[ANSWER_HEADER] = proof

@@ -91,9 +91,9 @@ def shape(kind: type) -> Part:
     for name, part in parts.items():
         part.pop("title")
         part["additionalProperties"] = False
-        told = cleandoc(part.pop("description", "")).partition("Attributes:\n")[0]
-        if told:
-            part["description"] = _sentence(told.split("\n\n")[0])
+        description = cleandoc(part.pop("description", "")).partition("Attributes:\n")[0]
+        if description:
+            part["description"] = _sentence(description.split("\n\n")[0])
         for base in reversed(structures[name].__mro__):
             members = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
             for names, said in _MEMBERS.findall(members):

@@ -165,10 +165,10 @@ async def list_people(request: Request) -> Response:
     by_login = holder.token is None and holder.service is None
     # Unverified data from the API, for display: only the roster decides about members and their
     # rights.
-    told = OwnersAnswers()
+    answers = OwnersAnswers()
     if view.believed.standing.owns:
         number = view.roster.number
-        told = OwnersAnswers(
+        answers = OwnersAnswers(
             await sharing.api.answers(organization, holder.auth),
             await sharing.api.invitations_of(organization, holder.auth),
             number,
@@ -179,14 +179,14 @@ async def list_people(request: Request) -> Response:
         )
     elif by_login:
         accounts = await sharing.api.accounts_of(organization, holder.auth)
-        told = OwnersAnswers(number=view.roster.number, accounts=accounts)
-    if told.accounts is not None:
+        answers = OwnersAnswers(number=view.roster.number, accounts=accounts)
+    if answers.accounts is not None:
         # Read again: a request that an entry has ended meanwhile does not count as declined.
         view = await sharing.reader.read(holder, organization) or view
     requests = await sharing.asking.read(view) if by_login else ReadRequests([])
     rosters = sharing.reader.rosters
     first = await runtime.in_thread(rosters.first_shown, holder.user, organization)
-    return answer(people_of(view, told, requests, first))
+    return answer(people_of(view, answers, requests, first))
 
 
 @endpoint(

@@ -142,7 +142,7 @@ class OwnersAnswers:
 
 def people_of(
     view: View,
-    told: OwnersAnswers,
+    answers: OwnersAnswers,
     requests: ReadRequests,
     first: RosterSummary | None = None,
 ) -> People:
@@ -158,9 +158,9 @@ def people_of(
         organization=reference("organizations", view.organization),
         number=roster.number,
         words=head_words(roster),
-        people=[_member(roster, member, view.user, told) for member in roster.members()],
+        people=[_member(roster, member, view.user, answers) for member in roster.members()],
         invitations=[
-            _invitation(roster, invitation, told)
+            _invitation(roster, invitation, answers)
             for invitation in roster.invitations()
             if invitation.open
         ],
@@ -230,15 +230,15 @@ def nobody(organization: bytes) -> People:
     )
 
 
-def _member(roster: Roster, member: Member, user: bytes, told: OwnersAnswers) -> PersonOrService:
+def _member(roster: Roster, member: Member, user: bytes, answers: OwnersAnswers) -> PersonOrService:
     last_used, gone, address = None, None, None
-    if member.type == form.SERVICE and told.used is not None:
-        used = told.used.get(to_text(member.member))
+    if member.type == form.SERVICE and answers.used is not None:
+        used = answers.used.get(to_text(member.member))
         last_used = None if used is None else int(used.timestamp())
-    if member.type == form.PERSON and told.accounts is not None:
-        address = told.accounts.get(to_text(member.member))
+    if member.type == form.PERSON and answers.accounts is not None:
+        address = answers.accounts.get(to_text(member.member))
         # A member who joined after the API's answer does not count as removed.
-        gone = member.joined <= told.number and address is None
+        gone = member.joined <= answers.number and address is None
     differs = address is not None and address.casefold() != member.name.casefold()
     return PersonOrService(
         id=to_text(member.member),
@@ -303,10 +303,10 @@ def request_of(roster: Roster, request: StandingRequest, owners: Iterable[str] =
 
 
 def _invitation(
-    roster: Roster, invitation: InvitationState, told: OwnersAnswers
+    roster: Roster, invitation: InvitationState, answers: OwnersAnswers
 ) -> WaitingInvitation:
     now, content = int(runtime.wall()), invitation.content
-    given = next((answer for answer in told.answers if answer.id == content.id), None)
+    given = next((answer for answer in answers.answers if answer.id == content.id), None)
     answered, refused = given is not None, None
     if given is not None:
         try:
@@ -314,9 +314,9 @@ def _invitation(
         except ErsError as error:
             answered, refused = False, error.reason
     ended = (
-        told.waiting is not None
-        and invitation.number <= told.number
-        and to_text(content.id) not in told.waiting
+        answers.waiting is not None
+        and invitation.number <= answers.number
+        and to_text(content.id) not in answers.waiting
     )
     replaced = ended and _is_replaced(roster, invitation)
     status = status_of(invitation, now, answered=answered, declined=ended and not replaced)

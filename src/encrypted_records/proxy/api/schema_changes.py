@@ -219,10 +219,10 @@ async def verify_schema(request: Request) -> Response:
 async def _lines(
     first: VerificationCounts, steps: AsyncIterator[VerificationCounts]
 ) -> AsyncGenerator[bytes, None]:
-    told = 0
+    written = 0
     done = first
     async for done in steps:
-        new, told = done.named[told:], len(done.named)
+        new, written = done.named[written:], len(done.named)
         # An empty line, which readers skip, shows that the work continues.
         yield b"".join(json_line({"altered": place}) for place in new) or b"\n"
     yield json_line({"verify": _report_json(done)})

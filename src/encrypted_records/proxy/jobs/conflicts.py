@@ -486,9 +486,9 @@ class Conflicts:
 
         async def compute() -> None:
             for chunk in tasks:
-                told = await self._workers.run(messages.KeysTask(source, chunk, keys, fields))
-                assert isinstance(told, messages.ChunkKeys)
-                found.append((chunk.number, told))
+                reply = await self._workers.run(messages.KeysTask(source, chunk, keys, fields))
+                assert isinstance(reply, messages.ChunkKeys)
+                found.append((chunk.number, reply))
 
         await run_together([compute] * self._workers.count)
         found.sort(key=lambda item: item[0])

@@ -183,8 +183,8 @@ async def look_up_names(upstream: Upstream, positions: Collection[int]) -> dict[
 
     async def ask() -> None:
         for some in parts:
-            told = await upstream.api.names(state.id, some, upstream.caller.auth)
-            found.update(await aside(_open_all, state, snapshot, some, told, blocks))
+            names = await upstream.api.names(state.id, some, upstream.caller.auth)
+            found.update(await aside(_open_all, state, snapshot, some, names, blocks))
 
     await run_together([ask] * _AT_ONCE)
     return found

@@ -163,9 +163,9 @@ async def _list_left(
         return known.left
     now = {str(organization["id"]) for organization in organizations["results"]}
     before = [organization for organization in known.left if organization.id not in now]
-    told = {organization.id for organization in before}
+    listed = {organization.id for organization in before}
     gone = [
-        organization for organization in known.organizations if organization.id not in now | told
+        organization for organization in known.organizations if organization.id not in now | listed
     ]
     return (
         *before,

@@ -211,8 +211,8 @@ class _Collection(viewsets.ModelViewSet[M]):
             return response
 
     def _tag(self, row: M) -> str:
-        told = msgspec.json.encode(self.facts(row))
-        return f'"{hashlib.sha256(told).hexdigest()[:32]}"'
+        facts = msgspec.json.encode(self.facts(row))
+        return f'"{hashlib.sha256(facts).hexdigest()[:32]}"'
 
     def require_match(self, row: M) -> None:
         """

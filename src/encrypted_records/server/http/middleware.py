@@ -41,11 +41,11 @@ class ClientAddress:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         peer = _address(request.META.get("REMOTE_ADDR", ""))
-        told = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
+        hops = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
         sender = peer
         # From the right: each trusted hop has added the address of its peer.
-        while _is_trusted(sender) and told:
-            before = _address(told.pop())
+        while _is_trusted(sender) and hops:
+            before = _address(hops.pop())
             if before is None:
                 break
             sender = before

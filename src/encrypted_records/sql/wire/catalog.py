@@ -349,13 +349,13 @@ class _Rows:
         }
 
     def _descriptions(self) -> Mapping[str, Sequence[Any]]:
-        told = [(at, table) for at, table in enumerate(self._tables) if table.description]
+        described = [(at, table) for at, table in enumerate(self._tables) if table.description]
         return {
-            "objoid": pyarrow.array([self._oid(at) for at, _ in told], pyarrow.int64()),
-            "classoid": pyarrow.array([_OWN["pg_class"] for _ in told], pyarrow.int64()),
-            "objsubid": pyarrow.array([0 for _ in told], pyarrow.int32()),
+            "objoid": pyarrow.array([self._oid(at) for at, _ in described], pyarrow.int64()),
+            "classoid": pyarrow.array([_OWN["pg_class"] for _ in described], pyarrow.int64()),
+            "objsubid": pyarrow.array([0 for _ in described], pyarrow.int32()),
             "description": pyarrow.array(
-                [table.description for _, table in told], pyarrow.string()
+                [table.description for _, table in described], pyarrow.string()
             ),
         }
 

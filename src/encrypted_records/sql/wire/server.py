@@ -354,8 +354,8 @@ class Listener:
         channel: Channel, settings: SessionSettings, process: int, secret: bytes
     ) -> None:
         channel.write(m.AUTHENTICATION_OK)
-        for name, told in REPORTED.items():
-            channel.write(m.parameter_status(told, settings.show(name)))
+        for name, reported in REPORTED.items():
+            channel.write(m.parameter_status(reported, settings.show(name)))
         channel.write(m.backend_key(process, secret))
         channel.write(m.ready("I"))
         await channel.flush()
