@@ -44,10 +44,10 @@ class TextFormatter(logging.Formatter):
         error: BaseException | None = ei[1]
         while error is not None:
             lines += [part.rstrip() for part in traceback.format_tb(error.__traceback__)]
-            said = f": {error.message}" if isinstance(error, ErsError) else ""
+            database = f": {error.message}" if isinstance(error, ErsError) else ""
             if name := database_name(error):
-                said = f" ({name})"
-            lines.append(f"{type(error).__module__}.{type(error).__qualname__}{said}")
+                database = f" ({name})"
+            lines.append(f"{type(error).__module__}.{type(error).__qualname__}{database}")
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return "\n".join(lines)
 

@@ -24,10 +24,10 @@ RECIPE = '{"columns":[{"source":"a","name":"a"}]}'
 def test_hidden_members_of_another_form_say_nothing(hidden: dict[str, str]) -> None:
     reading = reading_of({**hidden, "null-0": "none"})
     known = hidden["reading"] == RECIPE
-    assert reading.said == ({"columns": {"a": {"null": ["none"]}}} if known else {})
+    assert reading.choices == ({"columns": {"a": {"null": ["none"]}}} if known else {})
 
 
 def test_two_words_become_those_of_a_boolean_as_browsers_send_them() -> None:
     form = {"reading": RECIPE, "kind-0": "string", "type-0": "boolean", "two-0": "J\r\nN"}
-    said = reading_of(form).said["columns"]["a"]
+    said = reading_of(form).choices["columns"]["a"]
     assert (said["false"], said["true"]) == ("J", "N")

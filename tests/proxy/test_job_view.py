@@ -59,7 +59,7 @@ def test_a_large_job_is_packed_when_all_of_it_is_stored(about: dict[str, Any], w
 def test_its_bar_has_a_part_for_packing_where_it_is_packed() -> None:
     assert [phase.name for phase in view().phases] == ["uploaded", "checked", "stored"]
     last = view(processed=150, packs=4, packed=1).phases[-1]
-    assert (last.name, last.share, last.said) == ("packed", 0.25, "1 of 4")
+    assert (last.name, last.share, last.figures) == ("packed", 0.25, "1 of 4")
 
 
 def test_it_says_why_it_waits() -> None:

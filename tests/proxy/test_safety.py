@@ -48,4 +48,4 @@ def test_readers_beside_the_visitor_are_owners_and_those_with_a_share(
     safety = weigh_people({"number": 3, "people": people, "requests": []}, [], "/organizations/x/")
     assert safety.others == others
     (step,) = safety.steps
-    assert (step.said, step.label, step.done) == (said, label, not label)
+    assert (step.text, step.label, step.done) == (said, label, not label)

@@ -510,8 +510,8 @@ class DamageApi:
     async def of(self, schema: bytes, auth: str) -> Damage:
         path = f"{reference('schemas', schema)}damage/"
         answer = await self._transport.request("GET", path, auth=auth)
-        said: Damage = answer.convert(Damage)
-        return said
+        damage: Damage = answer.convert(Damage)
+        return damage
 
 
 class ListedCheckpoint(msgspec.Struct):
@@ -661,21 +661,21 @@ class ErasureApi:
 
     async def state(self, schema: bytes, auth: str) -> ErasureState:
         answer = await self._transport.request("GET", _erasure(schema), auth=auth)
-        said: ErasureState = answer.convert(ErasureState)
-        return said
+        state: ErasureState = answer.convert(ErasureState)
+        return state
 
     async def progress(self, schema: bytes, auth: str) -> ErasureProgress:
         """The same as :meth:`state`, without the counts: cheap enough to poll."""
         params = {"counts": "false"}
         answer = await self._transport.request("GET", _erasure(schema), params=params, auth=auth)
-        said: ErasureProgress = answer.convert(ErasureProgress)
-        return said
+        progress: ErasureProgress = answer.convert(ErasureProgress)
+        return progress
 
     async def ask(self, schema: bytes, auth: str) -> ErasureState:
         """Request immediate erasure of all ended data."""
         answer = await self._transport.request("POST", _erasure(schema), auth=auth, repeatable=True)
-        said: ErasureState = answer.convert(ErasureState)
-        return said
+        state: ErasureState = answer.convert(ErasureState)
+        return state
 
     async def schemas_of(self, dataset: bytes, auth: str) -> list[str]:
         """The ids of a dataset's schemas that the caller can access.

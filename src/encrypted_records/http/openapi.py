@@ -403,9 +403,9 @@ def _operations(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    said = operation.get("description") or operation.get("summary") or ""
+    about = operation.get("description") or operation.get("summary") or ""
     parts = [
-        f"<details><summary><code>{method.upper()} {escape(path)}</code> {escape(said)}</summary>",
+        f"<details><summary><code>{method.upper()} {escape(path)}</code> {escape(about)}</summary>",
         "" if operation.get("security") else "<p>Needs no credentials.</p>",
     ]
     parameters = operation.get("parameters", [])

@@ -659,7 +659,7 @@ def parse_ranking(entries: Any, conditions: Conditions) -> tuple[Rank, ...]:
     ``last``.
     """
     plain: Any = entries
-    said: list[Any] = []
+    placements: list[Any] = []
     if isinstance(entries, list):
         plain = [
             {name: value for name, value in entry.items() if name != "nulls"}
@@ -667,10 +667,10 @@ def parse_ranking(entries: Any, conditions: Conditions) -> tuple[Rank, ...]:
             else entry
             for entry in entries
         ]
-        said = [entry.get("nulls") if isinstance(entry, dict) else None for entry in entries]
+        placements = [entry.get("nulls") if isinstance(entry, dict) else None for entry in entries]
     ranks: list[Rank] = []
     for position, key in enumerate(parse_order(plain, conditions)):
-        nulls = said[position]
+        nulls = placements[position]
         if nulls not in (None, "first", "last"):
             raise invalid_query("type", 'expected "first" or "last"', f"/order_by/{position}/nulls")
         ranks.append(Rank(key, not key.descending if nulls is None else nulls == "first"))

@@ -81,27 +81,27 @@ class ReadingOptions:
             InvalidSetting: an option is not of the form COLUMN=VALUE, the delimiter is unknown, or
                 the file of ``--reading`` is not a reading in JSON.
         """
-        said: dict[str, Any] = {}
+        choices: dict[str, Any] = {}
         if self.reading not in (None, _NO_READING):
-            said["reading"] = _read_json(self.reading)
+            choices["reading"] = _read_json(self.reading)
         if self.round:
-            said["round"] = True
+            choices["round"] = True
         if self.delimiter is not None:
             if self.delimiter not in _DELIMITERS:
                 raise InvalidSetting("expected , ; tab or pipe for --delimiter")
-            said["delimiter"] = _DELIMITERS[self.delimiter]
+            choices["delimiter"] = _DELIMITERS[self.delimiter]
         for name in ("encoding", "header_row", "below", "sheet", "time_zone"):
             if (value := getattr(self, name)) is not None:
-                said[name] = value
+                choices[name] = value
         columns: dict[str, dict[str, Any]] = {}
         for option, member in (("decimal", "decimal"), ("date_format", "format")):
             for text in getattr(self, option):
                 column, value = _pair(text)
-                of = said if column is None else columns.setdefault(column, {})
+                of = choices if column is None else columns.setdefault(column, {})
                 of[member] = value
         for text in self.null:
             column, value = _pair(text)
-            of = said if column is None else columns.setdefault(column, {})
+            of = choices if column is None else columns.setdefault(column, {})
             of.setdefault(_NULL, []).append(value)
         for option, member in (("type", "type"), ("rename", "name")):
             for text in getattr(self, option):
@@ -116,8 +116,8 @@ class ReadingOptions:
         for column in self.leave_out:
             columns.setdefault(column, {})["leave_out"] = True
         if columns:
-            said["columns"] = columns
-        return json.dumps(said, ensure_ascii=False).encode() if said else b""
+            choices["columns"] = columns
+        return json.dumps(choices, ensure_ascii=False).encode() if choices else b""
 
 
 #: None of them was given.
@@ -196,8 +196,8 @@ def takes_form(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def call(*arguments: Any, **values: Any) -> Any:
         names = ReadingOptions.__dataclass_fields__
-        said = {name: values.pop(name) for name in names if name in values}
-        options = replace(NO_READING_OPTIONS, **said)
+        given = {name: values.pop(name) for name in names if name in values}
+        options = replace(NO_READING_OPTIONS, **given)
         return command(*arguments, reading=options, **values)
 
     wrapped: Callable[..., Any] = call

@@ -126,8 +126,8 @@ def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:
         _name(holder) for holder in held if holder.first_key_version <= version < holder.key_version
     ]
     parts = [("new records of", new), ("older records of", old)]
-    said = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
-    return said or "nothing yet"
+    sentence = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+    return sentence or "nothing yet"
 
 
 def _name(schema: SealedSchema) -> str:

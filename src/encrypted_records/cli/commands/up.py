@@ -282,16 +282,16 @@ def _what_the_roster_loses(standing: RosterStanding) -> Iterator[str]:
     if standing.state != "older":
         yield f"Both are the same up to entry {standing.common}; beyond that nothing is known."
     for lost in standing.lost:
-        yield f"Lost: {_told(lost)}."
+        yield f"Lost: {_lost_text(lost)}."
     unknown = standing.seen.number - standing.common - len(standing.lost)
     if unknown > 0:
         yield f"Lost: {unknown} entries whose content this proxy has not kept."
 
 
-def _told(lost: LostEntry) -> str:
+def _lost_text(lost: LostEntry) -> str:
     who, day = lost.who or "somebody", (lost.time or "an unknown day").partition("T")[0]
     by = f" by {lost.by}" if lost.by else ""
-    said = {
+    texts = {
         "founded": "the organization was founded",
         "invited": f"{who} was invited",
         "stood": f"{who} was admitted, or got other rights or keys",
@@ -299,4 +299,4 @@ def _told(lost: LostEntry) -> str:
         "dataset": f"the dataset {who} was created, renamed, or got a new key",
         "schema": "schemas were added or changed",
     }
-    return f"{said.get(lost.what, lost.what)}, on {day}{by}"
+    return f"{texts.get(lost.what, lost.what)}, on {day}{by}"

@@ -264,9 +264,9 @@ async def _until_it_answers(side: _Side, url: str, secret: str, log: IO[bytes]) 
             else:
                 return
     log.seek(0)
-    said = log.read().decode(errors="replace").splitlines()
-    reasons = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-    hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]
+    lines = log.read().decode(errors="replace").splitlines()
+    reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
     raise Startup(
         f"the inline proxy did not start: {reasons[-1] if reasons else 'it ended at once'}",
         hint=hints[-1] if hints else "run ers proxy to see why",

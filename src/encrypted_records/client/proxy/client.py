@@ -334,7 +334,7 @@ class ProxyClient(
         self,
         head: bytes,
         size: int | None,
-        said: bytes = b"",
+        choices: bytes = b"",
         *,
         tight: bool = False,
         schema: str | None = None,
@@ -350,7 +350,7 @@ class ProxyClient(
         """
         headers = {"Content-Type": "application/octet-stream"}
         headers |= {} if size is None else {"X-File-Size": str(size)}
-        headers |= {"X-Reading": base64.b64encode(said).decode()} if said else {}
+        headers |= {"X-Reading": base64.b64encode(choices).decode()} if choices else {}
         answer = await self._transport.request(
             "POST",
             "/api/readings/detect/",
@@ -365,7 +365,7 @@ class ProxyClient(
     async def look_at_file(
         self,
         path: Path,
-        said: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
         *,
         tight: bool = False,
         schema: str | None = None,
@@ -377,8 +377,8 @@ class ProxyClient(
             InvalidSetting: the file cannot be read, is a pipe, or has a columnar format.
         """
         head, size = await head_of(path)
-        choices = encode(said) if said else b""
-        return await self.detect(head, size, choices, tight=tight, schema=schema, kept=kept)
+        encoded = encode(choices) if choices else b""
+        return await self.detect(head, size, encoded, tight=tight, schema=schema, kept=kept)
 
     async def kept_reading(self, schema: str) -> Mapping[str, Any]:
         """The stored reading of a schema, given by its id.

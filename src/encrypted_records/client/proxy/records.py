@@ -397,7 +397,7 @@ class Records(Connection):
             members: ``where``, ``group_by``, ``limit``, ``order``, see docs/http-api.md; None
                 values are left out.
         """
-        body = {"schema": schema, "measures": list(measures), **_said(members)}
+        body = {"schema": schema, "measures": list(measures), **_given(members)}
         answer = await self._ask("POST", "/api/records/aggregate/", body)
         if body.get("group_by"):
             return convert(answer, GroupedAggregate)
@@ -409,7 +409,7 @@ class Records(Connection):
         Args:
             members: of the question, see docs/http-api.md; None values are left out.
         """
-        body = {"schema": schema, **_said(members)}
+        body = {"schema": schema, **_given(members)}
         return convert(await self._ask("POST", "/api/records/explain/", body), Explanation)
 
     async def explain_nothing(self, schema: str, where: Mapping[str, Any] | None) -> Reasons:
@@ -418,7 +418,7 @@ class Records(Connection):
         Args:
             where: as for :meth:`search`; None selects all records without a comparison.
         """
-        body = {"schema": schema, **_said({"where": where})}
+        body = {"schema": schema, **_given({"where": where})}
         return convert(await self._ask("POST", "/api/records/why/", body), Reasons)
 
     async def search_dataset(
@@ -433,7 +433,7 @@ class Records(Connection):
         found: list[FoundIn] = []
         cursor: str | None = None
         while True:
-            body = _said({"where": where, "limit": limit, "cursor": cursor})
+            body = _given({"where": where, "limit": limit, "cursor": cursor})
             answer = await self._ask("POST", f"{dataset}search/", body)
             page = convert(answer, FoundInPage)
             found += page.results
@@ -452,7 +452,7 @@ class Records(Connection):
             members: ``where``, ``order_by``, ``fields``, ``safe_cells``, ``with_schema_id``; None
                 values are left out.
         """
-        body = {"schema": schema, "format": form, **_said(members)}
+        body = {"schema": schema, "format": form, **_given(members)}
         # A sorted export fetches all of its records before it sends the first.
         silent_seconds = SORTED_EXPORT_SECONDS if members.get("order_by") else ANSWER_SECONDS
         return self._transport.stream(
@@ -480,11 +480,11 @@ class Records(Connection):
             members: ``limit``, ``offset`` and ``order_by``, if the first records are enough; None
                 values are left out.
         """
-        said = _said({"where": where, **members})
+        given = _given({"where": where, **members})
         return self._transport.stream(
             "POST",
             "/api/records/columns/",
-            data=encode({"schema": schema, "fields": list(fields), **said}),
+            data=encode({"schema": schema, "fields": list(fields), **given}),
             headers={"Content-Type": "application/json"},
         )
 
@@ -527,5 +527,5 @@ def tell_rounding(counts: Mapping[str, int]) -> str:
     )
 
 
-def _said(members: Mapping[str, Any]) -> dict[str, Any]:
+def _given(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}

@@ -216,11 +216,11 @@ class SchemaLogs(Connection):
             members: ``ended``, ``safe_cells``, ``with_schema_id``, see docs/http-api.md; None
                 values are left out.
         """
-        said = {name: value for name, value in members.items() if value is not None}
+        given = {name: value for name, value in members.items() if value is not None}
         return self._transport.stream(
             "POST",
             f"{schema_url}salvage/",
-            data=encode({"format": form, **said}),
+            data=encode({"format": form, **given}),
             headers={"Content-Type": "application/json"},
         )
 

@@ -141,23 +141,23 @@ def _merged(says: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def _require_sure(found: FileReading) -> None:
-    flaws, said, columns = [], [], []
+    flaws, members, columns = [], [], []
     for member in found.guessed:
         value = found.reading[member]
         flaws.append(Flaw("reading", f"{member} is a guess: {value}"))
-        said.append(f'"{member}": {msgspec.json.encode(value).decode()}')
+        members.append(f'"{member}": {msgspec.json.encode(value).decode()}')
     for field in found.fields:
         if field.ask is not None:
             text, answer = _QUESTIONS.get(field.ask, _OTHER)
             flaws.append(Flaw("reading", text, field=field.name))
             columns.append(f"{msgspec.json.encode(field.name).decode()}: {{{answer}}}")
     if columns:
-        said.append(f'"columns": {{{", ".join(columns)}}}')
+        members.append(f'"columns": {{{", ".join(columns)}}}')
     if flaws:
         question = ReadingQuestion(
             "how this file is read has to be confirmed",
             flaws=tuple(flaws),
-            hint=f"nothing was stored; if the guesses are right: reading={{{', '.join(said)}}}"
+            hint=f"nothing was stored; if the guesses are right: reading={{{', '.join(members)}}}"
             + ('; {"type": "text"} keeps a column as it is written' if columns else ""),
         )
         question.reading = found
@@ -167,8 +167,8 @@ def _require_sure(found: FileReading) -> None:
 def in_words_of_python(error: ReadingRefused) -> ReadingRefused:
     """The refusal of a file, with the members that a program gives instead of options."""
     members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
-    said = [f'reading={{"{member}": ...}}' for member in members if member]
-    hint = "; ".join([*filter(None, [error.hint]), *said])
+    hints = [f'reading={{"{member}": ...}}' for member in members if member]
+    hint = "; ".join([*filter(None, [error.hint]), *hints])
     return explain(ReadingRefused(error.message, flaws=error.flaws, hint=hint))
 
 

@@ -209,8 +209,10 @@ def require_equal(claimed: Ledger, own: LedgerState) -> None:
     """
     assert claimed.begun is not None and own.order.begun is None
     since = claimed.requests_since
-    said, known = (encode(state, requests_since=since, ends={}) for state in (claimed.state(), own))
-    if claimed.version != own.snapshot.version or said != known:
+    encoded, known = (
+        encode(state, requests_since=since, ends={}) for state in (claimed.state(), own)
+    )
+    if claimed.version != own.snapshot.version or encoded != known:
         raise CheckpointBroken(
             f"the checkpoint at version {claimed.begun.version} does not match the log"
         )

@@ -215,12 +215,12 @@ def admit(roster: Roster, answer: form.Answer, now: int) -> form.MemberStanding[
 def _require_open(invitation: InvitationState, now: int) -> None:
     status = status_of(invitation, now)
     if status is not InvitationStatus.WAITING:
-        said = {
+        reasons = {
             InvitationStatus.ADMITTED: "the invitation was used",
             InvitationStatus.WITHDRAWN: "the invitation was withdrawn",
             InvitationStatus.EXPIRED: "the invitation has expired",
         }
-        raise errors.InvitationOver(said[status])
+        raise errors.InvitationOver(reasons[status])
 
 
 def _require_fitting(roster: Roster, invitation: InvitationState, member: bytes) -> None:

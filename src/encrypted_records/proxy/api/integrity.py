@@ -383,11 +383,11 @@ def _shown_standing(standing: RosterComparison) -> RosterStanding:
 
 
 def _lost_entry(roster: Roster, body: EntryBody) -> LostEntry:
-    what, who = _said(roster, body)
+    what, who = _subject_of(roster, body)
     return LostEntry(body.number, _moment_of_entry(body.time), what, who, _name(roster, body.actor))
 
 
-def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
+def _subject_of(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
     """The kind of an entry, and its subject or object."""
     match body.content:
         case form.FoundingEntry(name=name):

@@ -207,7 +207,7 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
     return options_of(
         on_conflict=HeaderText.of(request.headers, "X-On-Conflict"),
         by=None if by is None else HeaderText(by, "", "by"),
-        on_repeat=HeaderText.said(text_of(metadata, "on_repeat"), "on_repeat"),
+        on_repeat=HeaderText.optional(text_of(metadata, "on_repeat"), "on_repeat"),
         kind=kind,
         charset=charset,
         named=await schema_asked(request, caller) if is_named else None,
@@ -232,7 +232,7 @@ class HeaderText(NamedTuple):
         return None if text is None else cls(text, name)
 
     @classmethod
-    def said(cls, text: str | None, key: str) -> HeaderText | None:
+    def optional(cls, text: str | None, key: str) -> HeaderText | None:
         return None if text is None else cls(text, "Upload-Metadata", key)
 
     def refused(self, detail: str) -> errors.BadInput:

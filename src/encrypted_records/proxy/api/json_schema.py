@@ -96,10 +96,10 @@ def shape(kind: type) -> Part:
             part["description"] = _sentence(description.split("\n\n")[0])
         for base in reversed(structures[name].__mro__):
             members = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
-            for names, said in _MEMBERS.findall(members):
+            for names, text in _MEMBERS.findall(members):
                 for member in names.split(", "):
                     if "$ref" not in part["properties"][member]:
-                        part["properties"][member]["description"] = _sentence(said)
+                        part["properties"][member]["description"] = _sentence(text)
         for member in part["properties"].values():
             _open_objects(member)
         if PARTS.setdefault(name, part) != part:

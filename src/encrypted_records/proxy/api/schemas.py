@@ -327,13 +327,13 @@ async def detect_reading(request: Request) -> Response:
         definition = state.definition.canonical
         if flag_of(request, "kept", default=True):
             kept = await services.kept_readings.find(holder, schema)
-    said = _reading_in(request.headers.get("x-reading", ""))
+    choices = _reading_in(request.headers.get("x-reading", ""))
     size = request.headers.get("x-file-size")
     if size is not None and not (size.isascii() and size.isdecimal() and len(size) < 19):
         raise Malformed("X-File-Size: expected a number of bytes", code="invalid_header", hint="")
     sample = await read_body(request)
     whole = size is None or int(size) <= len(sample)
-    task = messages.DetectTask(sample, whole, said, tight, definition, kept)
+    task = messages.DetectTask(sample, whole, choices, tight, definition, kept)
     result = await while_wanted(request, services.readers.run(task))
     assert isinstance(result, messages.JsonResult)
     return answer(msgspec.Raw(result.json))

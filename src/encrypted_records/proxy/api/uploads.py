@@ -252,7 +252,7 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
         return text_of(metadata, name)
 
     def say(name: str) -> HeaderText | None:
-        return HeaderText.said(read(name), name)
+        return HeaderText.optional(read(name), name)
 
     schema, services = read("schema"), services_of(request)
     named = None

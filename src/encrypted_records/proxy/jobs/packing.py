@@ -249,15 +249,15 @@ class JobPacking:
 
         attempt = await runtime.in_thread(self._store.next_attempt, self._job.id)
 
-        async def listen(said: messages.Interim) -> messages.GroupsReply | None:
-            if isinstance(said, messages.GroupsRequest):
-                await self._sealed[said.chunk].wait()
-                own = self._take(said.chunk)
+        async def listen(message: messages.Interim) -> messages.GroupsReply | None:
+            if isinstance(message, messages.GroupsRequest):
+                await self._sealed[message.chunk].wait()
+                groups = self._take(message.chunk)
                 return messages.GroupsReply(
-                    [listener for listener in own if schemas is None or listener.schema in schemas]
+                    [group for group in groups if schemas is None or group.schema in schemas]
                 )
-            assert isinstance(said, messages.PackedPages)
-            await self._api.stage(said.schema, said.body, self._caller.auth, attempt=attempt)
+            assert isinstance(message, messages.PackedPages)
+            await self._api.stage(message.schema, message.body, self._caller.auth, attempt=attempt)
             return None
 
         packed = await self._packing.workers.run(task, listen, beside=True)

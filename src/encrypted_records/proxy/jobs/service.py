@@ -296,8 +296,8 @@ class BatchJobs:
         """
         owner = caller or Holder.of_accepted_work(job.user)
         ends = await runtime.in_thread(self._digest_of_ends, owner, job.id, size)
-        said = await self.note_of(owner, job) or FileNote()
-        note = msgspec.structs.replace(said, ends=ends)
+        note_of_sender = await self.note_of(owner, job) or FileNote()
+        note = msgspec.structs.replace(note_of_sender, ends=ends)
         sealed = await runtime.in_thread(self._uses.secrets.seal_note, owner, job.id, note)
         await self._renew(caller, job)
         # If the same file comes twice at the same time, one upload is refused.

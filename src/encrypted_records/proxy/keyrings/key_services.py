@@ -705,7 +705,7 @@ def may_start_offline(environment: Mapping[str, str]) -> bool:
     Raises:
         Startup: the setting has another value.
     """
-    said = environment.get(_OFFLINE)
-    if said not in (None, "", "keychain"):
+    setting = environment.get(_OFFLINE)
+    if setting not in (None, "", "keychain"):
         raise Startup(f"{_OFFLINE} must be unset or keychain", hint=f"correct {_OFFLINE}")
-    return said == "keychain"
+    return setting == "keychain"

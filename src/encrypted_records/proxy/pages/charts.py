@@ -126,7 +126,7 @@ class Option:
 
     text: str
     shown: str
-    said: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ def complete_line(
         words = (*words, ("folded", "in any spelling"))
     beginning = typed.lower()
     options = [
-        Option(word if word.endswith("(") else f"{word} ", word, said)
-        for word, said in words
+        Option(word if word.endswith("(") else f"{word} ", word, note)
+        for word, note in words
         if word.startswith(beginning)
     ]
     return replace(done, options=tuple(options))
@@ -250,9 +250,9 @@ def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
     return replace(done, asks_index=own.is_text)
 
 
-def _option_of(value: str, said: str) -> Option:
+def _option_of(value: str, note: str) -> Option:
     shown = value if len(value) <= SHOWN_OF_VALUE else f"{value[:SHOWN_OF_VALUE]}…"
-    return Option(f"{write_value(value)} ", shown, said)
+    return Option(f"{write_value(value)} ", shown, note)
 
 
 # --- two fields against each other ----------------------------------------------------------------

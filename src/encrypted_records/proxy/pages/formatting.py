@@ -343,7 +343,7 @@ class Widget:
 
     form: str
     value: str
-    said: str
+    label: str
     type: str = "text"
     attributes: Mapping[str, str] = field(default_factory=dict)
     choices: Sequence[tuple[str, str]] = ()
@@ -357,7 +357,7 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
     value: the shown value as text; empty for none.
     """
     own = BY_NAME[kind]
-    control, said = own.control, own.said
+    control, label = own.control, own.said
     shows = not value or re.fullmatch(control.pattern, value) is not None
     if "enum" in spec or "const" in spec:
         listed = [plain(value) for value in spec.get("enum", [spec.get("const")])]
@@ -368,18 +368,18 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
     elif control.form == "number":
         return _of_number(own, spec, value)
     elif control.form == "choice" and value in ("", *(typed for typed, _ in BOOLEANS)):
-        return Widget("buttons", value, said, choices=BOOLEANS)
+        return Widget("buttons", value, label, choices=BOOLEANS)
     elif control.form == "native" and shows:
         attributes = {**control.attributes, **({"step": _step(value)} if control.steps else {})}
-        return Widget("input", value, said, control.html, attributes)
+        return Widget("input", value, label, control.html, attributes)
     elif control.form == "instant" and shows:
         instant = re.fullmatch(control.pattern, value)
         local, offset = (instant["local"], instant["offset"]) if instant else ("", "Z")
-        return Widget("instant", local, said, attributes={"step": _step(local)}, offset=offset)
+        return Widget("instant", local, label, attributes={"step": _step(local)}, offset=offset)
     elif own.is_text and ("\n" in value or len(value) > _LONG_TEXT):
-        return Widget("lines", value, said)
+        return Widget("lines", value, label)
     shown = {"placeholder": control.example} if control.hints else {}
-    return Widget("input", value, said, attributes={"dir": "auto", **shown})
+    return Widget("input", value, label, attributes={"dir": "auto", **shown})
 
 
 def _step(time: str) -> str:
@@ -390,16 +390,16 @@ def _step(time: str) -> str:
 def _of_number(own: FieldType, spec: Mapping[str, Any], value: str) -> Widget:
     least, most = Decimal(spec["minimum"]), Decimal(spec["maximum"])
     decimals = int(spec.get("precision", 0)) if own.has_decimals else 0
-    said = f"{own.said}, {grouped(least)} to {grouped(most)}"
+    label = f"{own.said}, {grouped(least)} to {grouped(most)}"
     if decimals:
-        said += f", {format_count(decimals, 'decimal')}"
+        label += f", {format_count(decimals, 'decimal')}"
     digits = len(f"{max(abs(least), abs(most)):.0f}") + decimals
     if digits > _EXACT_DIGITS or not (not value or _TYPED_NUMBER.fullmatch(value)):
-        return Widget("input", value, said, attributes={"inputmode": "decimal"})
+        return Widget("input", value, label, attributes={"inputmode": "decimal"})
     # A number with more decimals is not refused here: the schema decides about rounding.
     step = "any" if own.has_decimals else "1"
     limits = {"step": step, "min": plain(least), "max": plain(most)}
-    return Widget("input", value, said, "number", limits)
+    return Widget("input", value, label, "number", limits)
 
 
 def is_day(text: str) -> bool:

@@ -126,7 +126,7 @@ class Step:
     """A step that protects records from loss or disclosure; ``label`` is the text of its link."""
 
     done: bool
-    said: str
+    text: str
     path: str
     label: str
 
@@ -318,10 +318,10 @@ def weigh_trial(tried: int | None, now: float) -> Step:
     """
     if tried is None:
         return Step(False, "You never tried your keyring's backup.", _TRY, "Try to restore it")
-    said = f"Your keyring's backup was last tried {age(tried)} ago."
+    text = f"Your keyring's backup was last tried {age(tried)} ago."
     if now - tried > TRIED_SECONDS:
-        return Step(False, said, _TRY, "Try it again")
-    return Step(True, said, "", "")
+        return Step(False, text, _TRY, "Try it again")
+    return Step(True, text, "", "")
 
 
 def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) -> Safety:

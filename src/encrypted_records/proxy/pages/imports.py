@@ -87,7 +87,7 @@ class ReadingForm:
     number.
     """
 
-    said: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
     answer: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
     wanted: dict[int, str] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class ReadingForm:
         return {} if self.answer is None else self.answer["reading"]
 
     @property
-    def said_json(self) -> str:
-        return msgspec.json.encode(self.said).decode()
+    def choices_json(self) -> str:
+        return msgspec.json.encode(self.choices).decode()
 
     @property
     def recipe_json(self) -> str:
@@ -108,20 +108,20 @@ class ReadingForm:
 
     @property
     def delimiter(self) -> str:
-        mark = self.recipe.get("delimiter", self.said.get("delimiter", ""))
+        mark = self.recipe.get("delimiter", self.choices.get("delimiter", ""))
         return next((name for name, character in DELIMITERS.items() if character == mark), "")
 
     @property
     def encoding(self) -> str:
-        return str(self.recipe.get("encoding", self.said.get("encoding", "")))
+        return str(self.recipe.get("encoding", self.choices.get("encoding", "")))
 
     @property
     def header_row(self) -> str:
-        return str(self.recipe.get("header_row", self.said.get("header_row", "")))
+        return str(self.recipe.get("header_row", self.choices.get("header_row", "")))
 
     @property
     def sheet(self) -> str:
-        return str(self.recipe.get("sheet") or self.said.get("sheet") or "")
+        return str(self.recipe.get("sheet") or self.choices.get("sheet") or "")
 
     @property
     def container(self) -> str:
@@ -133,7 +133,9 @@ class ReadingForm:
         zone.
         """
         columns = self.recipe.get("columns", [])
-        return "time_zone" in self.said or any(column.get("type") == "local" for column in columns)
+        return "time_zone" in self.choices or any(
+            column.get("type") == "local" for column in columns
+        )
 
     def columns(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Each column of the recipe, with defaults for missing members, and the detected
@@ -203,22 +205,22 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
 def reading_of(form: Mapping[str, str]) -> ReadingForm:
     """The reading in the form; earlier choices hold until they are changed."""
     before = _object(form.get("reading", ""), _Recipe)
-    said = earlier_choices(form)
-    reading = ReadingForm(copy.deepcopy(said), None, before)
+    choices = earlier_choices(form)
+    reading = ReadingForm(copy.deepcopy(choices), None, before)
     known = before or {}
     new = dict(_of_file(form, known))
     others = any(name in new and new[name] != known.get(name) for name in _OF_COLUMNS)
     if others:
-        reading.said.pop("columns", None)
+        reading.choices.pop("columns", None)
     for name, value in new.items():
         if value is None:
-            reading.said.pop(name, None)
+            reading.choices.pop(name, None)
         elif value != known.get(name):
-            reading.said[name] = value
+            reading.choices[name] = value
     for number, column in enumerate([] if others else known.get("columns", [])):
         own = dict(_of_column(form, number, column, reading))
         if own:
-            columns = reading.said.setdefault("columns", {})
+            columns = reading.choices.setdefault("columns", {})
             columns[column["name"]] = {**_kept_members(columns.get(column["name"], {}), own), **own}
     return reading
 
@@ -234,46 +236,46 @@ def _kept_members(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]
 
 
 def _of_file(form: Mapping[str, str], known: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    said: list[tuple[str, Any]] = []
+    choices: list[tuple[str, Any]] = []
     if form.get("encoding") in CHARSETS:
-        said.append(("encoding", form["encoding"]))
+        choices.append(("encoding", form["encoding"]))
     if form.get("delimiter") in DELIMITERS:
-        said.append(("delimiter", DELIMITERS[form["delimiter"]]))
+        choices.append(("delimiter", DELIMITERS[form["delimiter"]]))
     for name in ("header_row", "below"):
         typed = form.get(name, "").strip()
         if typed.isascii() and typed.isdecimal() and len(typed) < 5:
-            said.append((name, int(typed)))
+            choices.append((name, int(typed)))
     if sheet := form.get("sheet", "").strip():
-        said.append(("sheet", sheet))
+        choices.append(("sheet", sheet))
     if "time_zone" in form:
-        said.append(("time_zone", form["time_zone"].strip() or None))
-    return said
+        choices.append(("time_zone", form["time_zone"].strip() or None))
+    return choices
 
 
 def _of_column(
     form: Mapping[str, str], number: int, column: Mapping[str, Any], reading: ReadingForm
 ) -> list[tuple[str, Any]]:
-    said: list[tuple[str, Any]] = []
+    choices: list[tuple[str, Any]] = []
     kind = form.get(f"type-{number}", "").strip()
     is_new = kind != form.get(f"kind-{number}", kind)
     if is_new:
         reading.wanted[number] = kind
-        said.append(("type", (kind in BY_NAME and BY_NAME[kind].reading) or TEXT.reading))
+        choices.append(("type", (kind in BY_NAME and BY_NAME[kind].reading) or TEXT.reading))
         if kind in BY_NAME and BY_NAME[kind].is_boolean:
             both = form.get(f"two-{number}", "").replace("\r\n", "\n")  # as browsers send it
             words = [word for word in both.split("\n") if word]
             if len(words) == 2:
-                said += [("false", words[0]), ("true", words[1])]
+                choices += [("false", words[0]), ("true", words[1])]
     for name in ("format", "decimal", "true", "false"):
         typed = form.get(f"{name}-{number}", "").strip()
         if typed and typed != column.get(name, "." if name == "decimal" else "") and not is_new:
-            said.append((name, typed))
-    if said and said[0][0] in ("true", "false"):
+            choices.append((name, typed))
+    if choices and choices[0][0] in ("true", "false"):
         # Both words belong together, even if only one was changed.
-        said = [(name, form.get(f"{name}-{number}", "").strip()) for name in ("true", "false")]
+        choices = [(name, form.get(f"{name}-{number}", "").strip()) for name in ("true", "false")]
     if word := form.get(f"null-{number}", "").strip():
-        said.append(("null", [*column.get("null", []), word]))
-    return said
+        choices.append(("null", [*column.get("null", []), word]))
+    return choices
 
 
 class _Column(msgspec.Struct):
@@ -417,14 +419,14 @@ async def _read(visit: Visit, plan: ImportPlan) -> None:
         typed.follow(visit.text("do"))
         plan.draft = typed
     try:
-        reading.answer = await _detect(visit, plan, reading.said)
+        reading.answer = await _detect(visit, plan, reading.choices)
     except BadInput as error:
         if reading.before is None or typed is None:
             raise
         # The table stays as it was, with the error of the choice.
-        reading.said, wanted = earlier_choices(visit.form), list(reading.wanted)
+        reading.choices, wanted = earlier_choices(visit.form), list(reading.wanted)
         reading.wanted = {}
-        reading.answer = await _detect(visit, plan, reading.said)
+        reading.answer = await _detect(visit, plan, reading.choices)
         wanted = [number for number in wanted if number < len(typed.rows)]
         for number in wanted:
             typed.rows[number].type = visit.text(f"kind-{number}")
@@ -440,10 +442,10 @@ async def _read(visit: Visit, plan: ImportPlan) -> None:
     plan.sampled = reading.answer["sampled"]
 
 
-async def _detect(visit: Visit, plan: ImportPlan, said: dict[str, Any]) -> dict[str, Any]:
+async def _detect(visit: Visit, plan: ImportPlan, choices: dict[str, Any]) -> dict[str, Any]:
     headers = {"content-type": "application/octet-stream", "x-file-size": str(plan.size)}
-    if said:
-        headers["x-reading"] = b64encode(msgspec.json.encode(said)).decode()
+    if choices:
+        headers["x-reading"] = b64encode(msgspec.json.encode(choices)).decode()
     answer = await visit.answer("POST", "/api/readings/detect/", plan.head, headers=headers)
     found: dict[str, Any] = answer.json()
     return found

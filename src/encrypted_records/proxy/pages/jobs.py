@@ -36,7 +36,7 @@ class Phase:
 
     name: str
     share: float | None
-    said: str
+    figures: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class JobView:
     @property
     def error(self) -> str:
         """The reason of the failure, without the code and the hint for programs."""
-        said = str(self.about.error) if self.word == "failed" else ""
-        return said.partition("; ")[0].removesuffix(f" ({self.code})")
+        message = str(self.about.error) if self.word == "failed" else ""
+        return message.partition("; ")[0].removesuffix(f" ({self.code})")
 
     @property
     def code(self) -> str:

@@ -47,7 +47,7 @@ class Bar:
     count: int
     length: float
     behind: float
-    said: str
+    caption: str
     pick: str
     low: str = ""
     high: str = ""
@@ -390,11 +390,11 @@ def _bar(
     name: str, kind: str, item: Mapping[str, Any], present: int, length: float, behind: float
 ) -> Bar:
     count = int(item["count"])
-    said = f"{words.format_count(count, 'record')} ({words.percent(count, present)})"
+    caption = f"{words.format_count(count, 'record')} ({words.percent(count, present)})"
     if BY_NAME[kind].is_text:
         value = words.plain(item["value"])
         pick = write_pick(name, "eq", [value])
-        return Bar(value, count, length, behind, said, pick)
+        return Bar(value, count, length, behind, caption, pick)
     low, high = words.plain(item["from"]), words.plain(item["to"])
     if is_dated(kind):
         label = said_period(item["period"], item["from"], item["to"])
@@ -402,4 +402,4 @@ def _bar(
         ends = [words.grouped(item[end]) for end in ("from", "to")]
         label = "\N{EN DASH}".join(dict.fromkeys(ends))
     pick = write_pick(name, "between", [low, high])
-    return Bar(label, count, length, behind, said, pick, low, high)
+    return Bar(label, count, length, behind, caption, pick, low, high)

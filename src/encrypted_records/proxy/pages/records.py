@@ -86,8 +86,8 @@ def _form(
     if error is None:
         return visit.render("record_form.html", wrong={}, first_wrong="", **shown)
     names = _names(shown["schema"])
-    said = {flaw.field: flaw.detail for flaw in reversed(error.flaws)}
-    wrong = {name: said[name] for name in names if name in said}
+    details = {flaw.field: flaw.detail for flaw in reversed(error.flaws)}
+    wrong = {name: details[name] for name in names if name in details}
     if wrong and isinstance(error, errors.InvalidRecords):
         error = errors.InvalidRecords(
             "the record does not match the schema, so nothing was stored",
@@ -188,9 +188,9 @@ def leave_gone(
 ) -> None:
     """Keep a schema's deleted records for the undo button, and show a message on the page."""
     visit.desk.put(("gone", schema or visit.id), gone)
-    said = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
+    subject = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
     visit.desk.put(
-        ("said", schema or visit.id), PageMessage(f"{said} deleted.", gone.id, left=left)
+        ("said", schema or visit.id), PageMessage(f"{subject} deleted.", gone.id, left=left)
     )
 
 

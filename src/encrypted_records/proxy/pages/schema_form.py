@@ -119,11 +119,11 @@ class FieldRow:
     def lines(self) -> str | None:
         """The allowed texts, one per line; None if lines cannot represent them."""
         listed = self.more.get("enum", [])
-        is_said = _is_list(listed) and all(
+        is_listed = _is_list(listed) and all(
             isinstance(value, str) and value == value.strip() != "" and len(value.splitlines()) == 1
             for value in listed
         )
-        return "\n".join(listed) if is_said else None
+        return "\n".join(listed) if is_listed else None
 
     def take_text_rules(self, *, words: bool, pad: str, lines: str | None) -> None:
         """Take the values of a text field's controls; a text that is not a number is refused later.

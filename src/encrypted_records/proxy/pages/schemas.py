@@ -337,9 +337,13 @@ def _note_names(schema: Mapping[str, Any], draft: SchemaDraft) -> None:
     """Match rows to existing fields: a row with the name of a field is that field, unless another
     row claims it.
     """
-    said = {row.was for row in draft.rows}
+    earlier_names = {row.was for row in draft.rows}
     for row in draft.rows:
-        if not row.was and row.name in schema["schema"]["properties"] and row.name not in said:
+        if (
+            not row.was
+            and row.name in schema["schema"]["properties"]
+            and row.name not in earlier_names
+        ):
             row.was = row.name
 
 
@@ -423,8 +427,8 @@ def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     changes = [
         (change["code"], change["pointer"], change.get("records")) for change in plan["changes"]
     ]
-    said = (changes, plan["takes"], plan.get("old_enough", 0))
-    return f"{zlib.crc32(strict_json.encode(body) + msgspec.json.encode(said)):08x}"
+    shown = (changes, plan["takes"], plan.get("old_enough", 0))
+    return f"{zlib.crc32(strict_json.encode(body) + msgspec.json.encode(shown)):08x}"
 
 
 def _lost(schema: Mapping[str, Any], draft: SchemaDraft) -> list[str]:

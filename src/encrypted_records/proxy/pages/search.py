@@ -50,7 +50,7 @@ _MOST_SPELLINGS = 3
 class ReasonText:
     """A sentence without its full stop; ``offers`` are buttons of the page, each with its text."""
 
-    said: str
+    text: str
     offers: tuple[tuple[str, str], ...] = ()
 
 
@@ -68,7 +68,7 @@ async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[ReasonText]:
 
 
 async def _explain(
-    visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], said: str
+    visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], part: str
 ) -> list[ReasonText]:
     """Args:
     said: the part, if it is not the only part.
@@ -79,9 +79,9 @@ async def _explain(
         return [ReasonText(f"{name}: {low} is above {high}; swap the two")]
     reasons = []
     count = await _count(visit, on, where)
-    if said:
+    if part:
         found = words.format_count(count, "record") if count else "none"
-        reasons.append(ReasonText(f"{said}: alone, {found}"))
+        reasons.append(ReasonText(f"{part}: alone, {found}"))
     is_exact = name in on.types and is_text(on.types[name]) and not where.get("fold")
     if count or value is None or not is_exact or op not in ("eq", "in", "prefix"):
         return reasons

@@ -209,11 +209,11 @@ class Question:
 
     def says(self, types: Mapping[str, str]) -> list[str]:
         """The parts as shown to people, shortened if long."""
-        said = [
+        texts = [
             f"any text contains {write_words(part)}" if is_words(part, types) else part
             for part in self.parts
         ]
-        return [shorten(text) for text in said]
+        return [shorten(text) for text in texts]
 
     def body(self, schema: str, types: Mapping[str, str]) -> dict[str, Any]:
         """The body for /api/records/search/, without page and count.

@@ -258,14 +258,14 @@ async def _store(visit: Visit, on: SchemaQuestion) -> Response:
             await _edit_each(visit, edit, [tick for tick in ticks if _is_open(edit, tick)])
     except errors.BadInput as error:
         return _ask_for_value(visit, on, error)
-    said = f"{name} was changed in {words.format_count(len(edit.done), 'record')}."
+    text = f"{name} was changed in {words.format_count(len(edit.done), 'record')}."
     if edit.same:
-        said += f" {words.format_count(len(edit.same), 'record')} had the value before."
+        text += f" {words.format_count(len(edit.same), 'record')} had the value before."
     if edit.rounds:
-        said += " It was rounded to the decimals that the schema keeps."
+        text += " It was rounded to the decimals that the schema keeps."
     undo = visit.text("once") if edit.done else ""
     left = sorted(edit.left.values(), key=lambda record: record.number)
-    visit.desk.put(("said", visit.id), PageMessage(said, edit=undo, left=left))
+    visit.desk.put(("said", visit.id), PageMessage(text, edit=undo, left=left))
     return _back(visit, on)
 
 
@@ -330,8 +330,8 @@ async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
             raise _nothing_to_undo()
         back, left = await _undo_each(visit, edit)
     visit.desk.take(("edit", visit.text("edit")), BulkEdit)
-    said = f"{edit.name} is as it was before in {words.format_count(back, 'record')}."
-    visit.desk.put(("said", visit.id), PageMessage(said, left=left))
+    text = f"{edit.name} is as it was before in {words.format_count(back, 'record')}."
+    visit.desk.put(("said", visit.id), PageMessage(text, left=left))
     return _back(visit, on)
 
 

@@ -249,14 +249,14 @@ async def _send(visit: Visit, definition: Any) -> Response:
 async def _become_job(
     visit: Visit, name: str, body: AsyncIterator[bytes], media_type: str, reading: str | None
 ) -> Response:
-    said = {"filename": name[:400], "on_repeat": "allow" if visit.text("again") else "refuse"}
+    metadata = {"filename": name[:400], "on_repeat": "allow" if visit.text("again") else "refuse"}
     if reading:
-        said["reading"] = reading
+        metadata["reading"] = reading
     headers = {
         "content-type": media_type,
         "x-on-invalid": "skip" if visit.text("skip") else "fail",
         "upload-metadata": ",".join(
-            f"{name} {b64encode(text.encode()).decode()}" for name, text in said.items()
+            f"{name} {b64encode(text.encode()).decode()}" for name, text in metadata.items()
         ),
     }
     answer = await visit.send(

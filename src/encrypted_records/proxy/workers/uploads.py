@@ -177,21 +177,21 @@ def reading_of(task: messages.DetectTask) -> bytes:
         InvalidRecords, TooLarge: as :func:`detect_as`; also if the schema that the file is for has
             other fields.
     """
-    said = read_said(task.said) if task.said else NOTHING
+    choices = read_said(task.said) if task.said else NOTHING
     schema = None if task.definition is None else parse_canonical(task.definition)
     differences: list[ReadingDifference] = []
-    kept = said.reading
+    kept = choices.reading
     if kept is None and task.kept is not None:
         kept = read_recipe(task.kept)
     if kept is not None:
-        found, differences = read_again(task.sample, kept, said, whole=task.whole)
+        found, differences = read_again(task.sample, kept, choices, whole=task.whole)
     else:
         texts = (
             [name for name, spec in schema.fields.items() if spec.kind is KeyKind.TEXT]
             if schema
             else ()
         )
-        found = detect_as(task.sample, said, whole=task.whole, texts=texts)
+        found = detect_as(task.sample, choices, whole=task.whole, texts=texts)
     if schema is not None and all(difference.taken for difference in differences):
         check_fields(found.recipe, list(schema.fields), sorted(schema.required))
     require_short(found.recipe)
@@ -208,7 +208,7 @@ def reading_of(task: messages.DetectTask) -> bytes:
             "short_rows": found.short,
             "guessed": found.guessed,
             "words": found.words,
-            "notes": [*found.notes, *notes_on_unused(said, found.recipe.container)],
+            "notes": [*found.notes, *notes_on_unused(choices, found.recipe.container)],
             "renamed": found.changed,
             "kept": kept is not None,
             "differences": differences,

@@ -182,31 +182,36 @@ class Eraser:
         await runtime.in_thread(self._empty_logs)
         until = runtime.monotonic() + self._wait_seconds
         receipts = []
-        for state, merged, said in requested:
+        for state, merged, requested_state in requested:
             head = state.ledger.head
-            left = await self._wait(caller, state, said, head.version, until)
+            left = await self._wait(caller, state, requested_state, head.version, until)
             # Nothing here depends on it: the receipt only quotes the API.
             gone = left.done >= head.version
             receipts.append(ErasureReceipt(state.id, head.version, head.digest, merged, gone, left))
         return receipts
 
     async def _wait(
-        self, caller: Holder, state: SchemaState, said: ErasureState, version: int, until: float
+        self,
+        caller: Holder,
+        state: SchemaState,
+        requested: ErasureState,
+        version: int,
+        until: float,
     ) -> ErasureState:
         """The state once all data up to a version is gone, once a hold delays it, or at the moment
         ``until``. Only the end is counted: each poll in between is a small request.
         """
-        looked: ErasureProgress | ErasureState = said
+        latest: ErasureProgress | ErasureState = requested
         pause = LOOK_SECONDS
-        while looked.done < version and not looked.holds:
+        while latest.done < version and not latest.holds:
             left = until - runtime.monotonic()
             if left <= 0:
                 break
             await runtime.sleep(min(pause, left))
             pause = min(pause * 1.5, MOST_LOOK_SECONDS)
-            looked = await self._erasures.progress(state.id, caller.auth)
-        if looked is said:
-            return said
+            latest = await self._erasures.progress(state.id, caller.auth)
+        if latest is requested:
+            return requested
         return await self._erasures.state(state.id, caller.auth)
 
     def _empty_logs(self) -> None:
@@ -461,8 +466,8 @@ class OlderKeys:
         wanted = []
         for schema in keys.schemas:
             if schema.resealed:
-                said = await self._erasures.progress(schema.schema, caller.auth)
-                if said.done < schema.resealed:
+                progress = await self._erasures.progress(schema.schema, caller.auth)
+                if progress.done < schema.resealed:
                     wanted.append(schema.schema)
         resealed = {schema.schema: schema.resealed for schema in keys.schemas}
         receipts = await self._eraser.erase(caller, wanted) if wanted else []

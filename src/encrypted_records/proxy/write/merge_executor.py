@@ -168,9 +168,9 @@ class MergeExecutor:
             keep_free=self._keep_free,
         )
 
-        async def reply(said: messages.Interim) -> messages.RowsReply:
-            assert isinstance(said, messages.RowsRequest)
-            return await fetch(groups[said.group], said.first)
+        async def reply(message: messages.Interim) -> messages.RowsReply:
+            assert isinstance(message, messages.RowsRequest)
+            return await fetch(groups[message.group], message.first)
 
         return await self._run(caller, state, [lost], snapshot, task, reply, large, check)
 
@@ -201,9 +201,11 @@ class MergeExecutor:
     ) -> PreparedSegment:
         upstream = self._upstream(caller, state, snapshot)
 
-        async def reply(said: messages.Interim) -> messages.PagesReply:
-            assert isinstance(said, messages.PagesRequest)
-            return messages.PagesReply(await self._pager.fetch_sealed(upstream, inputs, said.pages))
+        async def reply(message: messages.Interim) -> messages.PagesReply:
+            assert isinstance(message, messages.PagesRequest)
+            return messages.PagesReply(
+                await self._pager.fetch_sealed(upstream, inputs, message.pages)
+            )
 
         task = self._task(state, snapshot, inputs, await self._page_digests(upstream, inputs))
         return await self._run(caller, state, inputs, snapshot, task, reply, large, check)
@@ -225,17 +227,17 @@ class MergeExecutor:
         pages: tuple[Page, ...] = ()
         staged = 0
 
-        async def listen(said: messages.Interim) -> messages.Reply | None:
+        async def listen(message: messages.Interim) -> messages.Reply | None:
             nonlocal pages, staged
             await check()
-            if not isinstance(said, messages.MergedPages):
-                return await reply(said)
-            if said.segment.pages <= self._pages_at_once:
-                pages = tuple(said.pages)
+            if not isinstance(message, messages.MergedPages):
+                return await reply(message)
+            if message.segment.pages <= self._pages_at_once:
+                pages = tuple(message.pages)
                 return None
             # These parts replace those of an earlier, interrupted merge.
-            part = Part(staging, staged, digest, [], [said.segment], 0)
-            upload = PartUpload(part, pages=tuple(said.pages), headers=(said.header,))
+            part = Part(staging, staged, digest, [], [message.segment], 0)
+            upload = PartUpload(part, pages=tuple(message.pages), headers=(message.header,))
             await self._api.stage(state.id, b"".join(wire.encode_part(upload)), caller.auth)
             staged += 1
             return None

@@ -347,8 +347,8 @@ class Repairer:
 
     async def _find(self, caller: Holder, schema: bytes) -> tuple[SchemaState, _Losses]:
         state = await self._schemas.refresh(caller, schema)
-        said = await self._damage.of(schema, caller.auth)
-        return state, await runtime.in_thread(_compare, state.ledger.snapshot(), said)
+        damage = await self._damage.of(schema, caller.auth)
+        return state, await runtime.in_thread(_compare, state.ledger.snapshot(), damage)
 
     async def _rebuild(self, caller: Holder, state: SchemaState, lost: Segment) -> None:
         rows = RowSource(self._api, caller, state)
@@ -367,10 +367,10 @@ class Repairer:
         await self._merger.rebuild(caller, state, lost.uid, fetch)
 
 
-def _compare(snapshot: Snapshot, said: Damage) -> _Losses:
+def _compare(snapshot: Snapshot, damage: Damage) -> _Losses:
     """Losses among the live records and segments of the log."""
     rows: dict[bytes, BitMap] = {}
-    for row in said.rows:
+    for row in damage.rows:
         uid = bytes.fromhex(row.group)
         state = snapshot.groups.get(uid)
         if state is None:
@@ -381,5 +381,5 @@ def _compare(snapshot: Snapshot, said: Damage) -> _Losses:
         own -= snapshot.dead.get(uid, BitMap())
         if own:
             rows[uid] = own
-    named = {bytes.fromhex(uid) for uid in said.segments}
+    named = {bytes.fromhex(uid) for uid in damage.segments}
     return _Losses(rows, [segment for segment in snapshot.segments if segment.uid in named])

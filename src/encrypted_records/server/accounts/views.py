@@ -258,8 +258,8 @@ class Register(OpenView):
         limits.throttle("register")
         data = _valid(RegisterSerializer, request)
         registration.register(data["email"], data["password"], data["organization_name"])
-        said = "A message with a link to confirm the address is on its way."
-        return Response({"detail": said, "mail": _way_of_mail()}, status=status.HTTP_201_CREATED)
+        detail = "A message with a link to confirm the address is on its way."
+        return Response({"detail": detail, "mail": _way_of_mail()}, status=status.HTTP_201_CREATED)
 
 
 def _way_of_mail() -> str:
@@ -338,8 +338,8 @@ class ChangeEmail(APIView):
     def post(self, request: Request) -> Response:
         user, data = _confirm_owner(request, ChangeEmailSerializer)
         registration.ask_for_address(user, data["email"])
-        said = "A message with a link is on its way to the new address."
-        return Response({"detail": said, "mail": _way_of_mail()})
+        detail = "A message with a link is on its way to the new address."
+        return Response({"detail": detail, "mail": _way_of_mail()})
 
 
 class ConfirmEmail(OpenView):
@@ -381,8 +381,8 @@ class SendResetPasswordLink(OpenView):
     def post(self, request: Request) -> Response:
         limits.throttle("reset")
         registration.send_reset_link(_valid(EmailSerializer, request)["email"])
-        said = "If the address has an account, a message is on its way."
-        return Response({"detail": said, "mail": _way_of_mail()})
+        detail = "If the address has an account, a message is on its way."
+        return Response({"detail": detail, "mail": _way_of_mail()})
 
 
 class ResetPassword(OpenView):

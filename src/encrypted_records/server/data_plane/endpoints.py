@@ -281,10 +281,10 @@ class DataPlane:
             else:
                 answer = problems.method_not_allowed(methods)
         except _MEANT as error:
-            said = problems.handle(error, {})
-            if said is None:
+            problem = problems.handle(error, {})
+            if problem is None:
                 raise
-            answer = said
+            answer = problem
         if getattr(getattr(request, "session", None), "accessed", False):
             patch_vary_headers(answer, ("Cookie",))
         answer.headers["Allow"] = ", ".join((*methods, "OPTIONS"))

@@ -373,11 +373,11 @@ def _stated_digests(schema: str, version: int) -> dict[bytes, bytes]:
     if body is None:
         return {}
     try:
-        said = wire.decode_commit_body(Commit(bytes(body), b"", b""))
+        commit = wire.decode_commit_body(Commit(bytes(body), b"", b""))
     except (errors.Malformed, errors.Unsupported):
         return {}
-    return {group.uid: group.rows for group in said.groups} | {
-        segment.uid: segment.digest for segment in said.segments
+    return {group.uid: group.rows for group in commit.groups} | {
+        segment.uid: segment.digest for segment in commit.segments
     }
 
 
