@@ -149,7 +149,7 @@ def a_search_of_other_schemas(data: bytes) -> None:
     joins = Joins()
     parse_query(body, DEFINITION, joins)
     for one in joins.found:
-        assert one.own.name in DEFINITION.fields
+        assert one.spec.name in DEFINITION.fields
         assert one.pointer.startswith("/where")
     assert len(joins.found) <= MAX_COMPARISONS
 

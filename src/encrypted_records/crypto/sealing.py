@@ -242,8 +242,8 @@ def seal_group(
     # All work on a chunk of rows is done while the rows are in the processor's cache.
     for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
         sealed = [
-            seal_bodies(own, contexts[some], spec.id_bytes, column[some], nonces[some])
-            for own, spec, column in zip(keys, specs, plain, strict=True)
+            seal_bodies(column_key, contexts[some], spec.id_bytes, column[some], nonces[some])
+            for column_key, spec, column in zip(keys, specs, plain, strict=True)
         ]
         packed = [
             (record, version, fields)
@@ -425,16 +425,19 @@ class RowOpener:
         if len(group.fields) != len(group.classes):
             raise _wrong_width()
         for number, stated in zip(group.fields, group.classes, strict=True):
-            spec, own = definition.by_id.get(number), made.by_id.get(number)
-            if spec is None or own is None:
+            spec, stored_spec = definition.by_id.get(number), made.by_id.get(number)
+            if spec is None or stored_spec is None:
                 raise DoesNotOpen("a row contains a field that the definition lacks")
-            seal, decode = key.field(own).seal(group.uid), values.decoder(own, stated)
-            self._fields.append((spec, own, spec.id_bytes, seal, decode))
+            seal, decode = (
+                key.field(stored_spec).seal(group.uid),
+                values.decoder(stored_spec, stated),
+            )
+            self._fields.append((spec, stored_spec, spec.id_bytes, seal, decode))
 
     def is_for(self, definition: SchemaDefinition, group: Group, made: SchemaDefinition) -> bool:
         """Whether it opens rows of exactly this group, under exactly these definitions."""
-        own = self._made_for
-        return own[0] is definition and own[1] is group and own[2] is made
+        known = self._made_for
+        return known[0] is definition and known[1] is group and known[2] is made
 
     def open(self, ordinal: int, row: SealedRow) -> PlainRecord:
         """
@@ -443,10 +446,14 @@ class RowOpener:
         """
         record, nonce = self._place(ordinal, row)
         data: dict[str, Value] = {}
-        for (spec, own, field, seal, decode), sealed in zip(self._fields, row.fields, strict=True):
+        for (spec, stored_spec, field, seal, decode), sealed in zip(
+            self._fields, row.fields, strict=True
+        ):
             value = decode(seal.decrypt(nonce, body_of(sealed), record + field))
             if value is not None:
-                data[spec.name] = value if own is spec else values.shown(own, spec, value)
+                data[spec.name] = (
+                    value if stored_spec is spec else values.shown(stored_spec, spec, value)
+                )
         return PlainRecord(row.record_id, row.version, data)
 
     def authenticate(self, ordinal: int, row: SealedRow) -> None:

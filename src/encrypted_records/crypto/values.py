@@ -85,14 +85,16 @@ def from_key(spec: FieldSpec, key: int | bytes) -> Value:
     return from_uuid_key(key) if spec.kind is KeyKind.UUID else text_of(key)
 
 
-def shown(own: FieldSpec, spec: FieldSpec, value: Value) -> Value:
-    """A value that was sealed under ``own``, with the decimals of ``spec``, which has at least as
-    many.
+def shown(sealed_spec: FieldSpec, spec: FieldSpec, value: Value) -> Value:
+    """A value that was sealed under ``sealed_spec``, with the decimals of ``spec``, which has at
+    least as many.
     """
-    if own is spec or not isinstance(value, Decimal) or own.number is None:
+    if sealed_spec is spec or not isinstance(value, Decimal) or sealed_spec.number is None:
         return value
-    more = spec.numbers.precision - own.number.precision
-    return spec.numbers.from_grid(own.number.to_grid(value) * 10**more) if more > 0 else value
+    more = spec.numbers.precision - sealed_spec.number.precision
+    return (
+        spec.numbers.from_grid(sealed_spec.number.to_grid(value) * 10**more) if more > 0 else value
+    )
 
 
 def encode(spec: FieldSpec, value: Value, stated: LeastClass) -> bytes:

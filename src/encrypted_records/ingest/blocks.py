@@ -88,9 +88,9 @@ class Grid(Mapping[str, Sequence[str | None]]):
         return Grid(self._rows[first : int(ends[-1]) + 1], ends - first, self._fields)
 
     def __getitem__(self, name: str) -> Sequence[str | None]:
-        own = slice(self._place[name], None, self._width)
-        column = self._cells[own]
-        return column if self._sizes[own].all() else [cell or None for cell in column]
+        cells = slice(self._place[name], None, self._width)
+        column = self._cells[cells]
+        return column if self._sizes[cells].all() else [cell or None for cell in column]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._place)
@@ -112,9 +112,9 @@ class Grid(Mapping[str, Sequence[str | None]]):
 
     def integers(self, name: str) -> list[int | None]:
         """The values of a column that :meth:`fits` found to be integers within bounds."""
-        own = slice(self._place[name], None, self._width)
-        is_there = self._sizes[own] > 0
-        values = self._numbers(self._begins[own][is_there], self._ends[own][is_there])
+        cells = slice(self._place[name], None, self._width)
+        is_there = self._sizes[cells] > 0
+        values = self._numbers(self._begins[cells][is_there], self._ends[cells][is_there])
         assert values is not None
         present: list[int | None] = values.tolist()
         if len(present) == len(is_there):
@@ -134,8 +134,8 @@ class Grid(Mapping[str, Sequence[str | None]]):
         )
 
     def _fits(self, name: str, spec: FieldSpec, *, required: bool) -> bool:
-        own = slice(self._place[name], None, self._width)
-        begins, ends, sizes = self._begins[own], self._ends[own], self._sizes[own]
+        cells = slice(self._place[name], None, self._width)
+        begins, ends, sizes = self._begins[cells], self._ends[cells], self._sizes[cells]
         if not sizes.all():
             if required:
                 return False
@@ -192,11 +192,11 @@ class Grid(Mapping[str, Sequence[str | None]]):
         values: Places = np.zeros(len(digits), np.int64)
         for at in range(most):
             # Bytes before a shorter number count as zero.
-            own = self._data[np.maximum(ends - 1 - at, 0)] - np.uint8(_ZERO)
+            digit = self._data[np.maximum(ends - 1 - at, 0)] - np.uint8(_ZERO)
             has = digits > at
-            if np.any(own[has] > 9):
+            if np.any(digit[has] > 9):
                 return None
-            values += np.where(has, own, 0) * _POWERS[at]
+            values += np.where(has, digit, 0) * _POWERS[at]
         return np.where(is_negative, -values, values)
 
 

@@ -104,8 +104,8 @@ class RecordColumns:
     def extend(self, values: Mapping[str, Values], count: int, row: int) -> None:
         """Add ``count`` records from row ``row`` on; columns of absent fields are left out."""
         self.rows += range(row, row + count)
-        for name, own in self.values.items():
-            own.extend(self._shared(name, values.get(name) or [None] * count))
+        for name, column in self.values.items():
+            column.extend(self._shared(name, values.get(name) or [None] * count))
 
     def _shared(self, name: str, column: Values) -> Iterable[Value]:
         """The values; if there are few distinct texts, equal texts are the same object, so that
@@ -122,7 +122,7 @@ class RecordColumns:
         left = RecordColumns(self.definition)
         kept = [row not in rows for row in self.rows]
         left.rows = list(compress(self.rows, kept))
-        left.values = {name: list(compress(own, kept)) for name, own in self.values.items()}
+        left.values = {name: list(compress(column, kept)) for name, column in self.values.items()}
         return left
 
 

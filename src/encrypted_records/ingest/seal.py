@@ -114,8 +114,8 @@ def build_columns(
     for spec, stated in zip(definition.fields.values(), group.classes, strict=True):
         yield spec.name, columns.build(spec, tails.field(spec), values[spec.name])
         if spec.words:
-            own = words_spec(spec)
-            yield own.name, words.build(tails.field(own), values[spec.name], stated)
+            words_field = words_spec(spec)
+            yield words_field.name, words.build(tails.field(words_field), values[spec.name], stated)
 
 
 def seal(

@@ -277,11 +277,11 @@ class SchemaDefinition:
         exact: bool = False,
     ) -> SchemaDefinition:
         """A definition that follows no other: ids are in code point order of the names."""
-        own = {
+        specs = {
             name: replace(spec, exact=exact and spec.field_type.has_decimals)
             for name, spec in fields.items()
         }
-        new = cls(own, required, 1, formats, unique, retention, exact)
+        new = cls(specs, required, 1, formats, unique, retention, exact)
         return new.following(cls({}))
 
     def following(
@@ -501,7 +501,7 @@ def columns_of(definition: SchemaDefinition) -> Iterator[FieldSpec]:
 
 def same_column(definition: SchemaDefinition, spec: FieldSpec) -> FieldSpec | None:
     """The field of ``spec`` in another definition, by its id; None if it has none."""
-    own = definition.by_id.get(spec.id)
-    if own is None or not isinstance(spec, WordsSpec):
-        return own
-    return words_spec(own) if own.kind is KeyKind.TEXT else None
+    column = definition.by_id.get(spec.id)
+    if column is None or not isinstance(spec, WordsSpec):
+        return column
+    return words_spec(column) if column.kind is KeyKind.TEXT else None

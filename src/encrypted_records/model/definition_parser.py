@@ -188,10 +188,10 @@ def make_spec(
     Args:
         rules: the bounds in the definition.
     """
-    own = FORMATS[body["format"]].bounds_in_definition
-    if rules is not None and (rules.lowest, rules.highest) != own:
-        assert own is not None
-        return f"a {body['format']} has minimum {own[0]} and maximum {own[1]}"
+    bounds = FORMATS[body["format"]].bounds_in_definition
+    if rules is not None and (rules.lowest, rules.highest) != bounds:
+        assert bounds is not None
+        return f"a {body['format']} has minimum {bounds[0]} and maximum {bounds[1]}"
     return FieldSpec(name, kind, number=rules, format=body["format"])
 
 

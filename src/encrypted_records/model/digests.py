@@ -161,14 +161,14 @@ def check_rows(group: Group, rows: Mapping[int, SealedRow], proofs: Sequence[Row
     shown = {proof.first: proof.rows for proof in proofs}
     for first in sorted({ordinal - ordinal % RUN for ordinal in rows}):
         places = range(first, min(first + RUN, group.count))
-        own = [rows.get(at) for at in places]
+        run_rows = [rows.get(at) for at in places]
         named = runs[first // RUN * DIGEST : (first // RUN + 1) * DIGEST]
-        digests = row_digests(salt, own)
-        if None in own:
+        digests = row_digests(salt, run_rows)
+        if None in run_rows:
             proven = shown.get(first, b"")
-            held = [at for at, row in enumerate(own) if row is not None]
+            held = [at for at, row in enumerate(run_rows) if row is not None]
             same = all(_at(digests, at) == _at(proven, at) for at in held)
-            digests = proven if same and len(proven) == DIGEST * len(own) else b""
+            digests = proven if same and len(proven) == DIGEST * len(run_rows) else b""
         if _sha256(digests).digest() != named:
             last = places.stop - 1
             raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}, rows {first} to {last}")
@@ -199,8 +199,8 @@ def check_row(ref: RowRef, row: SealedRow, rows: bytes, proof: RowDigests) -> No
         and group_digest(proof.runs) == rows
         and _sha256(proof.rows).digest() == proof.runs[number * DIGEST : (number + 1) * DIGEST]
     )
-    own = row_digest(proof.salt, row.record_id, row.version, pack_fields(row.fields))
-    if own != proof.rows[place * DIGEST : (place + 1) * DIGEST]:
+    computed = row_digest(proof.salt, row.record_id, row.version, pack_fields(row.fields))
+    if computed != proof.rows[place * DIGEST : (place + 1) * DIGEST]:
         raise Altered(f"{_NOT_AS_STORED}: group {ref.group.hex()}, row {ref.ordinal}")
     if not proven:
         first = ref.ordinal - ref.ordinal % RUN

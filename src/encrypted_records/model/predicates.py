@@ -285,12 +285,13 @@ _MEMBERS = ("schema", "field", "where")
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """``own``, a field of this schema, is compared with the values of field ``name`` in the records
-    of ``schema`` that fit ``where``, which is not parsed yet. ``pointer`` leads to the comparison.
+    """``spec``, a field of this schema, is compared with the values of field ``name`` in the
+    records of ``schema`` that fit ``where``, which is not parsed yet. ``pointer`` leads to the
+    comparison.
     """
 
     pointer: str
-    own: FieldSpec
+    spec: FieldSpec
     schema: str
     name: str
     where: Any

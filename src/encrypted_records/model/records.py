@@ -258,12 +258,12 @@ class KilledRows(_Sealed, frozen=True):
         """Rows in any order, without duplicates, as runs of their groups."""
         runs: dict[bytes, list[tuple[int, int]]] = {}
         for row in sorted(rows, key=lambda row: (row.group, row.ordinal)):
-            own = runs.setdefault(row.group, [])
-            if own and sum(own[-1]) == row.ordinal:
-                own[-1] = (own[-1][0], own[-1][1] + 1)
+            group_runs = runs.setdefault(row.group, [])
+            if group_runs and sum(group_runs[-1]) == row.ordinal:
+                group_runs[-1] = (group_runs[-1][0], group_runs[-1][1] + 1)
             else:
-                own.append((row.ordinal, 1))
-        return [cls(group, own) for group, own in runs.items()]
+                group_runs.append((row.ordinal, 1))
+        return [cls(group, group_runs) for group, group_runs in runs.items()]
 
 
 class CommitBody(_Sealed, frozen=True):
@@ -510,12 +510,12 @@ def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClas
     if len(sizes) > _MOST_SIZES:
         return _are_packed(packed, classes)
     for size in sizes:
-        own = packed if len(sizes) == 1 else [raw for raw in packed if len(raw) == size]
-        if not _are_packed(own[:1], classes):
+        of_size = packed if len(sizes) == 1 else [raw for raw in packed if len(raw) == size]
+        if not _are_packed(of_size[:1], classes):
             return False
-        heads = _places_of_heads(own[0], len(classes))
-        rows = np.frombuffer(b"".join(own), np.uint8).reshape(len(own), size)
-        if not np.all(rows[:, heads] == rows[0, heads]) and not _are_packed(own, classes):
+        heads = _places_of_heads(of_size[0], len(classes))
+        rows = np.frombuffer(b"".join(of_size), np.uint8).reshape(len(of_size), size)
+        if not np.all(rows[:, heads] == rows[0, heads]) and not _are_packed(of_size, classes):
             return False
     return True
 
@@ -585,14 +585,14 @@ def _sizes(
     sizes = np.full(len(at), -1, np.int64)
     begin = at.copy()
     for mark, width, least in _HEADS:
-        own = np.flatnonzero(marks == mark)
-        if not len(own):
+        marked = np.flatnonzero(marks == mark)
+        if not len(marked):
             continue
-        size = np.zeros(len(own), np.int64)
+        size = np.zeros(len(marked), np.int64)
         for place in range(width):
-            size = size << 8 | data[at[own] + 1 + place]
-        sizes[own] = np.where(size >= least, size, -1)
-        begin[own] += 1 + width
-        if len(own) == len(at):
+            size = size << 8 | data[at[marked] + 1 + place]
+        sizes[marked] = np.where(size >= least, size, -1)
+        begin[marked] += 1 + width
+        if len(marked) == len(at):
             break
     return sizes, begin

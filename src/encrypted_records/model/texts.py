@@ -57,9 +57,9 @@ def _ordered(form: Literal["NFD", "NFKD"], text: str) -> str:
     for mark, parts in several:
         text = text.replace(mark, parts)
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    own = classes[points]
+    row_classes = classes[points]
     # Every character that is not a mark begins a run, and comes first in it: its class is 0.
-    order = np.lexsort((own, np.cumsum(own == 0)))
+    order = np.lexsort((row_classes, np.cumsum(row_classes == 0)))
     return points[order].tobytes().decode("utf-32-le", "surrogatepass")
 
 
@@ -74,9 +74,9 @@ def _marks(form: Literal["NFD", "NFKD"]) -> tuple[Any, list[tuple[str, str]]]:
     several: list[tuple[str, str]] = []
     for point in range(0x110000):
         character = chr(point)
-        own = unicodedata.combining(character)
-        if own:
-            classes[point] = own
+        combining_class = unicodedata.combining(character)
+        if combining_class:
+            classes[point] = combining_class
         if unicodedata.decomposition(character):
             parts = unicodedata.normalize(form, character)
             if parts != character and all(map(unicodedata.combining, parts)):

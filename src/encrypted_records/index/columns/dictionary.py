@@ -439,8 +439,8 @@ class ByRowBuilder:
             self._codes[rows] = page + 1
             return
         self._codes = self._codes.astype(numbers, copy=False)
-        own = np.arange(self._next, self._next + count).astype(numbers)
-        self._codes[rows] = np.repeat(own, lengths)
+        numbered = np.arange(self._next, self._next + count).astype(numbers)
+        self._codes[rows] = np.repeat(numbered, lengths)
         self._pages[page] = (block.keys, self._next, lengths)
         self._next += count
         self._bytes += more

@@ -538,9 +538,9 @@ class Separators:
 
 def _begin_alike(keys: Keys, others: Keys) -> Mask:
     """A mask of the pairs in which both keys are of long strings with the same first bytes."""
-    own, other = packing.matrix(keys), packing.matrix(others)
-    long = own[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
-    same: Mask = long & (own[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
+    matrix_, other = packing.matrix(keys), packing.matrix(others)
+    long = matrix_[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
+    same: Mask = long & (matrix_[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
     return same
 
 

@@ -35,12 +35,12 @@ Bytes = NDArray[np.uint8]
 def compress(data: bytes) -> bytes:
     """A zstd frame (RFC 8878) without content size and checksum, which the page already has."""
     # Creating a compressor for each page takes half as long as compressing the page.
-    own = getattr(_of_thread, "compressor", None)
-    if own is None:
-        own = _of_thread.compressor = zstandard.ZstdCompressor(
+    compressor = getattr(_of_thread, "compressor", None)
+    if compressor is None:
+        compressor = _of_thread.compressor = zstandard.ZstdCompressor(
             level=_LEVEL, write_content_size=False, write_checksum=False
         )
-    compressed: bytes = own.compress(data)
+    compressed: bytes = compressor.compress(data)
     return compressed
 
 
@@ -55,10 +55,10 @@ def decompress(data: bytes, most: int) -> bytes:
         if zstandard.frame_content_size(data) != -1:
             raise DoesNotOpen("a packed page states a size")
         # Creating a decompressor for each page takes twice as long as decompressing the page.
-        own = getattr(_of_thread, "decompressor", None)
-        if own is None:
-            own = _of_thread.decompressor = zstandard.ZstdDecompressor()
-        content: bytes = own.decompress(data, max_output_size=most)
+        decompressor = getattr(_of_thread, "decompressor", None)
+        if decompressor is None:
+            decompressor = _of_thread.decompressor = zstandard.ZstdDecompressor()
+        content: bytes = decompressor.decompress(data, max_output_size=most)
     except zstandard.ZstdError:
         raise DoesNotOpen("a packed page does not unpack") from None
     return content
@@ -182,21 +182,21 @@ def _texts(data: bytes, runs: int, width: int) -> Keys:
     if len(data) < 2 * runs:
         raise DoesNotOpen("a packed page's keys have another length")
     heads = np.frombuffer(data, np.uint8, 2 * runs)
-    shared, own = heads[:runs], heads[runs:]
-    lengths = shared.astype(np.int64) + own
+    shared, suffixes = heads[:runs], heads[runs:]
+    lengths = shared.astype(np.int64) + suffixes
     if shared[0] or np.any(lengths > width) or np.any(shared[1:] > lengths[:-1]):
         raise DoesNotOpen("a packed page's keys share more than is possible")
-    if len(data) != 2 * runs + int(own.sum(dtype=np.int64)):
+    if len(data) != 2 * runs + int(suffixes.sum(dtype=np.int64)):
         raise DoesNotOpen("a packed page's keys have another length")
     rest = data[2 * runs :]
     if runs <= _FEW_TEXTS:
-        return np.array([*_texts_one_by_one(shared.tolist(), own.tolist(), rest)])
+        return np.array([*_texts_one_by_one(shared.tolist(), suffixes.tolist(), rest)])
     # At least 1, as in all types of numpy. Several empty texts are refused as not in order.
     longest = max(1, int(lengths.max()))
     own_bytes = np.zeros((runs, longest), np.uint8)
     # Where each text's suffix begins, minus its offset in the data.
-    begins = np.arange(runs) * longest + shared - (np.cumsum(own, dtype=np.int64) - own)
-    places = np.repeat(begins, own)
+    begins = np.arange(runs) * longest + shared - (np.cumsum(suffixes, dtype=np.int64) - suffixes)
+    places = np.repeat(begins, suffixes)
     places += np.arange(len(rest))
     own_bytes.reshape(-1)[places] = np.frombuffer(rest, np.uint8)
     #: the number of texts that share at most a given number of bytes
@@ -213,9 +213,11 @@ def _texts(data: bytes, runs: int, width: int) -> Keys:
     return own_bytes.view(f"S{longest}").reshape(-1)
 
 
-def _texts_one_by_one(shared: Sequence[int], own: Sequence[int], rest: bytes) -> Iterator[bytes]:
+def _texts_one_by_one(
+    shared: Sequence[int], suffixes: Sequence[int], rest: bytes
+) -> Iterator[bytes]:
     text, at = b"", 0
-    for same, more in zip(shared, own, strict=True):
+    for same, more in zip(shared, suffixes, strict=True):
         text = text[:same] + rest[at : at + more]
         at += more
         yield text

@@ -29,13 +29,13 @@ class Rebase:
     end: int
 
     @classmethod
-    def between(cls, own: FieldSpec, shown: FieldSpec) -> Rebase | None:
-        """The conversion from the grid of ``own`` to that of ``shown``, which has at least as many
-        decimals; None if keys do not change.
+    def between(cls, stored: FieldSpec, shown: FieldSpec) -> Rebase | None:
+        """The conversion from the grid of ``stored`` to that of ``shown``, which has at least as
+        many decimals; None if keys do not change.
         """
-        if own.number is None or shown.number is None:
+        if stored.number is None or shown.number is None:
             return None
-        was, is_now = own.number, shown.number
+        was, is_now = stored.number, shown.number
         factor = 10 ** (is_now.precision - was.precision)
         shift = was.lowest * factor - is_now.lowest
         last, end = was.highest - was.lowest, is_now.highest - is_now.lowest

@@ -229,8 +229,8 @@ class WordCounts:
         no row is left out.
         """
         sizes = np.zeros(1, np.int64)
-        for own in self._pieces():
-            longer, found = sorted((sizes, np.bincount(own)), key=len, reverse=True)
+        for piece in self._pieces():
+            longer, found = sorted((sizes, np.bincount(piece)), key=len, reverse=True)
             longer[: len(found)] += found
             sizes = longer
         totals = np.cumsum(sizes * np.arange(len(sizes)))
@@ -240,10 +240,10 @@ class WordCounts:
         edge = int(np.searchsorted(totals, most, "right"))
         fit = (most - int(totals[edge - 1])) // edge
         beyond = np.zeros(len(self._counts), np.bool_)
-        for at, own in enumerate(self._pieces()):
-            here = beyond[at * _PIECE : at * _PIECE + len(own)]
-            np.greater(own, edge, out=here)
-            alike = np.flatnonzero(own == edge)
+        for at, piece in enumerate(self._pieces()):
+            here = beyond[at * _PIECE : at * _PIECE + len(piece)]
+            np.greater(piece, edge, out=here)
+            alike = np.flatnonzero(piece == edge)
             here[alike[fit:]] = True
             fit = max(0, fit - len(alike))
         return beyond

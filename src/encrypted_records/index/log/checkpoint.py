@@ -200,19 +200,19 @@ def after(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> list[ManifestDelta
     ]
 
 
-def require_equal(claimed: Ledger, own: LedgerState) -> None:
+def require_equal(claimed: Ledger, verified: LedgerState) -> None:
     """Compare a ledger that began with a checkpoint with a ledger at the same version that was
     verified from its beginning.
 
     Raises:
         CheckpointBroken: they differ, and the signer of the checkpoint has lied.
     """
-    assert claimed.begun is not None and own.order.begun is None
+    assert claimed.begun is not None and verified.order.begun is None
     since = claimed.requests_since
     encoded, known = (
-        encode(state, requests_since=since, ends={}) for state in (claimed.state(), own)
+        encode(state, requests_since=since, ends={}) for state in (claimed.state(), verified)
     )
-    if claimed.version != own.snapshot.version or encoded != known:
+    if claimed.version != verified.snapshot.version or encoded != known:
         raise CheckpointBroken(
             f"the checkpoint at version {claimed.begun.version} does not match the log"
         )
@@ -322,7 +322,7 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
             deaths=[(group.uid, list(snapshot.deaths.get(group.uid, ()))) for group in dead],
             stored=sorted(state.past.stored.items()),
             last=state.past.last,
-            laid=sorted((uid, list(own)) for uid, own in snapshot.laid.items()),
+            laid=sorted((uid, list(of_segment)) for uid, of_segment in snapshot.laid.items()),
         )
     )
 
@@ -396,13 +396,13 @@ def _groups(state: _State) -> Iterator[Group]:
     key_versions, counts, shapes = (
         np.frombuffer(group, _U32).tolist() for group in state.groups[1:4]
     )
-    for uid, key_version, count, shape, own in zip(
+    for uid, key_version, count, shape, digest in zip(
         uids, key_versions, counts, shapes, rows, strict=True
     ):
         if shape >= len(state.shapes) or not 1 <= count <= MAX_GROUP_RECORDS or not key_version:
             raise ValueError
         fields, classes, definition = state.shapes[shape]
-        yield Group(uid, key_version, count, fields, classes, definition, own)
+        yield Group(uid, key_version, count, fields, classes, definition, digest)
 
 
 def _history(state: _State) -> DefinitionHistory:

@@ -445,8 +445,8 @@ class Ledger(Order):
         if laid or not self._laid.keys().isdisjoint(body.replaced):
             self._laid = without(self._laid, body.replaced) | laid
         brought = {segment.uid: segment.groups for segment in body.segments}
-        for uid, own in (brought | laid).items():
-            self._home.update((group, uid) for group, _ in own)
+        for uid, groups in (brought | laid).items():
+            self._home.update((group, uid) for group, _ in groups)
 
     def _move(self, body: CommitBody, standing: GroupEndings, version: int) -> None:
         """Put the groups that a commit adds in the places of the groups that it ends."""

@@ -153,7 +153,7 @@ class LedgerState:
                 epochs=order.epochs,
                 resealed=(self.resealed.version, self.resealed.moment, self.resealed.former),
                 defined_at=self.defined_at,
-                laid=[(uid, list(own)) for uid, own in snapshot.laid.items()],
+                laid=[(uid, list(of_segment)) for uid, of_segment in snapshot.laid.items()],
             )
         )
 
@@ -183,7 +183,7 @@ class RestoredState:
         laid = (
             (segment.uid, self.laid.get(segment.uid, segment.groups)) for segment in self.segments
         )
-        return {group: segment for segment, own in laid for group, _ in own}
+        return {group: segment for segment, groups in laid for group, _ in groups}
 
 
 def decode(data: bytes) -> RestoredState:
@@ -247,11 +247,11 @@ def _groups(packed: _Packed) -> Iterator[Group]:
     columns = (packed.key_versions, packed.counts, packed.shapes)
     key_versions, counts, shapes = (np.frombuffer(column, _U32).tolist() for column in columns)
     uids, rows = _cut(packed.uids, UID), _cut(packed.rows, DIGEST)
-    for uid, key_version, count, shape, own in zip(
+    for uid, key_version, count, shape, digest in zip(
         uids, key_versions, counts, shapes, rows, strict=True
     ):
         fields, classes, definition = packed.fields[shape]
-        yield Group(uid, key_version, count, fields, classes, definition, own)
+        yield Group(uid, key_version, count, fields, classes, definition, digest)
 
 
 def _numbers(values: Sequence[int]) -> bytes:
@@ -326,11 +326,11 @@ def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
     starts: dict[bytes, int] = {}
     pieces = groupby(commit_judging.pieces_of(ended, body.groups), lambda piece: piece.new)
     for group, (_, some) in zip(body.groups, pieces, strict=True):
-        own = list(some)
-        uids = [body.ended[piece.old] for piece in own]
-        starts[group.uid] = ended[own[0].old].start + own[0].first
+        pieces_of_group = list(some)
+        uids = [body.ended[piece.old] for piece in pieces_of_group]
+        starts[group.uid] = ended[pieces_of_group[0].old].start + pieces_of_group[0].first
         dead = BitMap()
-        for uid, piece in zip(uids, own, strict=True):
+        for uid, piece in zip(uids, pieces_of_group, strict=True):
             rows = live.dead.get(uid, BitMap()) & BitMap(range(piece.first, piece.end))
             dead |= rows.shift(piece.to - piece.first)
         gone = holes.get(group.uid, BitMap()), killed.get(group.uid, BitMap())

@@ -145,9 +145,9 @@ class Signing:
     def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
         # A commit that was just signed here needs no verification; most commits come back like
         # this.
-        own = self._own
-        known = own is not None and own[1] == commit.signature
-        if known and own == (wire.commit_digest(commit), commit.signature, keys.raw):
+        signed = self._own
+        known = signed is not None and signed[1] == commit.signature
+        if known and signed == (wire.commit_digest(commit), commit.signature, keys.raw):
             return True
         return keys.verifier.verify(commit.signature, wire.commit_message(commit))
 

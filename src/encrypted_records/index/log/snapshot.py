@@ -104,8 +104,8 @@ class GroupPlaces:
     def first(self, rows: BitMap, want: int, *, after: int | None) -> BitMap:
         """The rows with the lowest positions after ``after``: ``want`` rows or slightly more."""
         first = BitMap()
-        for _, own in self._by_group(rows, -1 if after is None else after):
-            first |= own
+        for _, of_group in self._by_group(rows, -1 if after is None else after):
+            first |= of_group
             if len(first) >= want:
                 break
         return first
@@ -127,8 +127,8 @@ class GroupPlaces:
                 some = order[first : first + _AT_ONCE]
                 yield from zip(positions[some].tolist(), every[some].tolist(), strict=True)
             return
-        for begin, own in self._by_group(rows, after):
-            for row in own:
+        for begin, of_group in self._by_group(rows, after):
+            for row in of_group:
                 yield begin + row, row
 
     def later(self, position: int) -> BitMap:
@@ -263,18 +263,18 @@ class Snapshot:
         """Local ordinals of the segment's dead rows; callers must not change the set."""
         rows = self._dead_rows.get(segment.uid)
         if rows is None:
-            own = self.groups_of(segment)
-            dead = (self.dead[uid].shift(base) for uid, base in own if uid in self.dead)
+            groups = self.groups_of(segment)
+            dead = (self.dead[uid].shift(base) for uid, base in groups if uid in self.dead)
             rows = self._dead_rows[segment.uid] = BitMap.union(BitMap(), *dead)
         return rows
 
     def places(self, segment: Segment) -> GroupPlaces:
         places = self._places.get(segment.uid)
         if places is None:
-            own = self.groups_of(segment)
-            states = [self.groups[uid] for uid, _ in own]
+            groups = self.groups_of(segment)
+            states = [self.groups[uid] for uid, _ in groups]
             places = self._places[segment.uid] = GroupPlaces(
-                np.array([base for _, base in own], np.int64),
+                np.array([base for _, base in groups], np.int64),
                 np.array([state.group.count for state in states], np.int64),
                 np.array([self.starts[state.sequence] for state in states], np.int64),
             )
@@ -294,8 +294,8 @@ class Snapshot:
             return None
         since: int | None = None
         # A merge drops all rows that are already dead, so the remaining dead rows died last.
-        own = self.groups_of(segment)
-        deaths = (death for uid, _ in own for death in self.deaths.get(uid, ()))
+        groups = self.groups_of(segment)
+        deaths = (death for uid, _ in groups for death in self.deaths.get(uid, ()))
         for moment, rows in sorted(deaths, reverse=True):
             if left <= 0:
                 break
@@ -382,7 +382,11 @@ class Snapshot:
         twice as many, so that a caller that needs all rows gets few parts.
         """
         every = [(self.places(segment), segment) for segment in self.segments]
-        some = [(own.lowest, own.highest, group) for own, group in every if own.highest >= after]
+        some = [
+            (places.lowest, places.highest, group)
+            for places, group in every
+            if places.highest >= after
+        ]
         some.sort(key=lambda entry: entry[:2])
         part: list[Segment] = []
         before, held, newest = 0, 0, -1

@@ -165,11 +165,11 @@ def _count_compared(space: Workspace, condition: Condition) -> Asking[int]:
                 by_row.append((segment, leaf))
             case _:
                 left.append(segment.segment)
-    own = [segment for segment in segments if segment.segment.uid in by_ends]
-    with scope(*own):
-        yield Work("fetch_pages", long=condition.values * len(own) > lookups)
-        yield from bring_together(own, lambda segment: _missing_ends(by_ends, segment))
-        for segment in own:
+    by_ends_segments = [segment for segment in segments if segment.segment.uid in by_ends]
+    with scope(*by_ends_segments):
+        yield Work("fetch_pages", long=condition.values * len(by_ends_segments) > lookups)
+        yield from bring_together(by_ends_segments, lambda segment: _missing_ends(by_ends, segment))
+        for segment in by_ends_segments:
             uid = segment.segment.uid
             found = by_ends[uid].count(segment, condition.memo(segment))
             assert found is not None
@@ -344,12 +344,12 @@ class _Work:
         members = groups.members
         keys: list[OrderedKeys] = []
         for at, name in enumerate(fields):
-            own, positions = groups.keys(name)
-            order = np.argsort(own, kind="stable")
-            keys.append(OrderedKeys(name, own[order], positions[order]))
+            group_keys, positions = groups.keys(name)
+            order = np.argsort(group_keys, kind="stable")
+            keys.append(OrderedKeys(name, group_keys[order], positions[order]))
             # Convert codes from the order of arrival of keys to the order of keys.
-            by_order = np.zeros(len(own) + 1, np.int64)
-            by_order[order + 1] = np.arange(1, len(own) + 1)
+            by_order = np.zeros(len(group_keys) + 1, np.int64)
+            by_order[order + 1] = np.arange(1, len(group_keys) + 1)
             members[:, at] = by_order[members[:, at]]
         levels = []
         for at, field in enumerate(keys):
@@ -456,7 +456,7 @@ class _Work:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         count = int(number.max()) + 1
         with scope(segment):
-            own = yield from groups.number(part, self.reading)
+            part_groups = yield from groups.number(part, self.reading)
             unread = {}
             for name, tally in tallies.items():
                 with scope(segment):
@@ -466,7 +466,7 @@ class _Work:
                         unread[name] = tally
                         continue
                     for rows in part.in_pieces():
-                        groups_of = number[own.of_rows(rows)]
+                        groups_of = number[part_groups.of_rows(rows)]
                         kept = groups_of >= 0
                         tally.add(
                             group_values(
@@ -477,7 +477,7 @@ class _Work:
                 assert isinstance(segment, LoadedSegment)
                 by_row = np.zeros(segment.covered, np.uint32)
                 for rows in part.in_pieces():
-                    by_row[rows] = number[own.of_rows(rows)] + 1
+                    by_row[rows] = number[part_groups.of_rows(rows)] + 1
                 for name, tally in unread.items():
                     yield from read_values(part, name, tally, self.reading, by_row)
 

@@ -399,7 +399,7 @@ def bring_columns(
     for segment in segments:
         if not isinstance(segment, LoadedSegment):
             continue
-        own: list[str] = []
+        missing: list[str] = []
         for name in fields:
             if segment.has_keys(name):
                 continue
@@ -407,15 +407,15 @@ def bring_columns(
             if isinstance(column, ColumnDictionary):
                 segment.columns[name] = column
             else:
-                own.append(name)
-        if own:
-            lacking.append((segment, own))
-    if sum(segment.count * len(own) for segment, own in lacking) <= sizes.few_values:
+                missing.append(name)
+        if missing:
+            lacking.append((segment, missing))
+    if sum(segment.count * len(missing) for segment, missing in lacking) <= sizes.few_values:
         yield from _bring_few(lacking)
         return
     limits = replace(sizes.reading, by_row=_ALL_KEYS)
-    for segment, own in lacking:
-        for name in own:
+    for segment, missing in lacking:
+        for name in missing:
             yield Need(segment, directories=(name,))
             made = yield from _make(segment, turn_round(segment, name, limits))
             segment.columns[name] = made
@@ -423,15 +423,15 @@ def bring_columns(
 
 
 def _bring_few(lacking: Sequence[tuple[LoadedSegment, Sequence[str]]]) -> Asking[None]:
-    fields = {segment.segment.uid: own for segment, own in lacking}
+    fields = {segment.segment.uid: missing for segment, missing in lacking}
     yield from bring_together(
         [segment for segment, _ in lacking],
         lambda segment: segment.missing_columns(fields[segment.segment.uid]),
     )
-    entries = sum(segment.count * len(own) for segment, own in lacking)
+    entries = sum(segment.count * len(missing) for segment, missing in lacking)
     before: Work = yield Work("fetch_pages", entries)
-    for segment, own in lacking:
-        for name in own:
+    for segment, missing in lacking:
+        for name in missing:
             yield Keep(segment, name, segment.dictionary(name))
     yield before
 

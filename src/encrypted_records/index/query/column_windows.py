@@ -137,14 +137,14 @@ def plan_windows(
                 sizes[name] = size
             share = min(1.0, keys / max(1, segment.count))
         if is_sent_as_text(spec):
-            own = int(width * share)
+            key_bytes = int(width * share)
             # Keys of pages and joined keys, and codes before and after the keys are sorted.
-            work = max(work, 2 * own + 3 * _CODE_BYTES + _PLACE_BYTES)
+            work = max(work, 2 * key_bytes + 3 * _CODE_BYTES + _PLACE_BYTES)
             if spec.kind is not KeyKind.TEXT:
                 # Numbers are written as Python's texts.
-                own = int(_written_bytes(spec) * share)
-                work = max(work, own + int(OBJECT_BYTES * share))
-            held += _CODE_BYTES + own
+                key_bytes = int(_written_bytes(spec) * share)
+                work = max(work, key_bytes + int(OBJECT_BYTES * share))
+            held += _CODE_BYTES + key_bytes
             continue
         held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
         # Keys of each row, and a mask.
@@ -278,13 +278,13 @@ class _Pages:
     def _places(self, block: EntryBlock) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
         """The indexes among the rows of a page's entries, and a selection of these entries; None
         for all."""
-        own = block.ordinals.astype(np.intp)
+        places = block.ordinals.astype(np.intp)
         if self._place is None:
-            return own, None
-        own -= self._first
-        near = np.flatnonzero((own >= 0) & (own < len(self._place)))
-        own = self._place[own[near]].astype(np.intp)
-        return own[own >= 0], near[own >= 0]
+            return places, None
+        places -= self._first
+        near = np.flatnonzero((places >= 0) & (places < len(self._place)))
+        places = self._place[places[near]].astype(np.intp)
+        return places[places >= 0], near[places >= 0]
 
 
 class _PagesByRow(_Pages):
@@ -299,13 +299,13 @@ class _PagesByRow(_Pages):
         self._present = np.ones(len(rows), np.bool_) if self._leading else None
 
     def _take_page(self, page: int, block: EntryBlock) -> None:
-        own, entries = self._places(block)
+        places, entries = self._places(block)
         if page < self._leading:
             assert self._present is not None
-            self._present[own] = False
+            self._present[places] = False
             return
         keys = block.keys if len(block.keys) == len(block.ordinals) else block.expand()
-        self._keys[own] = keys if entries is None else keys[entries]
+        self._keys[places] = keys if entries is None else keys[entries]
 
     def finish(self) -> RowKeys:
         return RowKeys(self._keys, self._present)
@@ -328,13 +328,13 @@ class _PagesByValue(_Pages):
             return
         keys = block.keys
         key_of = np.repeat(np.arange(len(keys), dtype=np.uint32), block.counts)
-        own, entries = self._places(block)
+        places, entries = self._places(block)
         if entries is not None:
             some = _only_used(keys, key_of[entries] + 1)
             keys, key_of = some.keys, some.codes.astype(np.uint32) - 1
         if len(keys):
             key_of += np.uint32(self._next)
-            self._codes[own] = key_of
+            self._codes[places] = key_of
             self._pages[page] = (keys, self._next)
             self._next += len(keys)
 

@@ -78,12 +78,15 @@ def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDi
     fields = [_SegmentField(field, part) for part in parts]
     every, indexes = _unite([field.keys for field in fields])
     counts: Codes = np.zeros(len(every) + 1, np.int64)
-    for part, own in zip(fields, indexes, strict=True):
+    for part, codes_of_part in zip(fields, indexes, strict=True):
         counts[0] += part.absent
-        counts[1:][own] += part.counts
+        counts[1:][codes_of_part] += part.counts
 
     def codes() -> Codes:
-        mapped = (part.map_codes(own) for part, own in zip(fields, indexes, strict=True))
+        mapped = (
+            part.map_codes(codes_of_part)
+            for part, codes_of_part in zip(fields, indexes, strict=True)
+        )
         return np.concatenate([np.zeros(0, np.int64), *mapped])
 
     def positions() -> Positions:

@@ -331,8 +331,8 @@ def held_in(keys: Keys, wanted: Keys) -> Mask:
 def are_alike(spec: FieldSpec, other: FieldSpec) -> bool:
     """Whether values of two fields can be equal: they have the same format, or no format and are
     both texts or both numbers."""
-    own, its = spec.field_type, other.field_type
-    return own is its or (own.is_number and its.is_number)
+    kind, other_kind = spec.field_type, other.field_type
+    return kind is other_kind or (kind.is_number and other_kind.is_number)
 
 
 def join_keys(parts: Sequence[Keys], spec: FieldSpec) -> Keys:
@@ -352,36 +352,36 @@ def are_long(keys: Keys) -> Mask:
 
 
 def compare_with(
-    own: FieldSpec, other: FieldSpec, keys: Keys, long: Collection[str], *, few: int = FEW
+    spec: FieldSpec, other: FieldSpec, keys: Keys, long: Collection[str], *, few: int = FEW
 ) -> predicates.Predicate:
-    """The comparison of ``own`` with the values of ``other`` that have these keys.
+    """The comparison of ``spec`` with the values of ``other`` that have these keys.
 
     Args:
         keys: sorted and distinct, none of a long string.
         long: the long strings, in the form in which texts are compared.
         few: up to this many values, each is looked up separately.
     """
-    if not own.is_of_texts:
-        keys = to_grid(own, other, keys)
+    if not spec.is_of_texts:
+        keys = to_grid(spec, other, keys)
     if len(keys) + len(long) > few:
-        return predicates.InColumn(own.name, KeyMembers(own, keys, frozenset(long)))
-    if own.kind is KeyKind.TEXT:
+        return predicates.InColumn(spec.name, KeyMembers(spec, keys, frozenset(long)))
+    if spec.kind is KeyKind.TEXT:
         return predicates.TextIn(
-            own.name, frozenset((*map(values.text_of, map(bytes, keys)), *long))
+            spec.name, frozenset((*map(values.text_of, map(bytes, keys)), *long))
         )
-    if own.kind is KeyKind.UUID:
-        return predicates.TextIn(own.name, frozenset(map(values.from_uuid_key, map(bytes, keys))))
-    lowest = own.numbers.lowest
-    return predicates.NumberIn(own.name, frozenset(lowest + key for key in keys.tolist()))
+    if spec.kind is KeyKind.UUID:
+        return predicates.TextIn(spec.name, frozenset(map(values.from_uuid_key, map(bytes, keys))))
+    lowest = spec.numbers.lowest
+    return predicates.NumberIn(spec.name, frozenset(lowest + key for key in keys.tolist()))
 
 
-def to_grid(own: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:
-    """The keys of ``other``'s values on the grid of ``own``, without values that ``own`` cannot
+def to_grid(spec: FieldSpec, other: FieldSpec, keys: Keys) -> Keys:
+    """The keys of ``other``'s values on the grid of ``spec``, without values that ``spec`` cannot
     have.
 
     Both are sorted; exact, whatever bounds and decimals the fields have.
     """
-    mine, theirs = own.numbers, other.numbers
+    mine, theirs = spec.numbers, other.numbers
     keys = keys.astype(np.uint64)
     more = mine.precision - theirs.precision
     if more < 0:

@@ -472,9 +472,9 @@ class TextLeaf(TestLeaf):
         undecided = self.scan(segment, memo).undecided
         if not undecided.any():
             return
-        own = self._keys(segment)
-        keys = own.keys
-        for at, row in own.holders(undecided, rows):
+        held_keys = self._keys(segment)
+        keys = held_keys.keys
+        for at, row in held_keys.holders(undecided, rows):
             self.known.want(self.field, bytes(keys[at]), places.position(row))
 
 
@@ -500,11 +500,11 @@ class WordsLeaf(LeafOperator):
             spec: the field, whose words are indexed.
             tails: as for :meth:`.condition.Condition.of`.
         """
-        own = words_spec(spec)
-        tail = tails.field(own).tail
+        words_field = words_spec(spec)
+        tail = tails.field(words_field).tail
         keys = [values.word_key(word, tail) for word in dict.fromkeys(test.texts)]
         words, is_enough = tuple(map(alike, keys)), test.how == "has_words"
-        return cls(number, test.field, len(test.texts), own.name, words, is_enough, test)
+        return cls(number, test.field, len(test.texts), words_field.name, words, is_enough, test)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -615,8 +615,8 @@ def read_undecided(
             sure, maybe = test.passing(entries.keys, texts, go_on_always)
             undecided |= maybe & ~sure
         for at in np.flatnonzero(undecided).tolist():
-            own = entries.rows(at)
-            held = own[wanted[own]]
+            key_rows = entries.rows(at)
+            held = key_rows[wanted[key_rows]]
             if len(held):
                 tests[0].known.want(name, bytes(entries.keys[at]), places.position(int(held[0])))
 

@@ -118,9 +118,9 @@ class Threshold:
         return found
 
     def _is_behind(self, values: Best, others: Best) -> bool:
-        for own, other, descending in zip(values, others, self._descending, strict=True):
-            if own != other:
-                return own < other if descending else own > other
+        for value, other, descending in zip(values, others, self._descending, strict=True):
+            if value != other:
+                return value < other if descending else value > other
         return False
 
 
@@ -132,11 +132,11 @@ def _first_value(directory: Outline | None, descending: bool) -> Value:
 
 
 def _values(held: Dictionary, rows: Ordinals) -> list[Value]:
-    codes, own = np.unique(held.codes_of(rows), return_inverse=True)
+    codes, places = np.unique(held.codes_of(rows), return_inverse=True)
     present = codes[codes > 0]
     values: list[Value] = [NONE] * (len(codes) - len(present))
     values += [(key,) for key in held.keys[present - 1].tolist()]
-    return [values[at] for at in own.tolist()]
+    return [values[at] for at in places.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +327,9 @@ def _cut_held(
     before: list[Ordinals] = []
     equal: list[Ordinals] = []
     for some in in_parts(rows):
-        own = ranks.take(held.codes_of(some))
-        before.append(some[own > last if descending else own < last])
-        equal.append(some[own == last])
+        ranks_of_rows = ranks.take(held.codes_of(some))
+        before.append(some[ranks_of_rows > last if descending else ranks_of_rows < last])
+        equal.append(some[ranks_of_rows == last])
     return bitmap(*before), bitmap(*equal)
 
 
@@ -381,8 +381,8 @@ def _split_by(held: Dictionary, rows: BitMap, key: int | bytes | None, order: So
     unlike: list[Ordinals] = []
     for some in in_parts(rows):
         codes = held.codes_of(some)
-        own = ranks.take(codes)
-        later.append(some[own < rank if order.descending else own > rank])
+        ranks_of_rows = ranks.take(codes)
+        later.append(some[ranks_of_rows < rank if order.descending else ranks_of_rows > rank])
         equal.append(some[codes == same])
-        unlike.append(some[(own == rank) & (codes != same)])
+        unlike.append(some[(ranks_of_rows == rank) & (codes != same)])
     return _Split(bitmap(*later), bitmap(*equal), bitmap(*unlike))

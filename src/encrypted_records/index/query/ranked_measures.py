@@ -93,8 +93,11 @@ class Ranks:
         by_last = np.argsort(self._lasts, kind="stable")
         self._ends, self._upto = self._lasts[by_last], np.cumsum(self._counts[by_last])
         by_first = np.argsort(self._firsts, kind="stable")
-        own = self._counts[by_first]
-        self._begins, self._before = self._firsts[by_first], np.cumsum(own) - own
+        sorted_counts = self._counts[by_first]
+        self._begins, self._before = (
+            self._firsts[by_first],
+            np.cumsum(sorted_counts) - sorted_counts,
+        )
 
     @property
     def count(self) -> int:
@@ -113,8 +116,8 @@ class Ranks:
         end = points.searchsorted(self._lasts)
 
         def take(at: int, block: EntryBlock) -> None:
-            own = slice(int(first[at]), int(end[at]))
-            found[own] += _bounds(block)[block.keys.searchsorted(points[own], "right")]
+            of_page = slice(int(first[at]), int(end[at]))
+            found[of_page] += _bounds(block)[block.keys.searchsorted(points[of_page], "right")]
 
         yield from self._open(np.flatnonzero(end > first), take)
         return dict(zip(points.tolist(), found.tolist(), strict=True))
@@ -138,12 +141,12 @@ class Ranks:
         for number in order:
             around = yield from self._narrow(number)
             # Each search keeps its keys of a page that several searches need.
-            own = self._held(around)
-            if held and own and held + own > self._limits.entries:
+            entries = self._held(around)
+            if held and entries and held + entries > self._limits.entries:
                 found |= yield from self._find(together)
                 together, held = [], 0
             together.append(around)
-            held += own
+            held += entries
         return found | (yield from self._find(together))
 
     def _narrow(self, number: int) -> Asking[_Around]:
@@ -228,9 +231,9 @@ class Ranks:
             segment = self._segments[owner]
             assert segment is not None
             leading = segment.directories[self._field].leading
-            own = chosen[self._owners[chosen] == owner]
-            places = (self._places[own] + leading).tolist()
-            every.append((segment, dict(zip(places, own.tolist(), strict=True))))
+            of_segment = chosen[self._owners[chosen] == owner]
+            places = (self._places[of_segment] + leading).tolist()
+            every.append((segment, dict(zip(places, of_segment.tolist(), strict=True))))
         # A few pages are fetched together, are worth keeping, and take little memory.
         with scope(*(segment for segment, _ in every)):
             entries = int(self._counts[chosen].sum())
@@ -309,10 +312,10 @@ class RankedMeasures:
         rows: list[RankedRows] = []
         halves = Halves()
         for part in parts:
-            own = yield from self._sort(part)
-            rows.append(own)
+            sorted_rows = yield from self._sort(part)
+            rows.append(sorted_rows)
             if tally.adds:
-                halves += yield from self._add_up(part, own)
+                halves += yield from self._add_up(part, sorted_rows)
         ranks = Ranks(self.field, rows, self.limits)
         values = yield from self._condense(ranks, tally)
         tally.add(values, RANKS_AND_SUMS, halves)

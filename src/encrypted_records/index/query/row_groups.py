@@ -290,19 +290,19 @@ def read_values(
 
     def take(window: Window) -> None:
         entries = WindowEntries(segment, field, window)
-        own = groups.take(entries.ordinals)
+        numbers_of_rows = groups.take(entries.ordinals)
         if is_single and len(entries.keys) and not has_long(entries.keys):
             # Faster, without arrays of all entries.
             starts = np.cumsum(entries.lengths) - entries.lengths
-            counts = np.add.reduceat(own, starts, dtype=np.int64)
+            counts = np.add.reduceat(numbers_of_rows, starts, dtype=np.int64)
             used = np.flatnonzero(counts)
             tally.add(ungrouped_values(entries.keys[used], counts[used]))
             return
-        at = np.flatnonzero(own)
+        at = np.flatnonzero(numbers_of_rows)
         if not len(at):
             return
         key_of = np.repeat(np.arange(len(entries.keys)), entries.lengths)[at]
-        numbers = own[at].astype(np.int64) - 1
+        numbers = numbers_of_rows[at].astype(np.int64) - 1
         first = np.ones(len(at), np.bool_)
         first[1:] = (key_of[1:] != key_of[:-1]) | (numbers[1:] != numbers[:-1])
         starts = np.flatnonzero(first)
@@ -328,8 +328,8 @@ class PartGroups:
         """The group of each of these candidates."""
         every: list[Codes] = []
         for by_row, table in self._codes:
-            own = by_row.take(rows)
-            every.append(own.astype(np.int64) if table is None else table.take(own))
+            codes = by_row.take(rows)
+            every.append(codes.astype(np.int64) if table is None else table.take(codes))
         return self._combined.combine(every)
 
 
@@ -367,9 +367,9 @@ class RowGroups:
                 codes, counts = counted
                 self._add(self.combine([codes]), counts)
                 return
-        own = yield from self.number(part, limits)
+        part_groups = yield from self.number(part, limits)
         for rows in part.in_pieces():
-            counts = np.bincount(own.of_rows(rows))
+            counts = np.bincount(part_groups.of_rows(rows))
             groups = np.flatnonzero(counts)
             self._add(groups, counts[groups])
 
@@ -400,8 +400,8 @@ class RowGroups:
             # A table distinguishes numbers in a small range; kept numbers must not change when more
             # codes come.
             width = int(codes[level].max(initial=0)) + 1 if level else 1
-            own = groups * width + codes[level] if level else groups
-            distinct, at = renumber(own, int(own.max(initial=-1)) + 1)
+            joined = groups * width + codes[level] if level else groups
+            distinct, at = renumber(joined, int(joined.max(initial=-1)) + 1)
             if level:
                 distinct = distinct // width * (self._most + 2) + distinct % width
             groups = pairs.number(distinct)[at]
@@ -473,10 +473,10 @@ class RowGroups:
         numbers = self._keys[name].number(distinct)
         self._refuse_many(len(self._keys[name]))
         new = numbers >= before
-        own = np.full(int(np.count_nonzero(new)), -1)
+        added = np.full(int(np.count_nonzero(new)), -1)
         if positions is not None:
-            own[numbers[new] - before] = positions[first[new]]
-        self._positions[name].append(own)
+            added[numbers[new] - before] = positions[first[new]]
+        self._positions[name].append(added)
         return numbers[at] + 1
 
     def _read_codes(
@@ -492,7 +492,7 @@ class RowGroups:
             if not len(at):
                 return
             rows, key_of = entries.ordinals[at], entries.key_of_entries()[at]
-            used, first, own = np.unique(key_of, return_index=True, return_inverse=True)
+            used, first, which = np.unique(key_of, return_index=True, return_inverse=True)
             keys = entries.keys[used]
             order = np.argsort(keys, kind="stable")
             positions = None
@@ -500,7 +500,7 @@ class RowGroups:
                 positions = part.places.positions(rows[first[order]])
             numbers = np.empty(len(used), np.int64)
             numbers[order] = self._number(name, keys[order], positions)
-            codes[rows] = numbers[own]
+            codes[rows] = numbers[which]
 
         yield from ask_for(segment, read_column(segment, name, take, limits))
         return codes

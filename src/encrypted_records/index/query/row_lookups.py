@@ -120,7 +120,7 @@ def filter_column(
     yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
     return [
         ColumnFilter(by_row.pages, chosen, rows, _count_rows(directory, chosen) + len(rows))
-        for chosen, rows in zip(inner, (bitmap(*own) for own in others), strict=True)
+        for chosen, rows in zip(inner, (bitmap(*row_arrays) for row_arrays in others), strict=True)
     ]
 
 
@@ -193,9 +193,9 @@ def read_rows(
     used = np.zeros(directory.present_pages + 1, np.bool_)
     absent: list[Ordinals] = [np.zeros(0, np.uint32)]
     for some in in_parts(rows):
-        own = held.pages.take(some)
-        used[own] = True
-        absent.append(some[own == 0])
+        page_of = held.pages.take(some)
+        used[page_of] = True
+        absent.append(some[page_of == 0])
     pages = (np.flatnonzero(used[1:]) + directory.leading).tolist()
     find = finder(rows, segment.covered)
     none: Keys = np.zeros(0, key_type(column_spec(segment.definition, name).kind))
@@ -210,11 +210,11 @@ def read_rows(
             at = find(block.ordinals)
             found.append(block.ordinals[at])
             runs = block.runs_of(at)
-            own = np.arange(len(runs))
+            page_of = np.arange(len(runs))
             if len(runs) > _FEW:
                 # Millions of rows may have the same value.
-                runs, own = np.unique(runs, return_inverse=True)
-            key_of.append((own + count).astype(np.uint32))
+                runs, page_of = np.unique(runs, return_inverse=True)
+            key_of.append((page_of + count).astype(np.uint32))
             keys.append(block.keys[runs])
             count += len(runs)
 

@@ -63,15 +63,15 @@ class ConditionFilter:
     def of(self, rows: BitMap) -> BitMap:
         """The matching rows among ``rows``; the segment must index all of ``rows``."""
         live = rows - self.dead
-        found = {number: own.of(live) for number, own in self.filters.items()}
-        found |= {number: own & live for number, own in self.sets.items()}
-        exact = {number: Matches.exactly(own) for number, own in found.items()}
+        found = {number: matching.of(live) for number, matching in self.filters.items()}
+        found |= {number: matching & live for number, matching in self.sets.items()}
+        exact = {number: Matches.exactly(matching) for number, matching in found.items()}
         return combine(self.condition, live, exact).certain
 
     def estimate(self, every: int) -> int:
         """Estimated number of matches among ``every`` rows."""
-        counts = {number: own.count for number, own in self.filters.items()}
-        counts |= {number: len(own) for number, own in self.sets.items()}
+        counts = {number: matching.count for number, matching in self.filters.items()}
+        counts |= {number: len(matching) for number, matching in self.sets.items()}
         return estimate(self.condition, every, counts)
 
 

@@ -180,11 +180,13 @@ class _RowsSideBySide:
     ) -> None:
         self.order = order
         self.after = after
-        own = [] if after is None else [after.position]
+        positions = [] if after is None else [after.position]
         self.positions = np.concatenate(
-            [*(part.positions for part in parts), np.array(own, np.int64)]
+            [*(part.positions for part in parts), np.array(positions, np.int64)]
         )
-        self.certain = np.concatenate([*(part.certain for part in parts), np.ones(len(own), bool)])
+        self.certain = np.concatenate(
+            [*(part.certain for part in parts), np.ones(len(positions), bool)]
+        )
         #: for each field: a mask of the rows that have it, and their keys, zero for the others
         self.columns: list[tuple[NDArray[np.bool_], NDArray[Any]]] = [
             _gather(parts, term.field, [] if after is None else [after.keys[level]])

@@ -327,12 +327,12 @@ def _dictionary_of(
         at = find(block.ordinals)
         kept.append(block.ordinals[at])
         runs = block.runs_of(at)
-        own = np.arange(len(runs))
+        places = np.arange(len(runs))
         if kind.of_bytes:
             # Many rows may have the same text, and sorting texts takes long.
-            runs, own = np.unique(runs, return_inverse=True)
+            runs, places = np.unique(runs, return_inverse=True)
         keys.append(block.keys[runs])
-        key_of.append((own + count).astype(np.uint32))
+        key_of.append((places + count).astype(np.uint32))
         count += len(runs)
     return build_partial_dictionary(
         np.concatenate(kept), np.concatenate(keys), ordinals(absent), np.concatenate(key_of)

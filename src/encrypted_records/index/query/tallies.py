@@ -302,10 +302,10 @@ class _Extremes:
     def _best(self, values: GroupValues) -> GroupValues:
         kept = np.arange(len(values))
         for word in _words(values.keys):
-            own = ~word[kept] if self._highest else word[kept]
+            words = ~word[kept] if self._highest else word[kept]
             best = np.full(self._count, _HIGHEST_KEY)
-            np.minimum.at(best, values.groups[kept], own)
-            kept = kept[own == best[values.groups[kept]]]
+            np.minimum.at(best, values.groups[kept], words)
+            kept = kept[words == best[values.groups[kept]]]
         return values.only(kept)
 
 

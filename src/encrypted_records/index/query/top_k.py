@@ -172,8 +172,8 @@ class _First:
                 filters.append(found)
         parts: list[Candidates] = []
         for some in in_batches(filters, self.space.sizes.held):
-            own, left = yield from self._of_filters(some)
-            parts += own
+            matched, left = yield from self._of_filters(some)
+            parts += matched
             others += left
         if others:
             later = {other.uid: other.later for other in others}

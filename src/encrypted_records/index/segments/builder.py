@@ -291,16 +291,16 @@ class Builder:
         places = [_Place(self._cuts[0].name, PAGE_DUMMY, b"")] * total
         directories: list[bytes] = []
         for cut in self._cuts:
-            own = _take(numbers, cut.directory_pages)
+            page_numbers = _take(numbers, cut.directory_pages)
             cut.directory.numbers[:] = _take(numbers, len(cut.contents))
             kind = column_spec(self._definition, cut.name).kind
             encoded = directory.encode(cut.directory, kind, packed=self.packed)
-            for number, at in zip(own, count(0, pages.CAPACITY)):
+            for number, at in zip(page_numbers, count(0, pages.CAPACITY)):
                 part = encoded[at : at + pages.CAPACITY]
                 places[number] = _Place(cut.name, PAGE_DIRECTORY, part)
             for number, content in zip(cut.directory.numbers, cut.contents, strict=True):
                 places[number] = _Place(cut.name, PAGE_DATA, content)
-            directories.append(encode_numbers(own))
+            directories.append(encode_numbers(page_numbers))
         return places, directories
 
     def _content(self, place: _Place) -> bytes:

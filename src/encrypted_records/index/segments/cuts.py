@@ -281,9 +281,9 @@ def cut(
         contents.add(page.content)
         ends.append(page.end)
     built = directory.build(column, ends, rows)
-    own, slots = _count_slots(built, kind, rows, packed=packed, most=most)
+    directory_pages, slots = _count_slots(built, kind, rows, packed=packed, most=most)
     zone = encode_zone(column.keys, column.keys, kind)
-    return Cut(name, first, built, own, slots, zone, made)
+    return Cut(name, first, built, directory_pages, slots, zone, made)
 
 
 def cut_stream(
@@ -301,10 +301,10 @@ def cut_stream(
     for content in cutter.cut(counted.through(blocks)):
         contents.add(content)
     built = cutter.directory(counted.rows)
-    own, slots = _count_slots(built, kind, counted.rows, packed=packed, most=most)
+    directory_pages, slots = _count_slots(built, kind, counted.rows, packed=packed, most=most)
     zone = encode_zone(built.firsts, built.lasts, kind)
     made: ColumnKind = (WORDS, counted.rows) if kind is KeyKind.WORDS else PLAIN
-    return Cut(name, first, built, own, slots, zone, made)
+    return Cut(name, first, built, directory_pages, slots, zone, made)
 
 
 class _Counted:
@@ -325,7 +325,7 @@ def _count_slots(
 ) -> tuple[int, int]:
     if packed:
         size = len(directory.encode(built, kind, packed=True))
-        own = -(-size // pages.CAPACITY)
-        return own, own + len(built.ends)
+        directory_pages = -(-size // pages.CAPACITY)
+        return directory_pages, directory_pages + len(built.ends)
     planned = directory.count_pages(kind, rows, most)
     return planned.directory, planned.directory + planned.data

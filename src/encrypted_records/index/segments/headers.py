@@ -120,8 +120,8 @@ def named_column(
     Raises:
         DoesNotOpen: a definition lacks the field, or the field has no word index.
     """
-    spec, own, room = definition.by_id.get(number), made.by_id.get(number), room_in(kind)
-    if spec is None or own is None or (room is not None and not own.words):
+    spec, stored_spec, room = definition.by_id.get(number), made.by_id.get(number), room_in(kind)
+    if spec is None or stored_spec is None or (room is not None and not stored_spec.words):
         raise DoesNotOpen("a segment indexes a field that the definition lacks")
     return (spec, None) if room is None else (words_spec(spec), room)
 

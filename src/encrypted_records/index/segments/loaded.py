@@ -246,10 +246,10 @@ def scope(*segments: object) -> Iterator[None]:
     held: list[dict[Any, Any]] = []
     for segment in every:
         held += (segment.blocks, segment.columns, segment.sums)
-    before = [set(own) for own in held]
+    before = [set(cache) for cache in held]
     try:
         yield
     finally:
-        for own, there in zip(held, before, strict=True):
-            for name in own.keys() - there:
-                del own[name]
+        for cache, there in zip(held, before, strict=True):
+            for name in cache.keys() - there:
+                del cache[name]

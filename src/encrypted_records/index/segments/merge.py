@@ -314,11 +314,11 @@ def lay_out(
     parts: list[LivingRows] = []
     every: list[tuple[bytes, int]] = []
     base = 0
-    for segment, own, gone, count in zip(inputs, groups, dead, covered, strict=True):
+    for segment, groups_of_segment, gone, count in zip(inputs, groups, dead, covered, strict=True):
         here = living[base : base + count]
         here[bitmaps.ordinals(gone)] = False
         parts.append(LivingRows(segment, base, here))
-        every += [(uid, base + at) for uid, at in own]
+        every += [(uid, base + at) for uid, at in groups_of_segment]
         base += count
     uids = [segment.segment.uid for segment in inputs]
     return parts, Shell(every, living, purged=sum(map(len, dead)), inputs=uids)

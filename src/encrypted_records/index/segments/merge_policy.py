@@ -106,13 +106,13 @@ def worth_merging(
     below = -1
     for tier in tiers:
         half = tier.capacity // 2
-        own = [
+        in_tier = [
             segment for segment in segments if below < segment.count <= half and tier.takes(segment)
         ]
         below = half
-        if len(own) <= tier.few:
+        if len(in_tier) <= tier.few:
             continue
-        chosen = _oldest(own, tier)
+        chosen = _oldest(in_tier, tier)
         if len(chosen) > 1 and rows_of(chosen) in rows:
             return chosen
     loose = [segment for segment in segments if segment.count in LOOSE]
@@ -161,8 +161,8 @@ def _rewritten(
     segments: Sequence[Segment], tiers: Sequence[Tier], rows: range
 ) -> tuple[Segment, ...]:
     """The oldest of these segments, each of which is worth rewriting alone."""
-    own = [segment for segment in segments if segment.count in rows]
-    return _oldest(own, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
+    alone = [segment for segment in segments if segment.count in rows]
+    return _oldest(alone, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
 
 
 def _by_age(
@@ -257,15 +257,15 @@ class Crowds:
             # A compaction leaves the segment with fewer groups than it was made of.
             if len(segment.groups) < self._sizes.few or segment.uid in taken:
                 continue
-            own = snapshot.groups_of(segment)
-            if len(own) < self._sizes.few:
+            laid = snapshot.groups_of(segment)
+            if len(laid) < self._sizes.few:
                 continue
-            if self._without.get(segment.uid) is own:
+            if self._without.get(segment.uid) is laid:
                 continue
-            crowd = self._find(snapshot, segment, own)
+            crowd = self._find(snapshot, segment, laid)
             if crowd is not None:
                 return crowd
-            self._note(snapshot, segment, own)
+            self._note(snapshot, segment, laid)
         return None
 
     def leave(self, snapshot: Snapshot, crowd: Crowd) -> None:
@@ -276,14 +276,14 @@ class Crowds:
             if segment.uid == crowd.segment:
                 self._note(snapshot, segment, snapshot.groups_of(segment))
 
-    def _note(self, snapshot: Snapshot, segment: Segment, own: Laid) -> None:
+    def _note(self, snapshot: Snapshot, segment: Segment, laid: Laid) -> None:
         if len(self._without) > 2 * len(snapshot.segments) + 1024:
             self._without.clear()  # mostly entries of replaced segments
-        self._without[segment.uid] = own
+        self._without[segment.uid] = laid
 
-    def _find(self, snapshot: Snapshot, segment: Segment, own: Laid) -> Crowd | None:
+    def _find(self, snapshot: Snapshot, segment: Segment, laid: Laid) -> Crowd | None:
         for below in self._sizes.small:
-            for run in _runs(snapshot, own, below, self._sizes.bytes):
+            for run in _runs(snapshot, laid, below, self._sizes.bytes):
                 if len(run) < self._sizes.few:
                     continue
                 chosen = self._cut(run)
@@ -305,12 +305,12 @@ class Crowds:
         return chosen
 
 
-def _runs(snapshot: Snapshot, own: Laid, below: int, most_bytes: int) -> Iterator[list[Group]]:
+def _runs(snapshot: Snapshot, laid: Laid, below: int, most_bytes: int) -> Iterator[list[Group]]:
     """Maximal runs of groups with fewer than ``below`` rows that are adjacent in the segment and in
     storage order."""
     run: list[Group] = []
     before = -1
-    for uid, _ in own:
+    for uid, _ in laid:
         state = snapshot.groups[uid]
         small = state.group.count < below and least_bytes(state.group) <= most_bytes // 4
         if run and not (small and state.sequence == before + 1):

@@ -296,10 +296,10 @@ class MiniSegment:
 
     def _open(self, name: str) -> Column:
         spec = column_spec(self._definition, name)
-        own = same_column(self._made, spec)
-        assert own is not None
+        stored_spec = same_column(self._made, spec)
+        assert stored_spec is not None
         plain = sealing.open_page(
-            self._key.field(own).index(self.segment.uid),
+            self._key.field(stored_spec).index(self.segment.uid),
             PAGE_MINI,
             0,
             self._sealed[name],
@@ -312,7 +312,7 @@ class MiniSegment:
         column = columns.decode(plain, spec.kind, self.count)
         if not np.array_equal(np.sort(column.ordinals), self.rows):
             raise DoesNotOpen("a column lists other rows than its segment has")
-        rebase = Rebase.between(own, spec)
+        rebase = Rebase.between(stored_spec, spec)
         return rebase.column(column) if rebase else column
 
 

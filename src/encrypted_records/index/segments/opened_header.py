@@ -90,8 +90,8 @@ class OpenedHeader:
         self.zones: dict[str, Zone] = {}
         self.stated: dict[str, Zone] = {}
         for (spec, room), encoded in zip(named, self.header.zones, strict=True):
-            own = spec if room is not None else self._made.by_id[spec.id]
-            rebase = Rebase.between(own, spec)
+            stored_spec = spec if room is not None else self._made.by_id[spec.id]
+            rebase = Rebase.between(stored_spec, spec)
             zone = self.stated[spec.name] = decode_zone(encoded, spec.kind)
             if rebase:
                 self.rebases[spec.name] = rebase
@@ -125,9 +125,9 @@ class OpenedHeader:
         """The key of the pages of a field and of its directory."""
         key = self._page_keys.get(name)
         if key is None:
-            own = same_column(self._made, self.specs[name])
-            assert own is not None
-            key = self._page_keys[name] = self.key.field(own).index(self.segment.uid)
+            stored_spec = same_column(self._made, self.specs[name])
+            assert stored_spec is not None
+            key = self._page_keys[name] = self.key.field(stored_spec).index(self.segment.uid)
         return key
 
     def directory_page(self, number: int) -> PageRole | None:

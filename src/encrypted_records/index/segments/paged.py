@@ -256,9 +256,9 @@ class SegmentDirectories:
 
     def role(self, number: int) -> PageRole | None:
         """The role of a page number, as far as the loaded directories name it."""
-        own = self.opened.directory_page(number)
-        if own is not None:
-            return own
+        page = self.opened.directory_page(number)
+        if page is not None:
+            return page
         name = self.opened.owner(number)
         complete = None if name is None else self._complete.get(name)
         index = None if complete is None else complete.index_of(number)
@@ -266,8 +266,8 @@ class SegmentDirectories:
 
     def field_of(self, number: int) -> str | None:
         """The field to whose directory this page belongs; None for other pages."""
-        own = self.opened.directory_page(number)
-        return None if own is None else own.field
+        page = self.opened.directory_page(number)
+        return None if page is None else page.field
 
     def missing(self, names: Iterable[str]) -> set[int]:
         """The pages of these fields' directories that are not here."""
@@ -289,8 +289,8 @@ class SegmentDirectories:
         return {number for number in numbers if not self._has(number)}
 
     def _has(self, number: int) -> bool:
-        own = self.opened.directory_page(number)
-        return own is not None and (own.field in self._complete or number in self._parts)
+        page = self.opened.directory_page(number)
+        return page is not None and (page.field in self._complete or number in self._parts)
 
     def put(self, number: int, content: bytes) -> None:
         """Keep an opened directory page.

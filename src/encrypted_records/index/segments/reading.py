@@ -159,11 +159,11 @@ def _cut(
     """
     first = entries = 0
     for at, page in enumerate(order):
-        own = directory.start(page + 1) - directory.start(page)
-        if at > first and (at - first == pages or entries + own > most):
+        page_entries = directory.start(page + 1) - directory.start(page)
+        if at > first and (at - first == pages or entries + page_entries > most):
             yield order[first:at]
             first, entries = at, 0
-        entries += own
+        entries += page_entries
     if first < len(order):
         yield order[first:]
 

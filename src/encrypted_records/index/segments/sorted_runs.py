@@ -117,13 +117,13 @@ class RunMerger:
 
     def _add_runs(self, runs: Iterable[Blocks], rows: int) -> None:
         base = self._groups[-1][1]
-        for own, (present, contents) in zip(self._runs.values(), runs, strict=True):
+        for runs_of_field, (present, contents) in zip(self._runs.values(), runs, strict=True):
             first, width = len(self._contents), 1
             for content in contents:
                 self._contents.add(content)
                 width = max(width, _width(content))
             blocks = range(first, len(self._contents))
-            own.append(_Run(base, blocks, present - rows, width))
+            runs_of_field.append(_Run(base, blocks, present - rows, width))
 
     def seal(self) -> SealedSegment:
         """The segment; its pages are sealed as they are consumed."""
@@ -169,8 +169,8 @@ def _keys_of(runs: Sequence[_Run], kind: KeyKind) -> np.dtype[Any]:
     """The type of a column's keys during a merge. Texts are as wide as the longest of them, and
     mostly half as wide as the maximum, so that half as much memory is moved and compared.
     """
-    own = key_type(kind)
-    return np.dtype(f"S{max(run.width for run in runs)}") if own.kind == "S" and runs else own
+    dtype = key_type(kind)
+    return np.dtype(f"S{max(run.width for run in runs)}") if dtype.kind == "S" and runs else dtype
 
 
 def cut_columns(
@@ -211,7 +211,7 @@ def _width(data: bytes) -> int:
     return width if distinct else 0
 
 
-def _decode(data: bytes, own: np.dtype[Any], base: int) -> EntryBlock:
+def _decode(data: bytes, dtype: np.dtype[Any], base: int) -> EntryBlock:
     """
     Args:
         own: the type of the keys.
@@ -221,6 +221,6 @@ def _decode(data: bytes, own: np.dtype[Any], base: int) -> EntryBlock:
     ordinals = np.frombuffer(data, np.uint32, entries, at)
     at += ordinals.nbytes
     starts = np.frombuffer(data, np.uint32, distinct, at)
-    stored = np.dtype(f"S{width}") if own.kind == "S" else own
-    keys: Keys = np.frombuffer(data, stored, distinct, at + starts.nbytes).astype(own)
+    stored = np.dtype(f"S{width}") if dtype.kind == "S" else dtype
+    keys: Keys = np.frombuffer(data, stored, distinct, at + starts.nbytes).astype(dtype)
     return EntryBlock(ordinals + np.uint32(base), keys, starts)

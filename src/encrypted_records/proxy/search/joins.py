@@ -181,7 +181,7 @@ async def _ask(other: QueryContext, join: predicates.Join, scope: _Scope) -> _Jo
     pinned = scope.pin(other.snapshot.stored, at)
     condition = await other.condition(where)
     values = await other.run(collect_values(other.space, condition, spec, at, stored=pinned))
-    answer = await aside(compare_with, join.own, spec, values.keys, values.long)
+    answer = await aside(compare_with, join.spec, spec, values.keys, values.long)
     count = len(values.keys) + len(values.long)
     version = other.snapshot.version
     found = JoinedSchema(
@@ -198,9 +198,9 @@ def _compared_field(join: predicates.Join, definition: SchemaDefinition, at: str
             field.
     """
     spec = Conditions(definition).spec(join.name, f"{at}/field")
-    if not are_alike(join.own, spec):
+    if not are_alike(join.spec, spec):
         detail = (
-            f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is"
+            f"{join.spec.name} is {join.spec.field_type.name}, and {spec.name} is"
             f" {spec.field_type.name}: no value of one can equal a value of the other"
         )
         raise predicates.refuse_join("type", detail, f"{at}/field")
