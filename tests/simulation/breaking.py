@@ -203,8 +203,8 @@ PLANTED = (
         "who_was_put_out_keeps_access",
         "server.organizations.roster_members",
         (
-            "    Shared.objects.filter(**own).delete()\n"
-            "    StoredGrant.objects.filter(**own).delete()\n"
+            "    Shared.objects.filter(**of_member).delete()\n"
+            "    StoredGrant.objects.filter(**of_member).delete()\n"
             "    change.take_access(named)\n",
             "    pass\n",
         ),

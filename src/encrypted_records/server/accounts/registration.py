@@ -232,8 +232,10 @@ class Affected:
 
 def affected_by_deletion(user: User) -> list[Affected]:
     """The effect of deleting the account on each of its organizations, including obstacles."""
-    own = Organization.objects.filter(memberships__user=user) | _of_roster(user)
-    return [_affected(user, organization) for organization in own.distinct().order_by("pk")]
+    organizations = Organization.objects.filter(memberships__user=user) | _of_roster(user)
+    return [
+        _affected(user, organization) for organization in organizations.distinct().order_by("pk")
+    ]
 
 
 def _of_roster(user: User) -> QuerySet[Organization]:
@@ -243,7 +245,7 @@ def _of_roster(user: User) -> QuerySet[Organization]:
 def _affected(user: User, organization: Organization) -> Affected:
     others = organization.memberships.exclude(user=user)
     standings = organization.standings.filter(present=True)
-    own = standings.filter(member=user.pk).first()
+    standing = standings.filter(member=user.pk).first()
     people = set(others.values_list("user_id", flat=True))
     signed = set(standings.exclude(member=user.pk).values_list("member", flat=True))
     people |= set(
@@ -259,9 +261,11 @@ def _affected(user: User, organization: Organization) -> Affected:
     owners = others.filter(role=Membership.Role.OWNER)
     # An account that was deleted unsigned is still in the roster, but cannot sign any more.
     signing = standings.filter(is_owner=True, member__in=people)
-    is_last = not owners.exists() or (own is not None and own.is_owner and not signing.exists())
+    is_last = not owners.exists() or (
+        standing is not None and standing.is_owner and not signing.exists()
+    )
     outcome = OrganizationOutcome.LAST_OWNER if is_last else OrganizationOutcome.LEAVE
-    return Affected(organization, outcome, own is not None)
+    return Affected(organization, outcome, standing is not None)
 
 
 def delete_account(user: User, *, unsigned: bool) -> None:
@@ -309,8 +313,8 @@ def _lock_organizations(user: User) -> set[str]:
         Q(memberships__user=user) | Q(pk__in=_of_roster(user).values("pk")) | Q(pk__in=inviting)
     )
     named = set(Organization.objects.filter(concerned).values_list("pk", flat=True))
-    own = Organization.objects.filter(pk__in=named).order_by("pk")
-    return {organization.pk for organization in own.select_for_update(no_key=True)}
+    organizations = Organization.objects.filter(pk__in=named).order_by("pk")
+    return {organization.pk for organization in organizations.select_for_update(no_key=True)}
 
 
 def _invited(user: User) -> Q:

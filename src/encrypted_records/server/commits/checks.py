@@ -84,8 +84,8 @@ class CheckedCommit:
 
     def changed(self) -> list[tuple[bytes, int]]:
         """Id and version of each row of a version above 1."""
-        own = [(row.record_id, row.version) for row in self.new_rows() if row.version > 1]
-        return own + (self.staged.changed if self.staged else [])
+        changed = [(row.record_id, row.version) for row in self.new_rows() if row.version > 1]
+        return changed + (self.staged.changed if self.staged else [])
 
 
 def check(upload: CommitUpload) -> CheckedCommit:
@@ -273,11 +273,11 @@ def check_lists(body: CommitBody) -> None:
 def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow | None]]:
     rows: dict[bytes, list[SealedRow | None]] = {group.uid: [] for group in body.groups}
     for batch in upload.rows:
-        own = rows.get(batch.group)
-        if own is None:
+        group_rows = rows.get(batch.group)
+        if group_rows is None:
             raise _invalid("rows of a group that the commit does not add")
-        require(batch.first == len(own), "a group's rows are not in order, or not complete")
-        own.extend(sealed_rows(batch))
+        require(batch.first == len(group_rows), "a group's rows are not in order, or not complete")
+        group_rows.extend(sealed_rows(batch))
     holes = {hole.group: [row.ordinal for row in hole.rows()] for hole in body.holes}
     for group in body.groups:
         every = rows[group.uid]
@@ -290,11 +290,13 @@ def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow 
 def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, list[bytes]]:
     pages: dict[bytes, list[bytes]] = {segment.uid: [] for segment in segments}
     for page in sent:
-        own = pages.get(page.segment)
-        if own is None:
+        segment_pages = pages.get(page.segment)
+        if segment_pages is None:
             raise _invalid("pages of a segment that the commit does not add")
-        require(page.number == len(own), "a segment's pages are not in order, or not complete")
-        own.append(page.data)
+        require(
+            page.number == len(segment_pages), "a segment's pages are not in order, or not complete"
+        )
+        segment_pages.append(page.data)
     for segment in segments:
         contents = pages[segment.uid]
         require(len(contents) == segment.pages, "a segment's pages are not complete")

@@ -328,8 +328,8 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     for group in body.groups:
         require_rows(group, runs[groups[group.uid].pk])
     for segment in body.segments:
-        own = segments[segment.uid]
-        require_pages(segment, bytes(own.salt), bytes(own.header), digests[own.pk])
+        stored = segments[segment.uid]
+        require_pages(segment, bytes(stored.salt), bytes(stored.header), digests[stored.pk])
     # Includes objects that the commit does not name: they are doomed below.
     objects.name(RowPart.objects.filter(group_id__in=staging.groups.values("pk")))
     objects.name(PagePart.objects.filter(segment_id__in=staging.segments.values("pk")))
@@ -367,9 +367,11 @@ def _check_parts(
         if not any(named):
             continue
         checks.require(all(named), "a part contains more than the commit names")
-        own = {made[0, group] for group, _, _ in batches} | {made[1, uid] for uid, _ in single}
+        definitions = {made[0, group] for group, _, _ in batches} | {
+            made[1, uid] for uid, _ in single
+        }
         checks.require(
-            own <= {bytes(part.definition)},
+            definitions <= {bytes(part.definition)},
             "a part was made under another definition than its groups and segments name",
         )
         checks.require(

@@ -58,10 +58,10 @@ def configure_databases(url: str, replica_url: str, folder: Path) -> dict[str, d
                 hint="leave ERS_REPLICA_URL out, or name two servers of one PostgreSQL",
             )
         # The primary is the fallback: give up soon on a replica whose machine vanished silently.
-        own = databases[REPLICA]["OPTIONS"]
+        options = databases[REPLICA]["OPTIONS"]
         databases[REPLICA] |= {
             "ENGINE": _IMPATIENT,
-            "OPTIONS": _SOON_GIVEN_UP | own | {"connect_timeout": 2},
+            "OPTIONS": _SOON_GIVEN_UP | options | {"connect_timeout": 2},
         }
     return databases
 

@@ -145,14 +145,16 @@ def executed(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> Iterator[An
         django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` if the server
             lost a prepared statement: no statements are prepared after that.
     """
-    own = connections[DEFAULT_DB_ALIAS]
+    connection = connections[DEFAULT_DB_ALIAS]
     # As Django does for a cursor: the server may have closed the connection since.
-    own.close_if_health_check_failed()
-    own.ensure_connection()
-    own.validate_no_broken_transaction()
-    is_raw = own.vendor == "postgresql"
-    with _errors_of_driver(own):
-        cursor = psycopg.RawCursor(own.connection) if is_raw else own.connection.cursor()
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
+    connection.validate_no_broken_transaction()
+    is_raw = connection.vendor == "postgresql"
+    with _errors_of_driver(connection):
+        cursor = (
+            psycopg.RawCursor(connection.connection) if is_raw else connection.connection.cursor()
+        )
         try:
             cursor.execute(sql, values)
             yield cursor
@@ -161,14 +163,14 @@ def executed(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> Iterator[An
 
 
 @contextmanager
-def _errors_of_driver(own: Any) -> Iterator[None]:
+def _errors_of_driver(connection: Any) -> Iterator[None]:
     """Convert the driver's exceptions to Django's."""
-    with own.wrap_database_errors:
+    with connection.wrap_database_errors:
         try:
             yield
         except LOST as error:
-            if isinstance(own, DatabaseWrapper):
-                own.stop_preparing()
+            if isinstance(connection, DatabaseWrapper):
+                connection.stop_preparing()
             raise psycopg.OperationalError("the server lost a statement") from error
 
 

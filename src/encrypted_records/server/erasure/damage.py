@@ -44,9 +44,9 @@ def of(schema: Schema) -> dict[str, Any]:
     return {
         "segments": sorted(bytes(segment.uid).hex() for segment in segments),
         "rows": [
-            {"group": bytes(uids[number]).hex(), "runs": _runs(own)}
-            for number, own in sorted(rows.items())
-            if own
+            {"group": bytes(uids[number]).hex(), "runs": _runs(ordinals)}
+            for number, ordinals in sorted(rows.items())
+            if ordinals
         ],
     }
 

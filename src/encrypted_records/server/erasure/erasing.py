@@ -285,11 +285,11 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
         for at in range(part.first, end)
         for row in [held.get((group.pk, at))]
     ]
-    own = b"".join([of_row.get(at, digests.HOLE) for at in range(part.first, end)])
+    row_digests = b"".join([of_row.get(at, digests.HOLE) for at in range(part.first, end)])
     left = {at: of_row.get(at, digests.HOLE) for at in gone}
     left |= contents.erased_digests(group.pk, part.first, end)
     at_once = bool(limits.requested) and without_grace()
-    with rewritten(group, part, rows, own, left, at_once=at_once) as is_replaced:
+    with rewritten(group, part, rows, row_digests, left, at_once=at_once) as is_replaced:
         if not is_replaced:
             return
         contents.note_erased((group.pk, at, of_row.get(at, digests.HOLE)) for at in sorted(gone))

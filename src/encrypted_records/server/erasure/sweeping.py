@@ -74,10 +74,10 @@ def keep_hold(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: 
         raise _invalid_hold("reason", f"expected one of {', '.join(HOLD_REASONS)}")
     now = timezone.now()
     with transaction.atomic():
-        own = Hold.objects.select_for_update().filter(schema=schema, uid=uid).first()
+        hold = Hold.objects.select_for_update().filter(schema=schema, uid=uid).first()
         if _is_long_gone(schema, version, now):
             raise _hold_over("the version was replaced more than a day ago")
-        if own is None:
+        if hold is None:
             if AskedErasure.objects.filter(schema=schema, up_to__gt=version).exists():
                 raise _hold_over("an erasure was requested that removes what this version needs")
             counting = Hold.objects.filter(schema=schema, renewed__gt=now - store.HELD_FOR)
@@ -95,12 +95,12 @@ def keep_hold(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: 
                 begun=now,
                 renewed=now,
             )
-        lasted = own.begun <= now - LONGEST_HOLD or own.renewed <= now - store.HELD_FOR
-        if own.user_id != user.pk or own.version != version or lasted:
+        lasted = hold.begun <= now - LONGEST_HOLD or hold.renewed <= now - store.HELD_FOR
+        if hold.user_id != user.pk or hold.version != version or lasted:
             raise _hold_over("the hold has ended, or is a different one")
-        own.renewed = now
-        own.save(update_fields=["renewed"])
-        return own
+        hold.renewed = now
+        hold.save(update_fields=["renewed"])
+        return hold
 
 
 def end_hold(user: User, schema: Schema, uid: uuid.UUID) -> None:

@@ -138,12 +138,12 @@ class RequestPlaces:
             self._look_later()
         return await item.outcome
 
-    def _is_full(self, own: int) -> bool:
-        """Whether a sender with ``own`` queued requests may not queue another."""
+    def _is_full(self, queued: int) -> bool:
+        """Whether a sender with ``queued`` requests may not queue another."""
         if self._waiting < self._most:
             return False
-        senders = len(self._lines) + (own == 0)
-        return own + 1 > self._most / senders
+        senders = len(self._lines) + (queued == 0)
+        return queued + 1 > self._most / senders
 
     def _oust(self) -> _WorkItem[Any]:
         """Remove and return the last request of the longest queue. Up to

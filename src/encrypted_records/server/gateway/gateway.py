@@ -405,19 +405,19 @@ class Gateway:
             self._forget(name)
         self._senders[name] = sender
         self._senders.move_to_end(name)
-        own = self._names.setdefault(sender, OrderedDict())
-        own[name] = None
-        own.move_to_end(name)
-        if len(own) > MOST_OF_ONE:
-            self._forget(next(iter(own)))
+        names = self._names.setdefault(sender, OrderedDict())
+        names[name] = None
+        names.move_to_end(name)
+        if len(names) > MOST_OF_ONE:
+            self._forget(next(iter(names)))
         elif len(self._senders) > MOST_KNOWN:
             self._forget(next(iter(self._senders)))
 
     def _forget(self, name: bytes) -> None:
         sender = self._senders.pop(name)
-        own = self._names[sender]
-        del own[name]
-        if not own:
+        names = self._names[sender]
+        del names[name]
+        if not names:
             del self._names[sender]
 
     def _run(

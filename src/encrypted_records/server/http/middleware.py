@@ -129,8 +129,8 @@ class RequestLog:
 
 def _policy(path: str) -> str:
     """The content security policy: only operators' pages load anything, and only from here."""
-    own = "'self'" if path.startswith("/admin/") else "'none'"
-    return f"default-src {own}; form-action {own}; base-uri 'none'; frame-ancestors 'none'"
+    source = "'self'" if path.startswith("/admin/") else "'none'"
+    return f"default-src {source}; form-action {source}; base-uri 'none'; frame-ancestors 'none'"
 
 
 class RequestGate:

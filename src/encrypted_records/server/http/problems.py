@@ -123,8 +123,10 @@ def to_error(exc: Exception) -> errors.ErsError | None:
 def _flaws(detail: Any, pointer: str) -> Iterator[errors.Flaw]:
     if isinstance(detail, dict):
         for name, inner in detail.items():
-            own = name == "non_field_errors"
-            yield from _flaws(inner, pointer if own else f"{pointer}/{escape_pointer(str(name))}")
+            is_of_whole = name == "non_field_errors"
+            yield from _flaws(
+                inner, pointer if is_of_whole else f"{pointer}/{escape_pointer(str(name))}"
+            )
     elif isinstance(detail, list):
         for inner in detail:
             yield from _flaws(inner, pointer)

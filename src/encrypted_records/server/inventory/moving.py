@@ -167,11 +167,11 @@ class Move:
             for at in range(first, end)
             for row in [rows.get(at)]
         ]
-        own = digests.packed_digests(salt, packed)
-        if not verifying.is_as_kept(group, first, own):
+        row_digests = digests.packed_digests(salt, packed)
+        if not verifying.is_as_kept(group, first, row_digests):
             self.damaged.append(f"rows from {first} of group {uid.hex()} in the database")
             return
-        made = list(layout.row_objects(uid, first, packed, own))
+        made = list(layout.row_objects(uid, first, packed, row_digests))
         changed = [
             (uid, at, row[0], row[1])
             for at, row in enumerate(packed, first)

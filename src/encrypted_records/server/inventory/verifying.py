@@ -122,9 +122,11 @@ class Verification:
             )
             name = _name_of(part.object_id)
             try:
-                for run, own in row_runs_of(_store(name), name, part, bytes(group.uid), salt, gone):
-                    self.rows += sum(digest != digests.HOLE for digest in own)
-                    if runs.get(run) != hashlib.sha256(b"".join(own)).digest():
+                for run, row_digests in row_runs_of(
+                    _store(name), name, part, bytes(group.uid), salt, gone
+                ):
+                    self.rows += sum(digest != digests.HOLE for digest in row_digests)
+                    if runs.get(run) != hashlib.sha256(b"".join(row_digests)).digest():
                         yield StoredFlaw(
                             "altered", f"object {name}: rows from {run * digests.RUN} of {called}"
                         )
@@ -179,12 +181,14 @@ class Verification:
         if segment.version is None or segment.superseded_at is not None:
             return
         named = _stated_digests(segment.schema_id, segment.version).get(bytes(segment.uid))
-        own = b"".join(found[number] for number in sorted(found))
+        page_digests = b"".join(found[number] for number in sorted(found))
         if sorted(found) != list(range(segment.pages)):
             yield StoredFlaw(
                 "lost", f"pages of {called}: {len(found)} of {segment.pages} are there"
             )
-        elif named != digests.segment_digest(bytes(segment.salt), bytes(segment.header), own):
+        elif named != digests.segment_digest(
+            bytes(segment.salt), bytes(segment.header), page_digests
+        ):
             yield StoredFlaw("altered", f"{called}: it is not the one that its commit names")
 
 
@@ -235,22 +239,26 @@ def _store(name: str) -> stores.BulkStore:
 def _runs_of(number: int) -> dict[int, bytes]:
     """The stored digest of each run, by the run's number."""
     return {
-        first // digests.RUN + at // digests.DIGEST: bytes(own[at : at + digests.DIGEST])
-        for first, own in fetch("SELECT first, digests FROM row_run WHERE group_id = %s", number)
-        for at in range(0, len(own), digests.DIGEST)
+        first // digests.RUN + at // digests.DIGEST: bytes(run_digests[at : at + digests.DIGEST])
+        for first, run_digests in fetch(
+            "SELECT first, digests FROM row_run WHERE group_id = %s", number
+        )
+        for at in range(0, len(run_digests), digests.DIGEST)
     }
 
 
-def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
+def is_as_kept(group: RecordGroup, first: int, row_digests: bytes) -> bool:
     """Whether rows that were read match the digests of the group's runs.
 
     Args:
         first: the ordinal of the first row, which begins a run.
         own: the digests of the rows, concatenated; ``HOLE`` for a missing row.
     """
-    gone = contents.erased_digests(group.pk, first, first + len(own) // digests.DIGEST)
+    gone = contents.erased_digests(group.pk, first, first + len(row_digests) // digests.DIGEST)
     runs = _runs_of(group.pk)
-    every = [own[at : at + digests.DIGEST] for at in range(0, len(own), digests.DIGEST)]
+    every = [
+        row_digests[at : at + digests.DIGEST] for at in range(0, len(row_digests), digests.DIGEST)
+    ]
     every = [
         gone.get(first + at, digest) if digest == digests.HOLE else digest
         for at, digest in enumerate(every)
@@ -288,15 +296,15 @@ def row_runs_of(
         (data,) = held.read([stores.Range(name, entry.start, entry.start + entry.length)])
         lines = layout.lines_of(data[: layout.LINE_BYTES * count], entry, name)
         places = layout.places_of(lines)
-        own: list[bytes] = []
+        row_digests: list[bytes] = []
         for ordinal, line in enumerate(lines):
             if not line.version:
-                own.append(gone.get(first + ordinal, digests.HOLE))
+                row_digests.append(gone.get(first + ordinal, digests.HOLE))
                 continue
             packed = data[places[ordinal] : places[ordinal + 1]]
             layout.check_row(salt, line, packed, name)
-            own.append(digests.row_digest(salt, line.record_id, line.version, packed))
-        yield first // digests.RUN, own
+            row_digests.append(digests.row_digest(salt, line.record_id, line.version, packed))
+        yield first // digests.RUN, row_digests
 
 
 def check_pages(held: stores.BulkStore, name: str, part: PagePart, uid: bytes) -> None:
@@ -341,17 +349,17 @@ def _runs_in_database(
             if group.ended_at is not None and end > group.count:
                 continue
             every = range(first, min(end, group.count))
-            own = [
+            row_digests = [
                 rows.get(at) or gone.get(at) or (digests.HOLE if at in holes else None)
                 for at in every
             ]
-            whole = [digest for digest in own if digest is not None]
+            whole = [digest for digest in row_digests if digest is not None]
             if any(gone.get(at) == digests.HOLE for at in every):
                 continue  # lost rows that were given up; no digest is left to compare
             # The holes of a staged group are unknown before its commit.
-            if len(whole) < len(own) and group.staging_id is not None:
-                whole = [digest or digests.HOLE for digest in own]
-            yield run, whole if len(whole) == len(own) else None
+            if len(whole) < len(row_digests) and group.staging_id is not None:
+                whole = [digest or digests.HOLE for digest in row_digests]
+            yield run, whole if len(whole) == len(row_digests) else None
 
 
 def _pages_in_database(segment: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -472,8 +480,8 @@ def _is_over(head: layout.ObjectHead) -> bool:
     elsewhere.
     """
     if not head.rows:
-        own = IndexSegment.objects.filter(uid=head.uid).exclude(superseded_at=None)
-        return own.exists()
+        replaced = IndexSegment.objects.filter(uid=head.uid).exclude(superseded_at=None)
+        return replaced.exists()
     group = RecordGroup.objects.filter(uid=head.uid, staging=None).first()
     if group is None:
         return False
@@ -501,17 +509,17 @@ def _take(
     salt = bytes(group.salt)
     end = part.first + part.count
     known = contents.erased_digests(group.pk, part.first, end)
-    own = {
+    row_digests = {
         at: digests.row_digest(salt, *row)
         for at, row in enumerate(found.rows, part.first)
         if row is not None
     }
-    every = found.gone | own
+    every = found.gone | row_digests
     whole = b"".join([every.get(at, digests.HOLE) for at in range(part.first, end)])
     if not salt or not is_as_kept(group, part.first, whole):
         return False
     rows = [None if at in known else row for at, row in enumerate(found.rows, part.first)]
-    kept = b"".join([own.get(at, digests.HOLE) for at in range(part.first, end)])
+    kept = b"".join([row_digests.get(at, digests.HOLE) for at in range(part.first, end)])
     gone = found.gone | known
     with erasing.rewritten(group, part, rows, kept, gone, at_once=True) as is_replaced:
         if not is_replaced:
@@ -525,5 +533,5 @@ def _take(
         )
         # Without a grace period if the object has rows that this database erased; otherwise all of
         # it is now stored here.
-        objects.adopt_doomed(*stranger, at_once=bool(known.keys() & own.keys()))
+        objects.adopt_doomed(*stranger, at_once=bool(known.keys() & row_digests.keys()))
     return True

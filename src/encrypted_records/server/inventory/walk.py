@@ -78,8 +78,8 @@ def walk(held: stores.BulkStore | None) -> Iterator[ObjectEntry]:
             else:
                 size = max(what, size or 0)
         if stored is None:
-            own = BulkObject.objects.filter(name=name)
-            row = own.values_list("pk", "name", "state", "size").first()
+            by_name = BulkObject.objects.filter(name=name)
+            row = by_name.values_list("pk", "name", "state", "size").first()
             stored = None if row is None else NamedObject(*row)
         yield ObjectEntry(name, stored, size)
 

@@ -66,14 +66,14 @@ def locked(path: Path) -> int:
     return descriptor
 
 
-def find_dead(folder: Path, own: str) -> Iterator[str]:
+def find_dead(folder: Path, cache_id: str) -> Iterator[str]:
     """The cache ids of killed processes. The file of each is deleted when the next id is
     requested.
     """
     before, behind = _SIGNS.split("*")
     for path in folder.glob(_SIGNS):
         cache = path.name.removeprefix(before).removesuffix(behind)
-        if cache == own:
+        if cache == cache_id:
             continue
         with suppress(OSError):
             sign = locked(path)
@@ -114,13 +114,13 @@ class Reads:
         ended = threading.Event()
         with self._lock:
             theirs = {span: self._under_way[span] for span in ranges if span in self._under_way}
-            own = set(ranges) - theirs.keys()
-            self._under_way |= dict.fromkeys(own, ended)
+            unclaimed = set(ranges) - theirs.keys()
+            self._under_way |= dict.fromkeys(unclaimed, ended)
         try:
             yield theirs
         finally:
             with self._lock:
-                for range_ in own:
+                for range_ in unclaimed:
                     del self._under_way[range_]
             ended.set()
 
@@ -227,10 +227,10 @@ class BlockCache:
         theirs: Mapping[Range, Event] = {}
         if left:
             with self._reads.claim(self._worth_waiting_for(left)) as theirs:
-                if own := [block for block in left if block not in theirs]:
-                    beside = self._beside(own, spare, ahead)
+                if claimed := [block for block in left if block not in theirs]:
+                    beside = self._beside(claimed, spare, ahead)
                     with self._reads.claim(beside) as others:
-                        every = own + [block for block in beside if block not in others]
+                        every = claimed + [block for block in beside if block not in others]
                         found |= self._ask(store, every, turn)
         if theirs:
             wait_for(theirs.values())

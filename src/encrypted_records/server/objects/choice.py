@@ -44,16 +44,16 @@ def chosen() -> Chosen:
     Raises:
         InvalidSetting: this service cannot use this URL.
     """
-    own = choose(settings.BULK_URL)
+    chosen_store = choose(settings.BULK_URL)
     if not settings.BULK_BEFORE:
-        return own
+        return chosen_store
     before = choose(settings.BULK_BEFORE).store
-    if own.store is None or before is None or settings.BULK_BEFORE == settings.BULK_URL:
+    if chosen_store.store is None or before is None or settings.BULK_BEFORE == settings.BULK_URL:
         raise InvalidSetting(
             "objects cannot move from the bulk store of ERS_BULK_BEFORE to that of ERS_BULK_URL",
             hint="name two stores of objects, file:///path or s3://bucket/prefix",
         )
-    return Chosen(Both(own.store, before), own.least, own.cache)
+    return Chosen(Both(chosen_store.store, before), chosen_store.least, chosen_store.cache)
 
 
 def choose(url: str) -> Chosen:
@@ -109,8 +109,8 @@ class Both:
             pass
         found: dict[Range, bytes] = {}
         for _, some in groupby(sorted(set(ranges)), lambda byte_range: byte_range.name):
-            own = list(some)
-            found.update(zip(own, self._read_one(own), strict=True))
+            of_object = list(some)
+            found.update(zip(of_object, self._read_one(of_object), strict=True))
         return [found[span] for span in ranges]
 
     def _read_one(self, ranges: Sequence[Range]) -> list[bytes]:

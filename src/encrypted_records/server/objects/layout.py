@@ -122,8 +122,8 @@ def row_objects(
     begun = first
     lines = _lines(rows, row_digests)
     for at in range(0, len(rows), digests.RUN):
-        own = lines[at * LINE_BYTES : (at + digests.RUN) * LINE_BYTES]
-        block, entry = _block(rows[at : at + digests.RUN], own)
+        run_lines = lines[at * LINE_BYTES : (at + digests.RUN) * LINE_BYTES]
+        block, entry = _block(rows[at : at + digests.RUN], run_lines)
         if entries and size + entry.length > MOST_BYTES:
             yield _row_object(group, begun, first + at - begun, pieces, entries, gone)
             pieces, entries, size, begun = [], [], HEAD_BYTES, first + at
@@ -152,7 +152,7 @@ def _row_object(
     entries: Sequence[BlockEntry],
     gone: Mapping[int, bytes],
 ) -> RowObject:
-    own = [_GONE.pack(at, gone[at]) for at in sorted(gone) if first <= at < first + count]
+    gone_entries = [_GONE.pack(at, gone[at]) for at in sorted(gone) if first <= at < first + count]
     head = row_head(group, first, count)
     least = min(entry.least for entry in entries)
     greatest = max(entry.greatest for entry in entries)
@@ -160,7 +160,7 @@ def _row_object(
     return RowObject(
         first,
         count,
-        b"".join([head, *pieces, *own]),
+        b"".join([head, *pieces, *gone_entries]),
         b"".join([_ENTRY.pack(*entry) for entry in entries]),
         least if spanned else None,
         greatest if spanned else None,
@@ -295,8 +295,8 @@ def check_row(salt: bytes, line: RowEntry, packed: bytes, name: str) -> None:
     Raises:
         ObjectAltered: the row is not the one that was stored.
     """
-    own = digests.row_digest(salt, line.record_id, line.version, packed)
-    if own[:_DIGEST_BYTES] != line.digest:
+    computed = digests.row_digest(salt, line.record_id, line.version, packed)
+    if computed[:_DIGEST_BYTES] != line.digest:
         raise altered(name)
 
 

@@ -334,8 +334,8 @@ def draft_part(bound: BoundPart, pages: Sequence[Page]) -> CommitDraft:
             if row is not None and row[1] > 1
         )
     with_digests = zip(pages, bound.pages, strict=True)
-    for segment, own in groupby(with_digests, lambda paired: paired[0].segment):
-        some = list(own)
+    for segment, paired_pages in groupby(with_digests, lambda paired: paired[0].segment):
+        some = list(paired_pages)
         size = sum(len(page.data) for page, _ in some)
         if chosen.store is None or size < chosen.least:
             draft.pages.extend(some)

@@ -345,5 +345,6 @@ def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
     """Segment, first number and digests of the pages of each part of these segments."""
     every = "SELECT segment_id, first, digests FROM page_part WHERE segment_id IN {values}"
     return [
-        (segment, first, bytes(own)) for segment, first, own in store.select_in(every, segments)
+        (segment, first, bytes(page_digests))
+        for segment, first, page_digests in store.select_in(every, segments)
     ]

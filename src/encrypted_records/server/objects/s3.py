@@ -83,7 +83,7 @@ class S3:
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         joined = join_neighbours(ranges)
         reach = find_reach(joined)
-        objects = [(name, list(own)) for name, own in groupby(joined, lambda place: place.name)]
+        objects = [(name, list(spans)) for name, spans in groupby(joined, lambda place: place.name)]
         if len(objects) == 1:
             contents = self._read_of(reach, *objects[0])
         else:

@@ -129,14 +129,14 @@ def cut_joined(
     """
     by_range: dict[Range, bytes] = {}
     wanted = iter(sorted(set(ranges)))
-    own = next(wanted, None)
+    current = next(wanted, None)
     for whole, data in zip(joined, contents, strict=True):
         if len(data) != whole.end - whole.start:
             raise lost(whole.name)
-        while own is not None and own.name == whole.name and own.end <= whole.end:
-            by_range[own] = data[own.start - whole.start : own.end - whole.start]
-            own = next(wanted, None)
-    return [by_range[span] for span in ranges]
+        while current is not None and current.name == whole.name and current.end <= whole.end:
+            by_range[current] = data[current.start - whole.start : current.end - whole.start]
+            current = next(wanted, None)
+    return [by_range[current] for current in ranges]
 
 
 def is_stored(store: BulkStore, name: str, size: int) -> bool:
@@ -226,8 +226,10 @@ class Files:
         for path in top.rglob("*") if top.is_dir() else (top,):
             with suppress(FileNotFoundError):
                 if path.is_file():
-                    own = path == self._path(path.name.removesuffix(DRAFT)).with_name(path.name)
-                    name = path.name.removesuffix(DRAFT) if own else ""
+                    is_object = path == self._path(path.name.removesuffix(DRAFT)).with_name(
+                        path.name
+                    )
+                    name = path.name.removesuffix(DRAFT) if is_object else ""
                     yield name or str(path.relative_to(self._folder)), path.stat().st_size
 
     def free(self) -> int | None:

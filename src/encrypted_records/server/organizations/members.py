@@ -283,8 +283,10 @@ def ask_access(user: User, organization: Organization, request: form.AccessReque
         Throttled: too many were made in the last hour.
     """
     body = form.read_request(request)
-    own = (ids.to_text(body.organization), ids.to_text(body.member))
-    require(own == (organization.pk, user.pk), "the request was signed by or for somebody else")
+    signed_by = (ids.to_text(body.organization), ids.to_text(body.member))
+    require(
+        signed_by == (organization.pk, user.pk), "the request was signed by or for somebody else"
+    )
     with transaction.atomic():
         locked = lock(organization)
         membership = locked.memberships.filter(user=user).first()
@@ -398,9 +400,9 @@ def end_requests_of_member(change: RosterChange, before: Member | None, member: 
     """Delete the requests that a member's new standing invalidates."""
     after = change.state.member(member)
     assert after is not None, "an entry has just said it"
-    own = _of_organization(change.organization).filter(membership__user=ids.to_text(member))
+    requests = _of_organization(change.organization).filter(membership__user=ids.to_text(member))
     if before is None or roster_judging.is_other_member(before, after):
-        own.delete()
+        requests.delete()
         return
     named = {share.dataset for share in (*before.shares, *after.shares)}
     ended = [
@@ -408,7 +410,7 @@ def end_requests_of_member(change: RosterChange, before: Member | None, member: 
         for dataset in named
         if roster_judging.shares_of(before, dataset) != roster_judging.shares_of(after, dataset)
     ]
-    own.filter(dataset__in=ended).delete()
+    requests.filter(dataset__in=ended).delete()
 
 
 def end_requests_for_dataset(change: RosterChange, dataset: bytes) -> None:

@@ -142,10 +142,10 @@ def _require_chain(
     Raises:
         BadInput: ``invalid_entry``; the entries do not follow each other.
     """
-    own = ids.from_text(organization.pk)
+    organization_id = ids.from_text(organization.pk)
     before: tuple[int, bytes] | None = None
     for body, digest in read:
-        require(body.organization == own, "an entry is of another organization")
+        require(body.organization == organization_id, "an entry is of another organization")
         follows = before is None or (body.number, body.previous) == (before[0] + 1, before[1])
         require(follows, "the entries do not follow each other")
         before = body.number, digest
@@ -191,8 +191,8 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
             named |= {ids.to_text(placement.schema) for placement in content}
         elif isinstance(content, form.Forget):
             dataset = ids.to_text(content.dataset)
-            own = Schema.objects.filter(dataset=dataset, dataset__organization=organization)
-            named |= set(own.values_list("pk", flat=True))
+            of_dataset = Schema.objects.filter(dataset=dataset, dataset__organization=organization)
+            named |= set(of_dataset.values_list("pk", flat=True))
     names = sorted(named, key=ids.from_text)
     locked: dict[str, Schema] = {}
     for at in range(0, len(names), _LOCKED_AT_ONCE):
@@ -307,14 +307,14 @@ def _schemas_of(change: RosterChange, dataset: str) -> list[Schema]:
     Raises:
         Conflict: ``roster_moved``; a schema was created meanwhile.
     """
-    own = list(Schema.objects.filter(dataset=dataset).values_list("pk", flat=True))
-    if not change.schemas.keys() >= set(own):
+    of_dataset = list(Schema.objects.filter(dataset=dataset).values_list("pk", flat=True))
+    if not change.schemas.keys() >= set(of_dataset):
         raise Conflict(
             "a schema was created in the dataset in the meantime",
             code="roster_moved",
             hint="read the roster to its end, and sign the entry again",
         )
-    schemas = [change.schemas[schema] for schema in own]
+    schemas = [change.schemas[schema] for schema in of_dataset]
     for schema in schemas:
         sealed = CommitLog.objects.filter(schema=schema, version=schema.resealed_at).first()
         if sealed is not None:

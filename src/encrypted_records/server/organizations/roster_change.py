@@ -136,11 +136,11 @@ def _go_on(organization: Organization, since: SizedState) -> SizedState | None:
         DatabaseDamaged: a stored entry is malformed.
     """
     state, size = since.state.copy(), since.size
-    own = ids.from_text(organization.pk)
+    organization_id = ids.from_text(organization.pk)
     for entry in stored_entries(organization, state.number, organization.roster_number):
         with reading_stored(_ENTRY):
             body = form.read_entry(entry)
-        if not _follows(state, own, body):
+        if not _follows(state, organization_id, body):
             return None
         size += len(entry.body)
         digest = form.entry_digest(entry)
@@ -289,8 +289,10 @@ class RosterChange:
 
     def datasets_with_keys(self) -> set[str]:
         """The existing datasets that have keys in the roster."""
-        own = Dataset.objects.filter(organization=self.organization).values_list("pk", flat=True)
-        return set(own) & set(map(ids.to_text, self.state.epochs))
+        datasets = Dataset.objects.filter(organization=self.organization).values_list(
+            "pk", flat=True
+        )
+        return set(datasets) & set(map(ids.to_text, self.state.epochs))
 
     def require_dataset(self, dataset: str) -> Dataset:
         """

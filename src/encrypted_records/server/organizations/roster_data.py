@@ -240,10 +240,10 @@ def verify_grants(
             keys[entry.actor].append(content.keys)
         if isinstance(content, form.MemberStanding) and content.member in actors and content.keys:
             keys[content.member].append(content.keys)
-    own = ids.from_text(organization.pk)
+    organization_id = ids.from_text(organization.pk)
     given = []
     for grant, body in zip(grants, bodies, strict=True):
-        require(body.organization == own, "a grant is of another organization")
+        require(body.organization == organization_id, "a grant is of another organization")
         signed = form.grant_message(grant.body)
         by = next(
             (k for k in keys[body.actor] if signatures.is_by(k, grant.signature, signed)), b""

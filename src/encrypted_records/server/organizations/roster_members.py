@@ -281,10 +281,10 @@ def _require_way_in(
         made = Service.objects.filter(pk=member, organization=change.organization)
         require(made.exists(), "no service with this id was created")
         return
-    own = is_in and content.member == body.actor
+    is_by_member = is_in and content.member == body.actor
     # A user whom the operator made an owner is admitted with the keys of a lost owner.
     recovers = member == change.caller.pk and _is_owner_here(change, member)
-    require(own or recovers, "this member has not answered an invitation")
+    require(is_by_member or recovers, "this member has not answered an invitation")
 
 
 def _is_owner_here(change: RosterChange, member: str) -> bool:
@@ -343,8 +343,8 @@ def _keep_rights(change: RosterChange, member: str, content: form.MemberStanding
     change.give_access(member, is_owner=is_owner)
     if not is_owner:
         kept = {ids.to_text(share.dataset) for share in content.shares}
-        own = StoredGrant.objects.filter(organization=change.organization, member=member)
-        own.exclude(dataset__in=kept).delete()
+        grants = StoredGrant.objects.filter(organization=change.organization, member=member)
+        grants.exclude(dataset__in=kept).delete()
 
 
 def _single(share: form.Share) -> list[str | None]:
@@ -374,10 +374,10 @@ def remove(change: RosterChange, content: form.Remove) -> None:
         return
     if member.owns:
         _end_invitations_of(change, content.id)
-    own = {"organization": change.organization, "member": named}
-    Standing.objects.filter(**own).update(present=False)
-    Shared.objects.filter(**own).delete()
-    StoredGrant.objects.filter(**own).delete()
+    of_member = {"organization": change.organization, "member": named}
+    Standing.objects.filter(**of_member).update(present=False)
+    Shared.objects.filter(**of_member).delete()
+    StoredGrant.objects.filter(**of_member).delete()
     change.take_access(named)
     if member.type == form.SERVICE:
         Service.objects.filter(pk=named).delete()

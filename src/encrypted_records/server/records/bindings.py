@@ -96,8 +96,8 @@ def pack(group: bytes, first: int, rows: Iterable[SealedRow | None], salt: bytes
 def _digested(
     group: bytes, first: int, rows: list[tuple[bytes, int, bytes] | None], salt: bytes
 ) -> PackedBatch:
-    own = digests.packed_digests(salt, rows)
-    return PackedBatch(group, first, rows, own, digests.run_digests(own))
+    row_digests = digests.packed_digests(salt, rows)
+    return PackedBatch(group, first, rows, row_digests, digests.run_digests(row_digests))
 
 
 def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:

@@ -370,7 +370,7 @@ def runs_of(groups: Collection[int]) -> dict[int, bytes]:
     every = "SELECT group_id, digests FROM row_run WHERE group_id IN {values} ORDER BY first"
     for number, digest in select_in(every, groups):
         found[number].append(bytes(digest))
-    return {number: b"".join(own) for number, own in found.items()}
+    return {number: b"".join(run_digests) for number, run_digests in found.items()}
 
 
 def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:

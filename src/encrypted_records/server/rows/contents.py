@@ -50,8 +50,8 @@ def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple
             for place in of_group[row[0]]:
                 if place[1] <= row[1] < place[2]:
                     found[place].append(row)
-    for own in found.values():
-        own.sort(key=lambda row: int(row[1]))
+    for rows in found.values():
+        rows.sort(key=lambda row: int(row[1]))
     return found
 
 
@@ -143,15 +143,15 @@ def pages_at(keys: Sequence[store.Key]) -> dict[store.Key, bytes]:
 def page_digests_of(segments: Collection[int]) -> dict[int, bytes]:
     """The digests of all pages of these segments, in order, by segment."""
     found: dict[int, dict[int, bytes]] = {segment: {} for segment in segments}
-    for segment, first, own in (
+    for segment, first, page_digests in (
         *store.page_digests_of(segments),
         *parts.page_digests_of(segments),
     ):
-        for at in range(0, len(own), DIGEST):
+        for at in range(0, len(page_digests), DIGEST):
             # By number, because a page may move to an object between the two queries.
-            found[segment][first + at // DIGEST] = own[at : at + DIGEST]
+            found[segment][first + at // DIGEST] = page_digests[at : at + DIGEST]
     return {
-        segment: b"".join([own for _, own in sorted(all_.items())])
+        segment: b"".join([page_digests for _, page_digests in sorted(all_.items())])
         for segment, all_ in found.items()
     }
 

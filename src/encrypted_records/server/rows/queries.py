@@ -423,21 +423,21 @@ def _row_digests(
     if gone := [at for at in absent if at not in left]:
         _groups_with(schema, [RowRef(ref.group, at) for at in gone])  # as for pages
         raise _lost(f"row {gone[0]} of group {ref.group.hex()}")
-    own = [
+    row_digests = [
         row_digest(group.salt, held[at].record_id, held[at].version, held[at].sealed)
         if at in held
         else left.get(at, HOLE)
         for at in range(first, end)
     ]
-    return RowDigests(ref.group, group.salt, first, b"".join(own), runs[number])
+    return RowDigests(ref.group, group.salt, first, b"".join(row_digests), runs[number])
 
 
 def _page_digests(schema: Schema, number: int, count: int, ref: PageRef) -> PageDigests:
-    own = contents.page_digests_of([number])[number]
-    if len(own) < count * DIGEST:
+    page_digests = contents.page_digests_of([number])[number]
+    if len(page_digests) < count * DIGEST:
         _segments_with(schema, [PageRef(ref.segment, count - 1)])  # as for pages
         raise _lost(f"a page of segment {ref.segment.hex()}")
-    return PageDigests(ref.segment, own)
+    return PageDigests(ref.segment, page_digests)
 
 
 def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
