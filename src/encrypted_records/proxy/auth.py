@@ -388,8 +388,8 @@ def authorization_of(service: ServiceKey) -> str:
 
 def _session_headers(credentials: RequestCredentials) -> Mapping[str, str]:
     """The cookies and the CSRF token, as a browser would send them to the API."""
-    own = runtime.random_hex(16)  # Django's form: 32 letters and digits
-    cookie, header = credentials.csrf or (own, own)
+    csrf_token = runtime.random_hex(16)  # Django's form: 32 letters and digits
+    cookie, header = credentials.csrf or (csrf_token, csrf_token)
     return {
         "Cookie": f"{SESSION}={credentials.secret}; {CSRF}={cookie}",
         "X-CSRFToken": header,

@@ -371,12 +371,12 @@ class Fetches(Generic[K]):
             A function that claims all keys of the fetch, including these, once they are known.
         """
         fetch = Fetch(0, asyncio.get_running_loop().create_future())
-        own: list[K] = []
+        claimed: list[K] = []
 
         def claim(every: Collection[K]) -> None:
             new = [key for key in every if key not in self._under_way]
             self._under_way |= dict.fromkeys(new, fetch)
-            own.extend(new)
+            claimed.extend(new)
             fetch.size = len(every)
 
         claim(keys)
@@ -386,7 +386,7 @@ class Fetches(Generic[K]):
             fetch.ended.cancel()
             raise
         finally:
-            for key in own:
+            for key in claimed:
                 del self._under_way[key]
             if not fetch.ended.done():
                 fetch.ended.set_result(None)

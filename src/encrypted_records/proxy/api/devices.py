@@ -89,16 +89,18 @@ async def list_devices(request: Request) -> Response:
 
 def _overview(services: Services, applicant: Applicant) -> Devices:
     user, enrolment = applicant.caller.user, services.admission.enrolment
-    level, own = enrolment.policy.level, services.keyrings.is_own(user)
+    level, has_passphrase = enrolment.policy.level, services.keyrings.is_own(user)
     devices, known = enrolment.devices(user), enrolment.keyring(user)
-    level = Level.DEVICE if own else level
+    level = Level.DEVICE if has_passphrase else level
     this = applicant.device.id if applicant.device is not None else ""
     is_shown = level == Level.API or applicant.enrolled or applicant.door
     return Devices(
         user=to_text(user),
         level=level,
         enrolled=applicant.enrolled,
-        keyring=None if known is None else KnownKeyring(known.made, known.fingerprint.hex(), own),
+        keyring=None
+        if known is None
+        else KnownKeyring(known.made, known.fingerprint.hex(), has_passphrase),
         count=len(devices),
         # At level device, any listening address is safe.
         exposed=enrolment.policy.exposed and level == Level.API,

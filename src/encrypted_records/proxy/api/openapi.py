@@ -55,8 +55,8 @@ async def get_openapi_document(request: Request) -> Response:
     return answer(join(read_object(response, _OPENAPI), operations_of(request.app.routes)))
 
 
-def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
-    """The operations of the API's document that the proxy forwards, and the proxy's ``own``.
+def join(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
+    """The operations of the API's document that the proxy forwards, and the proxy's ``operations``.
 
     Raises:
         ApiFailed: ``api_answer``: it is not an OpenAPI document.
@@ -81,7 +81,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         raise refusal("it is not an OpenAPI document") from None
     problems = set(_PROBLEMS)
     described: dict[str, dict[str, Any]] = {}
-    for operation in own:
+    for operation in operations:
         methods = described.setdefault(operation.path, {})
         methods[operation.method.lower()] = _describe(operation)
         problems |= set(operation.problems)

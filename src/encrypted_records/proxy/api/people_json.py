@@ -107,9 +107,9 @@ async def read_share(
     Raises:
         ErsError: as :func:`read_shares`.
     """
-    find, own = services.sharing.shown_names.of_reference, services.own_origins
+    find, own_hosts = services.sharing.shown_names.of_reference, services.own_origins
     named = [
-        await find(holder, schema, "schemas", pointer=f"{pointer}/{number}", own_hosts=own)
+        await find(holder, schema, "schemas", pointer=f"{pointer}/{number}", own_hosts=own_hosts)
         for number, schema in enumerate(schemas or ())
     ]
     return form.Share(dataset, _RIGHTS[role], named)

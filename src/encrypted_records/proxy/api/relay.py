@@ -107,16 +107,20 @@ async def _as_path(request: Request, value: str, collection: str, *, pointer: st
         ErsError: as :meth:`ShownNames.of_reference`.
     """
     services = services_of(request)
-    own = services.own_origins
+    own_hosts = services.own_origins
     named: Collection = "datasets" if collection == "datasets" else "schemas"
-    if collection == named and slug_in(value, named, own_hosts=own):
+    if collection == named and slug_in(value, named, own_hosts=own_hosts):
         holder = await services.admission.holder(request)
         find = services.sharing.shown_names.of_reference
-        return reference(named, await find(holder, value, named, pointer=pointer, own_hosts=own))
+        return reference(
+            named, await find(holder, value, named, pointer=pointer, own_hosts=own_hosts)
+        )
     if not collection or "://" not in value:
         return value
     try:
-        return reference(collection, from_reference(value, collection, pointer="", own_hosts=own))
+        return reference(
+            collection, from_reference(value, collection, pointer="", own_hosts=own_hosts)
+        )
     except errors.BadInput:
         return value  # the API's error names its position
 

@@ -73,12 +73,12 @@ class OwnNames:
     """
 
     def __init__(self, host: str, port: int, more: Iterable[str] = (), api: str = "") -> None:
-        own = names_of(host)
-        names = {f"{name}:{port}" for name in own}
+        host_names = names_of(host)
+        names = {f"{name}:{port}" for name in host_names}
         if port == 80:
-            names |= {*own}
+            names |= {*host_names}
         #: The address that is printed at the start, for a caller who used another address.
-        self.address = f"http://{own[0]}:{port}"
+        self.address = f"http://{host_names[0]}:{port}"
         self._given = frozenset(name.lower() for name in more)
         self._names = frozenset(name.lower() for name in names) | self._given
         self._api = same_machine(api.rstrip("/")) if api else ()
@@ -117,8 +117,8 @@ class OwnNames:
         """Origins whose absolute URLs count as references to this proxy's resources: this proxy's,
         and the API's.
         """
-        own = (f"{scheme}://{name}" for name in self._names for scheme in ("http", "https"))
-        return (*own, *self._api)
+        origins = (f"{scheme}://{name}" for name in self._names for scheme in ("http", "https"))
+        return (*origins, *self._api)
 
 
 class Guard:

@@ -85,7 +85,7 @@ class ValueHolders:
         if wanted != self._of:
             await aside(self._begin, wanted)
         await aside(self._drop_dead, snapshot)
-        names = sorted({compared.by_id[number].name for own in wanted for number in own})
+        names = sorted({compared.by_id[number].name for numbers in wanted for number in numbers})
         for segment in snapshot.segments:
             # All of its rows were looked up before, maybe in segments that it replaced.
             if snapshot.places(segment).highest < self._stored:
@@ -108,8 +108,8 @@ class ValueHolders:
         every = Matches.exactly(segment.everything)
         part = Candidates.of(segment, every, snapshot)
         part = part.only(part.positions >= self._stored)
-        for own, held in zip(self.sets, self.holders, strict=True):
-            codes = own.of_segment(self.keys, part, self._made, compared)
+        for set_codes, held in zip(self.sets, self.holders, strict=True):
+            codes = set_codes.of_segment(self.keys, part, self._made, compared)
             some = np.flatnonzero(codes)
             held[codes[some]] = part.positions[some]
 
@@ -122,8 +122,8 @@ def are_live(snapshot: Snapshot, positions: Numbers) -> np.ndarray[tuple[int], n
     for number in np.unique(groups).tolist():
         dead = snapshot.dead.get(snapshot.in_order[number].uid)
         if dead:
-            own = np.flatnonzero(groups == number)
-            live[own] = ~np.isin(positions[own] - starts[number], ordinals(dead))
+            of_group = np.flatnonzero(groups == number)
+            live[of_group] = ~np.isin(positions[of_group] - starts[number], ordinals(dead))
     return live
 
 
@@ -204,10 +204,10 @@ def _find_flawed(
     """
     flawed = np.zeros(len(kept), np.bool_)
     replaced = target[kept & (target >= 0)]
-    for own, held in zip(codes, holders, strict=True):
-        some = np.flatnonzero(kept & (own > 0))
-        _, first, which = np.unique(own[some], return_index=True, return_inverse=True)
-        holder = held[own[some]]
+    for of_set, held in zip(codes, holders, strict=True):
+        some = np.flatnonzero(kept & (of_set > 0))
+        _, first, which = np.unique(of_set[some], return_index=True, return_inverse=True)
+        holder = held[of_set[some]]
         taken = (holder >= 0) & ~np.isin(holder, replaced)
         flawed[some[taken | (first[which] != np.arange(len(some)))]] = True
     return flawed
@@ -223,15 +223,15 @@ def _describe(
     """The first collision of each of these rows."""
     replaced = frozenset(target[kept & (target >= 0)].tolist())
     firsts: list[Numbers] = []
-    for own, held in zip(codes, holders, strict=True):
-        first: Numbers = np.full(len(held), len(own), np.int64)
-        some = np.flatnonzero(kept & (own > 0))[::-1]
-        first[own[some]] = some
+    for of_set, held in zip(codes, holders, strict=True):
+        first: Numbers = np.full(len(held), len(of_set), np.int64)
+        some = np.flatnonzero(kept & (of_set > 0))[::-1]
+        first[of_set[some]] = some
         firsts.append(first)
     clashes: list[Clash] = []
     for at in rows.tolist():
-        for of, (own, held) in enumerate(zip(codes, holders, strict=True)):
-            code = int(own[at])
+        for of, (of_set, held) in enumerate(zip(codes, holders, strict=True)):
+            code = int(of_set[at])
             position, other = int(held[code]), int(firsts[of][code])
             if code and position >= 0 and position not in replaced:
                 clashes.append(Clash(at, of, position=position))
@@ -251,17 +251,17 @@ def _take_in_order(
 ) -> list[Clash]:
     """Decide row by row, storing each row that can be stored; returns the others' collisions."""
     involved = flawed.copy()
-    for own, held in zip(codes, holders, strict=True):
-        shared = np.bincount(own[kept], minlength=len(held)) > 1
-        holder = held[own]
-        involved |= (own > 0) & (shared[own] | ((holder >= 0) & (holder != target)))
+    for of_set, held in zip(codes, holders, strict=True):
+        shared = np.bincount(of_set[kept], minlength=len(held)) > 1
+        holder = held[of_set]
+        involved |= (of_set > 0) & (shared[of_set] | ((holder >= 0) & (holder != target)))
     involved &= kept
     freed = set(target[kept & ~involved & (target >= 0)].tolist())
     rows = np.flatnonzero(involved)
-    of_sets = list(zip(*(own[rows].tolist() for own in codes), strict=True))
+    of_sets = list(zip(*(of_set[rows].tolist() for of_set in codes), strict=True))
     of_holders = list(
         zip(
-            *(held[own[rows]].tolist() for own, held in zip(codes, holders, strict=True)),
+            *(held[of_set[rows]].tolist() for of_set, held in zip(codes, holders, strict=True)),
             strict=True,
         )
     )
@@ -292,7 +292,7 @@ def _take_in_order(
 
 
 @dataclass
-class _Schema:
+class _JobSchema:
     """A schema of a running job."""
 
     matching: ValueHolders
@@ -327,7 +327,7 @@ class Conflicts:
         self._uses = uses
         self._fetcher = fetcher
         self._workers = workers
-        self._held: dict[bytes, dict[bytes, _Schema]] = {}
+        self._held: dict[bytes, dict[bytes, _JobSchema]] = {}
 
     def forget(self, job: bytes) -> None:
         """Drop the data of a job that has ended, or is checked again."""
@@ -377,23 +377,23 @@ class Conflicts:
         flaws: list[Flaw] = []
         refused = replaced = 0
         for checked in schemas:
-            own = held.get(checked.state.id)
-            if own is None:
+            job_schema = held.get(checked.state.id)
+            if job_schema is None:
                 continue
-            context, verdict = await self._decide(job, caller, checked.state, own)
+            context, verdict = await self._decide(job, caller, checked.state, job_schema)
             refused += verdict.refused
             targets = verdict.target[verdict.target >= 0]
             replaced += len(targets)
             failed = bool(refused) and not job.options.skips_conflicts
             # If the job fails, nothing is replaced.
             wanted = [] if failed else await aside(targets.tolist)
-            await self._learn_names(context, own, verdict.clashes, wanted)
-            flaws += await aside(_flaws, own, verdict, context.definition)
-            own.verdict = verdict
+            await self._learn_names(context, job_schema, verdict.clashes, wanted)
+            flaws += await aside(_flaws, job_schema, verdict, context.definition)
+            job_schema.verdict = verdict
             if failed:
                 continue
-            own_fates = await aside(_fates, checked.state.id, context.snapshot, own, verdict)
-            for chunk, fate in own_fates.items():
+            new_fates = await aside(_fates, checked.state.id, context.snapshot, job_schema, verdict)
+            for chunk, fate in new_fates.items():
                 fates.setdefault(chunk, []).append(fate)
         flaws.sort(key=lambda flaw: flaw.row or 0)
         if refused and not job.options.skips_conflicts:
@@ -432,22 +432,22 @@ class Conflicts:
             FatesChanged: the sealed rows are not those that are to be stored now.
             Conflict: ``log_moved``; segments of this version are gone.
         """
-        own = self._held.get(job.id, {}).get(state.id)
-        if own is None:
+        job_schema = self._held.get(job.id, {}).get(state.id)
+        if job_schema is None:
             return []
-        context, verdict = await self._decide(job, caller, state, own)
-        if own.verdict is None or not verdict.is_same(own.verdict):
+        context, verdict = await self._decide(job, caller, state, job_schema)
+        if job_schema.verdict is None or not verdict.is_same(job_schema.verdict):
             raise FatesChanged
         return await aside(_refs, context.snapshot, verdict)
 
     async def _decide(
-        self, job: StoredJob, caller: Holder, state: SchemaState, own: _Schema
+        self, job: StoredJob, caller: Holder, state: SchemaState, job_schema: _JobSchema
     ) -> tuple[QueryContext, Verdict]:
         context = QueryContext(
             Upstream(self._uses.api, caller, state, confirmed=True), self._fetcher
         )
         try:
-            await own.matching.follow(context)
+            await job_schema.matching.follow(context)
         except NotFound as error:
             if error.reason != "segment_gone":
                 raise
@@ -459,8 +459,8 @@ class Conflicts:
             raise
         verdict = await aside(
             decide,
-            [values.codes for values in own.matching.sets],
-            own.matching.holders,
+            [values.codes for values in job_schema.matching.sets],
+            job_schema.matching.holders,
             by=require_set(context.definition, job.options),
             skip=job.options.skips_conflicts,
             most=MAX_ERRORS,
@@ -474,7 +474,7 @@ class Conflicts:
 
     async def _gather(
         self, job: StoredJob, source: messages.UploadSource, schemas: Sequence[SchemaToCheck]
-    ) -> dict[bytes, _Schema]:
+    ) -> dict[bytes, _JobSchema]:
         """The keys of the job's rows, by schema with unique fields and rows."""
         held = self._held.get(job.id)
         if held is not None:
@@ -501,7 +501,7 @@ class Conflicts:
                 if part.schema == schema.state.id
             ]
             if parts:
-                held[schema.state.id] = _Schema(
+                held[schema.state.id] = _JobSchema(
                     ValueHolders(await aside(JobKeys.of, parts), schema.made)
                 )
         self._held[job.id] = held
@@ -510,12 +510,12 @@ class Conflicts:
     async def _learn_names(
         self,
         context: QueryContext,
-        own: _Schema,
+        job_schema: _JobSchema,
         clashes: Sequence[Clash],
         targets: Iterable[int],
     ) -> None:
         """Learn the names of replaced records, and of those with the values of refused rows."""
-        missing = await aside(_missing, own, clashes, targets)
+        missing = await aside(_missing, job_schema, clashes, targets)
         if missing:
             try:
                 found = await look_up_names(context.upstream, missing)
@@ -524,7 +524,7 @@ class Conflicts:
                     raise
                 # The job waits as above. A row opens only by its name, which is never guessed.
                 raise Conflict("the log has moved on", code=LOG_MOVED) from None
-            own.names |= found
+            job_schema.names |= found
 
 
 def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None:
@@ -558,16 +558,16 @@ def _fields_of(definition: SchemaDefinition) -> list[int]:
     return sorted({definition.fields[name].id for names in definition.unique for name in names})
 
 
-def _flaws(own: _Schema, verdict: Verdict, definition: SchemaDefinition) -> list[Flaw]:
-    return [_flaw(own, clash, definition) for clash in verdict.clashes]
+def _flaws(job_schema: _JobSchema, verdict: Verdict, definition: SchemaDefinition) -> list[Flaw]:
+    return [_flaw(job_schema, clash, definition) for clash in verdict.clashes]
 
 
-def _flaw(own: _Schema, clash: Clash, definition: SchemaDefinition) -> Flaw:
-    rows = own.matching.keys.rows
+def _flaw(job_schema: _JobSchema, clash: Clash, definition: SchemaDefinition) -> Flaw:
+    rows = job_schema.matching.keys.rows
     fields = definition.unique[clash.of]
     row, last = int(rows[clash.at]), fields[-1]
     if clash.position is not None:
-        where = reference("records", own.names[clash.position][0])
+        where = reference("records", job_schema.names[clash.position][0])
     elif clash.other is not None:
         where = f"row {int(rows[clash.other])} of this file"
     else:
@@ -576,10 +576,10 @@ def _flaw(own: _Schema, clash: Clash, definition: SchemaDefinition) -> Flaw:
 
 
 def _fates(
-    schema: bytes, snapshot: Snapshot, own: _Schema, verdict: Verdict
+    schema: bytes, snapshot: Snapshot, job_schema: _JobSchema, verdict: Verdict
 ) -> dict[int, messages.Fate]:
     """The outcomes of rows by chunk, except rows that are simply stored."""
-    keys = own.matching.keys
+    keys = job_schema.matching.keys
     some = np.flatnonzero(~verdict.kept | (verdict.target >= 0))
     fates: dict[int, messages.Fate] = {}
     for chunk in np.unique(keys.chunks[some]).tolist():
@@ -592,7 +592,7 @@ def _fates(
             schema,
             left_out,
             [
-                (row, *own.names[target])
+                (row, *job_schema.names[target])
                 for row, target in zip(keys.rows[changed].tolist(), targets, strict=True)
             ],
             greatest_classes([snapshot.groups[uid].group for uid in sorted(groups)]),
@@ -600,14 +600,14 @@ def _fates(
     return fates
 
 
-def _missing(own: _Schema, clashes: Sequence[Clash], targets: Iterable[int]) -> list[int]:
+def _missing(job_schema: _JobSchema, clashes: Sequence[Clash], targets: Iterable[int]) -> list[int]:
     """Positions of records whose names are not known yet, ascending."""
     holders = {clash.position for clash in clashes if clash.position is not None}
-    return sorted({*targets, *holders} - own.names.keys())
+    return sorted({*targets, *holders} - job_schema.names.keys())
 
 
 def _encode_all(fates: Mapping[int, Sequence[messages.Fate]]) -> dict[int, bytes]:
-    return {chunk: msgspec.msgpack.encode(list(own)) for chunk, own in fates.items()}
+    return {chunk: msgspec.msgpack.encode(list(outcomes)) for chunk, outcomes in fates.items()}
 
 
 decode_fates = msgspec.msgpack.Decoder(list[messages.Fate]).decode

@@ -118,10 +118,10 @@ class JobPacking:
         self._source = source
         self._schemas = schemas
         self._packs = packs
-        self._place = {part.number: at for at, own in enumerate(packs) for part in own}
+        self._place = {part.number: at for at, pack in enumerate(packs) for part in pack}
         #: the groups of sealed chunks, by chunk
         self._groups: dict[int, list[messages.SealedRows]] = {}
-        self._sealed = {part.number: asyncio.Event() for own in packs for part in own}
+        self._sealed = {part.number: asyncio.Event() for pack in packs for part in pack}
         #: packs that had chunks to seal when this attempt began
         self._open: list[int] = []
         #: bytes of the runs in ``_groups``
@@ -140,17 +140,17 @@ class JobPacking:
 
     def note_sealed(self, chunk: messages.ChunkAt, parts: Sequence[messages.SealedPart]) -> None:
         """Note that a chunk is staged."""
-        own = [
+        groups = [
             messages.SealedRows(part.schema, chunk.number, group, part.runs)
             for part in parts
             for group in part.groups
         ]
-        size = _size_of(own)
+        size = _size_of(groups)
         if self._held + size <= self._packing.policy.held:
             self._held += size
         else:
-            own = _without_runs(own)
-        self._note(own, [chunk.number])
+            groups = _without_runs(groups)
+        self._note(groups, [chunk.number])
 
     def _note(self, groups: Sequence[messages.SealedRows], chunks: Iterable[int]) -> None:
         """Note that these chunks are sealed, and have these groups."""
@@ -163,10 +163,10 @@ class JobPacking:
 
     def _take(self, chunk: int) -> list[messages.SealedRows]:
         """The groups of a sealed chunk; their runs are returned only once."""
-        own = self._groups[chunk]
-        self._held -= _size_of(own)
-        self._groups[chunk] = _without_runs(own)
-        return own
+        groups = self._groups[chunk]
+        self._held -= _size_of(groups)
+        self._groups[chunk] = _without_runs(groups)
+        return groups
 
     async def follow(self) -> None:
         """Build the packs while their chunks are sealed, each as soon as its first chunk is."""
@@ -204,9 +204,9 @@ class JobPacking:
             wanted.setdefault((group.schema, self._place[group.chunk]), []).append(group.group.uid)
         good = {
             (schema, place)
-            for (schema, place), own in wanted.items()
+            for (schema, place), uids in wanted.items()
             if (known := stored.get((schema, sequence_of(place)))) is not None
-            and [uid for uid, _ in known.groups] == own
+            and [uid for uid, _ in known.groups] == uids
         }
         others = stored.keys() - {(schema, sequence_of(place)) for schema, place in good}
         if others:

@@ -93,8 +93,8 @@ class Publisher:
             for part in parts:
                 states[part.schema] = await self._schemas.knowing(caller, part.schema, job.id)
             found = {
-                is_published(states[published.schema], job.id, own)
-                for published, own in parts.items()
+                is_published(states[published.schema], job.id, chunks)
+                for published, chunks in parts.items()
             }
             if len(found) < 2:
                 return list(states.values()), True in found

@@ -313,9 +313,9 @@ def _draft(
         dead |= rows.shift(snapshot.starts[snapshot.groups[uid].sequence])
     begins = accumulate((group.count for group in groups), initial=0)
     killed: list[RowRef] = []
-    for group, own, begin in zip(groups, holes, begins, strict=False):
+    for group, holes_of_group, begin in zip(groups, holes, begins, strict=False):
         gone = dead & BitMap(range(begin, begin + group.count))
-        left = gone.shift(-begin) - BitMap(_ordinals(own))
+        left = gone.shift(-begin) - BitMap(_ordinals(holes_of_group))
         killed += [RowRef(group.uid, at) for at in left]
     return state.ledger.draft(
         _definition(target, state.definition),
@@ -328,8 +328,8 @@ def _draft(
         ended=[group.uid for group in snapshot.in_order[: len(snapshot.groups)]],
         holes=[
             RowRef(group.uid, at)
-            for group, own in zip(groups, holes, strict=True)
-            for at in _ordinals(own)
+            for group, holes_of_group in zip(groups, holes, strict=True)
+            for at in _ordinals(holes_of_group)
         ],
     )
 

@@ -59,14 +59,16 @@ class JobKeys:
         """
         rows = [np.frombuffer(part.rows, np.uint32).astype(np.int64) for _, part in parts]
         chunks = [
-            np.full(len(own), number, np.int64)
-            for own, (number, _) in zip(rows, parts, strict=True)
+            np.full(len(columns), number, np.int64)
+            for columns, (number, _) in zip(rows, parts, strict=True)
         ]
         fields: dict[int, FieldCodes] = {}
         for at, field in enumerate(parts[0][1].fields):
-            own = [part.fields[at] for _, part in parts]
-            present = np.concatenate([np.frombuffer(column.present, np.bool_) for column in own])
-            keys = np.concatenate([np.frombuffer(column.keys, column.dtype) for column in own])
+            columns = [part.fields[at] for _, part in parts]
+            present = np.concatenate(
+                [np.frombuffer(column.present, np.bool_) for column in columns]
+            )
+            keys = np.concatenate([np.frombuffer(column.keys, column.dtype) for column in columns])
             distinct, places = np.unique(keys, return_inverse=True)
             codes: Numbers = np.zeros(len(present), np.int64)
             codes[present] = places + 1
@@ -123,12 +125,12 @@ class SetCodes:
         codes: Numbers | None = None
         steps = iter(self._steps)
         for number in self.fields:
-            own = _map(keys.fields[number].keys, part, number, made, compared)
+            field_codes = _map(keys.fields[number].keys, part, number, made, compared)
             if codes is None:
-                codes = own
+                codes = field_codes
                 continue
             width, pairs = next(steps)
-            codes = np.where((codes > 0) & (own > 0), codes * width + own, -1)
+            codes = np.where((codes > 0) & (field_codes > 0), codes * width + field_codes, -1)
             codes = _places(pairs, codes)
         assert codes is not None
         return codes
@@ -144,12 +146,12 @@ def _map(
     """The code of each row's key among ``keys``, or 0."""
     name = compared.by_id[number].name
     held = part.dictionary(name)
-    own: Numbers = np.zeros(len(held.keys) + 1, np.int64)
+    places: Numbers = np.zeros(len(held.keys) + 1, np.int64)
     if len(keys) and len(held.keys):
         rebase = Rebase.between(made.by_id[number], compared.by_id[number])
         sought = keys if rebase is None else rebase.keys(keys)
-        own[1:] = _places(sought, held.keys.astype(sought.dtype))
-    mapped: Numbers = own[part.codes(name)]
+        places[1:] = _places(sought, held.keys.astype(sought.dtype))
+    mapped: Numbers = places[part.codes(name)]
     return mapped
 
 

@@ -395,8 +395,8 @@ class JobRunner:
 
         async def seal_chunks() -> None:
             for chunk in chunks:
-                own = decode_fates(fates[chunk.number]) if chunk.number in fates else []
-                task = messages.SealTask(source, chunk, keys, job.id, own, indexed, follows)
+                chunk_fates = decode_fates(fates[chunk.number]) if chunk.number in fates else []
+                task = messages.SealTask(source, chunk, keys, job.id, chunk_fates, indexed, follows)
                 sealed = await self.workers.run(task)
                 assert isinstance(sealed, messages.SealedChunk)
                 # A request of an earlier attempt may still be on its way.

@@ -374,11 +374,11 @@ class PackStore:
             rows = database.execute(statement, (job, FIRST_SEQUENCE, _NONE)).fetchall()
         groups: list[SealedRows] = []
         segments: dict[tuple[bytes, int], Segment] = {}
-        for schema, sequence, own, packed in rows:
+        for schema, sequence, uids, packed in rows:
             if sequence >= FIRST_SEQUENCE:
                 (segments[bytes(schema), sequence],) = _segments(packed)
             else:
-                groups += [SealedRows(bytes(schema), sequence, group) for group in groups_of(own)]
+                groups += [SealedRows(bytes(schema), sequence, group) for group in groups_of(uids)]
         return groups, segments
 
     def add(self, job: bytes, sequence: int, segments: Sequence[tuple[bytes, Segment]]) -> None:

@@ -329,10 +329,10 @@ class KeyringFiles:
     def _comes_later(self, file: bytes, given: Passphrase | None) -> bool:
         """Whether the file is under a less preferred secret than new files."""
         order = list(self._secrets)
-        own, present = wrapping(file), self.wrapper(given).wrapping
-        if own not in order:
+        stored, present = wrapping(file), self.wrapper(given).wrapping
+        if stored not in order:
             return False
-        return present not in order or order.index(own) > order.index(present)
+        return present not in order or order.index(stored) > order.index(present)
 
     def _add_machine_key(self, path: Path) -> None:
         """Load the machine key if it exists; make it only if no other secret is configured."""

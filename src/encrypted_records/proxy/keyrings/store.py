@@ -52,7 +52,7 @@ class OpenKeyrings:
         self.backups = Backups(folder / "backups")
         self.unlocked = UnlockedKeyrings(clock, unlocked_seconds)
         #: whether a user's keyring is under the user's own passphrase, where known
-        self.own: dict[bytes, bool] = {}
+        self.has_own_passphrase: dict[bytes, bool] = {}
         self.attempts = attempts or Attempts()
         self.open: dict[bytes, Keyring] = {}
         self.services = ServiceKeyrings()
@@ -119,8 +119,8 @@ class OpenKeyrings:
             _, file = self.files.read(user)
         except (NotFound, Closed):
             return False
-        self.own[user] = self.files.is_own(file, user)
-        return self.own[user]
+        self.has_own_passphrase[user] = self.files.is_own(file, user)
+        return self.has_own_passphrase[user]
 
     def has_others(self, user: bytes) -> bool:
         return any(other != user for other in self.files.users())
@@ -129,7 +129,7 @@ class OpenKeyrings:
         # If this fails half way, the next call reads the file on disk.
         self.open.pop(user, None)
         self.files.replace(user, keyring, given)
-        self.own.pop(user, None)
+        self.has_own_passphrase.pop(user, None)
         self.open[user] = keyring
         self.enrolment.remember_key(user, keyring.roots[keyring.newest])
         self.files.seal_kept_later(self.files.path(user), user, given)
@@ -181,7 +181,7 @@ class OpenKeyrings:
             log.info("created a keyring: %s", path.name)
         # Read back: another process may have been first.
         keyring = self.open[user] = self.files.open(path, path.read_bytes(), user, given)
-        self.own.pop(user, None)
+        self.has_own_passphrase.pop(user, None)
         self.enrolment.remember_key(user, keyring.roots[keyring.newest])
         return keyring
 
@@ -507,14 +507,14 @@ class Keyrings:
         It takes a third of a second if the operator's passphrase has to be tried.
         """
         with self._core.lock, files.keyring_disk_errors():
-            known = self._core.own.get(user)
+            known = self._core.has_own_passphrase.get(user)
             return self._core.check_own(user) if known is None else known
 
     def own_if_known(self, user: bytes) -> bool | None:
         """Whether the keyring is under the user's own passphrase, if that is known without reading
         the file; otherwise None. See :meth:`is_own`.
         """
-        return self._core.own.get(user)
+        return self._core.has_own_passphrase.get(user)
 
     def wrapping_name(self, user: bytes) -> str:
         """The name of the wrapping of the user's keyring, which exists."""
@@ -559,7 +559,7 @@ class KeyringChanges:
             else:
                 keyring = self._keyrings.files.open(path, file, user, None)
             left = self._keyrings.files.seal_under(path, user, keyring, old, new)
-            self._keyrings.own.pop(user, None)
+            self._keyrings.has_own_passphrase.pop(user, None)
             self._keyrings.unlocked.drop(user)
             self._keyrings.unlocked.add(user, new, holder.device)
             self._keyrings.open[user] = keyring
@@ -615,7 +615,7 @@ class KeyringChanges:
             is_known = not by_words and self._keyrings.unlocked.admits(holder)
             given = self._keyrings.unlocked.passphrase(user) if is_known else None
             if self._keyrings.files.create(user, keyring, given):
-                self._keyrings.own.pop(user, None)
+                self._keyrings.has_own_passphrase.pop(user, None)
                 self._keyrings.open[user] = keyring
                 self._keyrings.enrolment.remember_key(user, keyring.roots[keyring.newest])
             elif replace or self._is_part_of(user, keyring):

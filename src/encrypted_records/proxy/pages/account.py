@@ -155,8 +155,8 @@ async def log_in(visit: Visit) -> Response:
         return visit.go(LET_IN)
     if not visit.sends:
         back = visit.request.query_params.get("next", "")
-        own = back if OWN_PATH.fullmatch(back) else ""
-        return visit.render("login.html", next=own, email="", asks_code=False)
+        next_path = back if OWN_PATH.fullmatch(back) else ""
+        return visit.render("login.html", next=next_path, email="", asks_code=False)
     email, back = visit.text("email"), visit.text("next")
     body = {"email": email, "password": visit.text("password"), "code": visit.text("code")}
     try:

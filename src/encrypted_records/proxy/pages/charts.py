@@ -232,8 +232,8 @@ def _fields(typed: str, types: Mapping[str, str]) -> tuple[Option, ...]:
 def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
     """If the definition lists the values, the index is not asked."""
     known: Sequence[object] | None = spec.get("enum")
-    own = BY_NAME[kind]
-    if own.is_boolean:
+    field_type = BY_NAME[kind]
+    if field_type.is_boolean:
         known = (True, False)
     if known is not None:
         wanted = done.typed.casefold()
@@ -242,12 +242,12 @@ def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
             Option(f"{write_value(value)} ", plain(value), "") for value in listed[:MOST_OPTIONS]
         )
         return replace(done, options=shown)
-    if own.is_number:
+    if field_type.is_number:
         ends = (plain(spec[end]) for end in ("minimum", "maximum") if end in spec)
         return replace(done, hint=f"a number, {' to '.join(ends)}")
     if is_dated(kind):
         return replace(done, hint="a day, such as 2026-01-31; a month, 2026-01; or a year")
-    return replace(done, asks_index=own.is_text)
+    return replace(done, asks_index=field_type.is_text)
 
 
 def _option_of(value: str, note: str) -> Option:

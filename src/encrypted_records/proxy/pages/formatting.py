@@ -356,8 +356,8 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
     spec: the field in the definition.
     value: the shown value as text; empty for none.
     """
-    own = BY_NAME[kind]
-    control, label = own.control, own.said
+    field_type = BY_NAME[kind]
+    control, label = field_type.control, field_type.said
     shows = not value or re.fullmatch(control.pattern, value) is not None
     if "enum" in spec or "const" in spec:
         listed = [plain(value) for value in spec.get("enum", [spec.get("const")])]
@@ -366,7 +366,7 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
                 "menu", value, "one of a list", choices=[(choice, choice) for choice in listed]
             )
     elif control.form == "number":
-        return _of_number(own, spec, value)
+        return _of_number(field_type, spec, value)
     elif control.form == "choice" and value in ("", *(typed for typed, _ in BOOLEANS)):
         return Widget("buttons", value, label, choices=BOOLEANS)
     elif control.form == "native" and shows:
@@ -376,7 +376,7 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
         instant = re.fullmatch(control.pattern, value)
         local, offset = (instant["local"], instant["offset"]) if instant else ("", "Z")
         return Widget("instant", local, label, attributes={"step": _step(local)}, offset=offset)
-    elif own.is_text and ("\n" in value or len(value) > _LONG_TEXT):
+    elif field_type.is_text and ("\n" in value or len(value) > _LONG_TEXT):
         return Widget("lines", value, label)
     shown = {"placeholder": control.example} if control.hints else {}
     return Widget("input", value, label, attributes={"dir": "auto", **shown})
@@ -387,17 +387,17 @@ def _step(time: str) -> str:
     return "0.001" if "." in time else "1"
 
 
-def _of_number(own: FieldType, spec: Mapping[str, Any], value: str) -> Widget:
+def _of_number(field_type: FieldType, spec: Mapping[str, Any], value: str) -> Widget:
     least, most = Decimal(spec["minimum"]), Decimal(spec["maximum"])
-    decimals = int(spec.get("precision", 0)) if own.has_decimals else 0
-    label = f"{own.said}, {grouped(least)} to {grouped(most)}"
+    decimals = int(spec.get("precision", 0)) if field_type.has_decimals else 0
+    label = f"{field_type.said}, {grouped(least)} to {grouped(most)}"
     if decimals:
         label += f", {format_count(decimals, 'decimal')}"
     digits = len(f"{max(abs(least), abs(most)):.0f}") + decimals
     if digits > _EXACT_DIGITS or not (not value or _TYPED_NUMBER.fullmatch(value)):
         return Widget("input", value, label, attributes={"inputmode": "decimal"})
     # A number with more decimals is not refused here: the schema decides about rounding.
-    step = "any" if own.has_decimals else "1"
+    step = "any" if field_type.has_decimals else "1"
     limits = {"step": step, "min": plain(least), "max": plain(most)}
     return Widget("input", value, label, "number", limits)
 

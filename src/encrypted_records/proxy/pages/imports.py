@@ -218,10 +218,13 @@ def reading_of(form: Mapping[str, str]) -> ReadingForm:
         elif value != known.get(name):
             reading.choices[name] = value
     for number, column in enumerate([] if others else known.get("columns", [])):
-        own = dict(_of_column(form, number, column, reading))
-        if own:
+        column_choices = dict(_of_column(form, number, column, reading))
+        if column_choices:
             columns = reading.choices.setdefault("columns", {})
-            columns[column["name"]] = {**_kept_members(columns.get(column["name"], {}), own), **own}
+            columns[column["name"]] = {
+                **_kept_members(columns.get(column["name"], {}), column_choices),
+                **column_choices,
+            }
     return reading
 
 
@@ -230,9 +233,11 @@ def earlier_choices(form: Mapping[str, str]) -> dict[str, Any]:
     return _object(form.get("said", ""), _EarlierChoices) or {}
 
 
-def _kept_members(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _kept_members(before: dict[str, Any], column_choices: dict[str, Any]) -> dict[str, Any]:
     """Earlier choices for a column, unless its type has changed."""
-    return {} if "type" in own and own["type"] != before.get("type") else before
+    return (
+        {} if "type" in column_choices and column_choices["type"] != before.get("type") else before
+    )
 
 
 def _of_file(form: Mapping[str, str], known: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -130,14 +130,14 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
     Raises:
         ErsError: as /api/records/aggregate/ does.
     """
-    own = None
+    pick = None
     if _is_counted_by_value(on.types[name]):
         # The field's other values are shown with the counts that they would have.
-        own = on.question.own_pick(name, on.types)
-    where = on.question.where(on.types, without=own[0] if own else None)
+        pick = on.question.own_pick(name, on.types)
+    where = on.question.where(on.types, without=pick[0] if pick else None)
     whole = await _measure(visit, on, name, None)
     if _is_counted_by_value(on.types[name]):
-        return await _draw_values(visit, on, name, whole, where, own[1] if own else [])
+        return await _draw_values(visit, on, name, whole, where, pick[1] if pick else [])
     if where is None or not whole.items:
         return _picture(on, name, whole, None)
     _, ends = on.question.own_stretch(name, on.types) or (0, (None, None))

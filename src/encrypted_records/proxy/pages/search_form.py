@@ -200,8 +200,8 @@ class Question:
 
     def toggle(self, name: str, value: Any, types: Mapping[str, str]) -> None:
         """Add a value to the accepted values of a field, or remove it; begin at the first page."""
-        own = self.own_pick(name, types)
-        number, before = own or (len(self.parts), [])
+        pick = self.own_pick(name, types)
+        number, before = pick or (len(self.parts), [])
         values = [value_ for value_ in before if value_ != value]
         if len(values) == len(before):
             values.append(value)

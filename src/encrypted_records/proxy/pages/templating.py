@@ -199,7 +199,7 @@ _OWN_WORDS = ("is not here", "the backup opens, but")
 def said_of(error: ErsError) -> ErrorText:
     if error.reason == "keyring_locked" and "cannot be decrypted with" in error.message:
         return ErrorText("The keyring cannot be unlocked with this passphrase.", "Enter it again.")
-    if error.reason in _SAID and not any(own in error.message for own in _OWN_WORDS):
+    if error.reason in _SAID and not any(word in error.message for word in _OWN_WORDS):
         return _SAID[error.reason]
     return ErrorText(_sentence(error.message), _sentence(error.hint))
 

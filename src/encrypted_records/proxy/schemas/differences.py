@@ -62,7 +62,9 @@ class Standings:
         # If the log again has what was given up for it, nothing is missing any more.
         accepted = await self._schemas.acceptances(schema)
         accepted = [acceptance for acceptance in accepted if not ledger.knows(acceptance.seen)]
-        own = next((acceptance for acceptance in accepted if acceptance.user == caller.user), None)
+        by_caller = next(
+            (acceptance for acceptance in accepted if acceptance.user == caller.user), None
+        )
         others = [acceptance for acceptance in accepted if acceptance.user != caller.user]
         # Equal digests at one version mean equal logs up to there.
         common = next((head.version for head in passed if ledger.knows(head)), 0)
@@ -71,7 +73,7 @@ class Standings:
             state = "broken"
         elif seen is not None:
             state = difference(ledger, seen, passed) or "whole"
-        return LogComparison(sound, state, common, own, others)
+        return LogComparison(sound, state, common, by_caller, others)
 
     async def accept(
         self, caller: Holder, schema: bytes, head: LogHead, *, forked: bool = False

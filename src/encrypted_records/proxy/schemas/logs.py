@@ -458,10 +458,10 @@ class CheckpointWriter:
             if taking.read(found).version > state.ledger.version:
                 async with state.lock:
                     await self._catch_up(caller, state)
-            own, present = state.ledger, state.ledger.state()
+            ledger, present = state.ledger, state.ledger.state()
             version = present.snapshot.version
-            keys, by = own.keys, own.membership
-            claimed = await runtime.in_thread(taking.take, found, keys, own.writer, by, _now())
+            keys, by = ledger.keys, ledger.membership
+            claimed = await runtime.in_thread(taking.take, found, keys, ledger.writer, by, _now())
         except errors.CheckpointBroken as error:
             log.warning("%s: %s", error.reason, error.message)
             return
@@ -474,9 +474,9 @@ class CheckpointWriter:
         try:
             await runtime.in_thread(extend, claimed, tail)
         except errors.ErsError:
-            await self._judge(caller, own, claimed)
+            await self._judge(caller, ledger, claimed)
             return
-        await self._require_equal(claimed, own, present, begun)
+        await self._require_equal(claimed, ledger, present, begun)
 
     async def _judge(self, caller: Holder, whole: Ledger, claimed: Ledger) -> None:
         """Report the signer of a checkpoint that a later commit did not fit, if it was a lie.
@@ -489,22 +489,22 @@ class CheckpointWriter:
         """
         begun = claimed.begun
         assert begun is not None, "only what began with a checkpoint is judged"
-        own = Ledger(whole.keys, whole.writer, whole.membership)
+        whole_log = Ledger(whole.keys, whole.writer, whole.membership)
         try:
             deltas = await self._reader.fetch(caller, whole.keys.schema, 0)
-            await runtime.in_thread(extend, own, _up_to(deltas, claimed.version))
+            await runtime.in_thread(extend, whole_log, _up_to(deltas, claimed.version))
         except errors.ErsError as error:
             log.info("a checkpoint was not compared: %s", error.message)
             return
-        await self._require_equal(claimed, own, own.state(), begun)
+        await self._require_equal(claimed, whole_log, whole_log.state(), begun)
 
     async def _require_equal(
-        self, claimed: Ledger, own: Ledger, present: LedgerState, begun: Begun
+        self, claimed: Ledger, verified: Ledger, present: LedgerState, begun: Begun
     ) -> None:
         try:
             await runtime.in_thread(taking.require_equal, claimed, present)
         except errors.CheckpointBroken:
-            self._name(own, begun)
+            self._name(verified, begun)
 
     def _name(self, ledger: Ledger, begun: Begun) -> None:
         log.warning(

@@ -103,8 +103,8 @@ class PageFetcher:
         while unread and (wanted := await runtime.in_thread(self._from_disk, unread, passing)):
             refs = _refs(wanted)
             theirs = {} if alone else self._find_fetches(refs)
-            if own := _only(wanted, refs - theirs.keys()):
-                await self._fetch_own(upstream, own, passing)
+            if unclaimed := _only(wanted, refs - theirs.keys()):
+                await self._fetch_own(upstream, unclaimed, passing)
             if not theirs:
                 return
             # Wait only once; then fetch the pages that failed or were evicted.
@@ -374,10 +374,10 @@ class Fetcher:
         alone = False
         while names:
             theirs = {} if alone else self._opening.of(names)
-            own = [name for name in names if name not in theirs]
-            if own:
-                with self._opening.claim(own):
-                    for new in await _fetch_and_open(upstream, [names[name] for name in own]):
+            unclaimed = [name for name in names if name not in theirs]
+            if unclaimed:
+                with self._opening.claim(unclaimed):
+                    for new in await _fetch_and_open(upstream, [names[name] for name in unclaimed]):
                         opened[new.segment.uid] = new
                         self._cache.put(keys.of(new.segment.key_version).id, new)
             if not theirs:

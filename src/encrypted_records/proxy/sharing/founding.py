@@ -324,8 +324,8 @@ async def prepare_shares(
         if view.roster.epoch(dataset) is not None:
             continue
         shown = await api.dataset(dataset, holder.auth)
-        own = ids.from_reference(shown.organization, "organizations", pointer="/organization")
-        if own != organization:
+        owner = ids.from_reference(shown.organization, "organizations", pointer="/organization")
+        if owner != organization:
             raise errors.BadInput("a share names a dataset of another organization")
         await founding.begin_dataset(
             holder, organization, dataset, slug=shown.slug, name=shown.name

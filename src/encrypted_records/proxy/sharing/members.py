@@ -374,8 +374,8 @@ class Asking:
         if again.believed.standing.owns:
             waiting = [request for request in found.standing if not request.declined]
             return ReadRequests(waiting, found.forged)
-        own = [request for request in found.standing if request.body.member == view.user]
-        return ReadRequests(own, found.forged)
+        by_user = [request for request in found.standing if request.body.member == view.user]
+        return ReadRequests(by_user, found.forged)
 
     async def ask(
         self, holder: Holder, dataset: bytes, right: int

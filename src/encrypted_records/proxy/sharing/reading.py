@@ -297,11 +297,11 @@ class RosterReader:
         return max(numbers, default=0)
 
     async def _of(self, holder: Holder, organization: bytes) -> _CachedRoster:
-        own = (holder.user, organization, b"")
-        place = own
+        of_user = (holder.user, organization, b"")
+        place = of_user
         if holder.may_be_limited:
-            place = (*own[:2], hashlib.sha256(holder.auth.encode()).digest())
-            whole = self._cached.get(own)
+            place = (*of_user[:2], hashlib.sha256(holder.auth.encode()).digest())
+            whole = self._cached.get(of_user)
             if place not in self._cached and whole is not None:
                 # The reading continues from the roster that its user was shown.
                 async with whole.lock:

@@ -252,10 +252,10 @@ def _name(
             return ShownAs(placed, signed=True)
     if resource.organization in doubtful:
         return ShownAs(resource, signed=False)
-    own = rosters.get(resource.organization)
-    if own is None:
+    of_organization = rosters.get(resource.organization)
+    if of_organization is None:
         return None
-    taken = _has_any_of(own, resource, names, everywhere=everywhere)
+    taken = _has_any_of(of_organization, resource, names, everywhere=everywhere)
     return ShownAs(resource, signed=False if taken else None)
 
 

@@ -192,7 +192,8 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
 def list_keys(task: messages.KeysTask) -> messages.ChunkKeys:
     """The index keys of some fields of one chunk's good rows."""
     schemas = {
-        schema.schema: (schema, own) for schema, own in zip(task.schemas, task.fields, strict=True)
+        schema.schema: (schema, fields)
+        for schema, fields in zip(task.schemas, task.fields, strict=True)
     }
     gathered = gather_chunk(task.source, task.chunk, task.schemas)
     return messages.ChunkKeys(

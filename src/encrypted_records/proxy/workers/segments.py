@@ -118,7 +118,10 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     history = DefinitionHistory(definition, by_digest, frozenset())
     scope = {"organization": task.organization, "schema": task.schema}
     keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
-    digests = {segment.uid: own for segment, own in zip(task.inputs, task.digests, strict=True)}
+    digests = {
+        segment.uid: page_digests
+        for segment, page_digests in zip(task.inputs, task.digests, strict=True)
+    }
     minis = _mini_pages(task, digests)
     inputs: list[MergeInput] = [
         _open(keys[segment.key_version], history, segment, header, minis)
@@ -419,10 +422,10 @@ class ValueConversion:
                 wrong.update(at for at, value in enumerate(opened[number]) if value is not None)
         for name, spec in self._new.fields.items():
             before = self._before(spec)
-            own = None if before is None else made.by_id.get(before.id)
+            stored_spec = None if before is None else made.by_id.get(before.id)
             column: list[Value] = [None] * count
-            if before is not None and own is not None:
-                column = _with_decimals(own, before, opened[before.id])
+            if before is not None and stored_spec is not None:
+                column = _with_decimals(stored_spec, before, opened[before.id])
                 if not self._same and not _is_same_rule(before, spec):
                     column = _convert_all(before, spec, column, wrong)
             if not self._same and name in self._new.required:
@@ -436,10 +439,10 @@ class ValueConversion:
         return None if number is None else self._present.by_id.get(number)
 
 
-def _with_decimals(own: FieldSpec, before: FieldSpec, column: list[Value]) -> list[Value]:
-    if own.number is None or own.number == before.number:
+def _with_decimals(stored_spec: FieldSpec, before: FieldSpec, column: list[Value]) -> list[Value]:
+    if stored_spec.number is None or stored_spec.number == before.number:
         return column
-    return [None if value is None else shown(own, before, value) for value in column]
+    return [None if value is None else shown(stored_spec, before, value) for value in column]
 
 
 def _is_same_rule(before: FieldSpec, after: FieldSpec) -> bool:
@@ -491,8 +494,8 @@ def _seal(
         group, batch, salt = seal_group(key, definition, identities, values, before, runs)
     part = Part(task.staging, task.number, definition.digest, [group], segments, 1)
     body = b"".join(wire.encode_part(PartUpload(part, (batch,), pages, (salt,), headers)))
-    own = messages.SealedPart(task.schema, memoryview(body), [group], segments, runs)
-    return messages.SealedChunk([own])
+    sealed_part = messages.SealedPart(task.schema, memoryview(body), [group], segments, runs)
+    return messages.SealedChunk([sealed_part])
 
 
 def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:

@@ -126,9 +126,9 @@ async def find_obstacles(
     doubled = iter(sets)
     for demand in demands:
         if demand.code == "unique_added":
-            own = next(doubled)
-            if all(field in names for field in own):  # else no stored record has all of them
-                fields = [names[field] for field in own]
+            unique_set = next(doubled)
+            if all(field in names for field in unique_set):  # else no stored record has all of them
+                fields = [names[field] for field in unique_set]
                 records, where = await find_doubles(context, parts, fields, MOST_NAMED)
                 obstacles += [Obstacle(demand, records, where)] if records else []
             continue

@@ -321,9 +321,9 @@ class DirectIngest:
                 except DoesNotOpen as error:
                     outcomes[waiting] = error
                     del plain[waiting]
-        for waiting, own in list(plain.items()):
+        for waiting, records_of in list(plain.items()):
             numbers = [raw.row for raw in waiting.item.request.wanted.get(schema, ())]
-            records = zip(numbers, own.get(schema, ()), strict=True)
+            records = zip(numbers, records_of.get(schema, ()), strict=True)
             claimed, flaws = claim(definition, records, taken)
             if flaws:
                 outcomes[waiting] = not_unique(flaws)
@@ -407,9 +407,10 @@ class IngestRequest:
 
     def is_stored(self, states: Mapping[bytes, SchemaState]) -> bool:
         """Whether the logs show that it was stored; without a key they cannot show it."""
-        own = self.ids_in(states)
-        return bool(own) and all(
-            states[schema].ledger.has_request(identifier) for schema, identifier in own.items()
+        identifiers = self.ids_in(states)
+        return bool(identifiers) and all(
+            states[schema].ledger.has_request(identifier)
+            for schema, identifier in identifiers.items()
         )
 
     def assign_ids(self, states: Mapping[bytes, SchemaState]) -> dict[int, CreatedRecord]:
@@ -553,17 +554,17 @@ def _sort_out(
     first: dict[tuple[bytes, ...], WaitingIngest] = {}
     for ingest in together:
         try:
-            own = tuple(ingest.item.request.ids_in(states).values())
+            identifiers = tuple(ingest.item.request.ids_in(states).values())
         except Conflict as error:  # its key is too old; the keys of the others may be younger
             ingest.refuse(error)
             continue
         if ingest.item.request.is_stored(states):
             ingest.settle(ingest.item.request.assign_ids(states))
-        elif own and own in first:
-            repeated.append((ingest, first[own]))
+        elif identifiers and identifiers in first:
+            repeated.append((ingest, first[identifiers]))
         else:
             fresh.append(ingest)
-            first[own] = ingest
+            first[identifiers] = ingest
     return fresh, repeated
 
 
@@ -590,8 +591,8 @@ def _draft(
     records: dict[bytes, list[PlainRecord]] = {schema: [] for schema in states}
     requests: dict[bytes, list[bytes]] = {schema: [] for schema in states}
     for ingesting, by_schema in plain.items():
-        for schema, own in by_schema.items():
-            records[schema] += own
+        for schema, plain_records in by_schema.items():
+            records[schema] += plain_records
         for schema, identifier in ingesting.item.request.ids_in(states).items():
             requests[schema].append(identifier)
     return [

@@ -252,8 +252,8 @@ def _is_proven(
     places = range(number * RUN, min(number * RUN + RUN, group.count))
     if len(refs) < len(places) or any(at not in sealed for at in places):
         return False
-    own = run_digests(row_digests(first.salt, [sealed[at] for at in places]))
-    return own == first.runs[number * DIGEST : (number + 1) * DIGEST]
+    runs = run_digests(row_digests(first.salt, [sealed[at] for at in places]))
+    return runs == first.runs[number * DIGEST : (number + 1) * DIGEST]
 
 
 def _faults(
@@ -339,7 +339,7 @@ class Repairer:
                 hint=f"to delete them, repeat the request with ?confirm={loss.records}",
             )
         if found.rows:
-            every = (RowRef(uid, at) for uid, own in found.rows.items() for at in own)
+            every = (RowRef(uid, at) for uid, ordinals in found.rows.items() for at in ordinals)
             await self._changer.delete_rows(caller, state, list(islice(every, MAX_DELETED)))
         elif found.segments:
             await self._rebuild(caller, state, found.segments[0])
@@ -375,11 +375,11 @@ def _compare(snapshot: Snapshot, damage: Damage) -> _Losses:
         state = snapshot.groups.get(uid)
         if state is None:
             continue
-        own = BitMap()
+        lost = BitMap()
         for first, count in row.runs:
-            own.add_range(first, min(first + count, state.group.count))
-        own -= snapshot.dead.get(uid, BitMap())
-        if own:
-            rows[uid] = own
+            lost.add_range(first, min(first + count, state.group.count))
+        lost -= snapshot.dead.get(uid, BitMap())
+        if lost:
+            rows[uid] = lost
     named = {bytes.fromhex(uid) for uid in damage.segments}
     return _Losses(rows, [segment for segment in snapshot.segments if segment.uid in named])

@@ -113,13 +113,13 @@ def claim(
         taken: the keys that others have.
         data: the JSON pointer of a record's data, for its index from 0 on.
     """
-    own: dict[UniqueKey, Owner] = {}
+    claimed: dict[UniqueKey, Owner] = {}
     flaws: list[Flaw] = []
     for row, record in records:
         for key in keys_of(definition, record.data):
-            owner = taken.get(key) or own.get(key)
+            owner = taken.get(key) or claimed.get(key)
             if owner is None:
-                own[key] = Owner(record.record_id, row)
+                claimed[key] = Owner(record.record_id, row)
                 continue
             last = key.fields[-1]
             flaws.append(
@@ -131,7 +131,7 @@ def claim(
                     last,
                 )
             )
-    return own, flaws
+    return claimed, flaws
 
 
 def _say(fields: Sequence[str], owner: Owner, *, in_request: bool) -> str:
