@@ -291,7 +291,7 @@ def test_the_door_goes_where_it_counts_and_to_no_stranger(running: Service) -> N
             ask(url, account, lambda client: client.keyring(), door=door)
         ask(url, account, lambda client: client.status(), door=door)
         with pytest.raises(NotThisProxy):
-            ask(url, account, lambda client: client.status(), door=door, own=True)
+            ask(url, account, lambda client: client.status(), door=door, requires_door=True)
     assert not [one for one in stranger.heard if "x-ers-door" in one[1]]
 
 

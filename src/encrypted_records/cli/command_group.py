@@ -105,9 +105,9 @@ class CommandGroup(click.Group):
 class _Elsewhere(click.Command):
     """A command that was called below another group; its usage shows its real group."""
 
-    def __init__(self, command: click.Command, own: click.Context) -> None:
+    def __init__(self, command: click.Command, context: click.Context) -> None:
         super().__init__(command.name)
-        self._command, self._own = command, own
+        self._command, self._context = command, context
 
     def make_context(
         self,
@@ -116,22 +116,22 @@ class _Elsewhere(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        return self._command.make_context(info_name, args, parent=self._own, **extra)
+        return self._command.make_context(info_name, args, parent=self._context, **extra)
 
 
 def _resolve_path(
     root: click.Context, words: list[str], rest: list[str]
 ) -> tuple[str | None, click.Command, list[str]]:
     """Find a command by its words; returns it with the options that follow them."""
-    own, found = root, root.command
+    context, found = root, root.command
     while isinstance(found, click.Group):
         name, *words = words
-        below = found.get_command(own, name)
+        below = found.get_command(context, name)
         assert below is not None
         if isinstance(below, click.Group):
-            own = click.Context(below, info_name=name, parent=own)
+            context = click.Context(below, info_name=name, parent=context)
         found = below
-    return found.name, _Elsewhere(found, own), [*words, *rest]
+    return found.name, _Elsewhere(found, context), [*words, *rest]
 
 
 def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:

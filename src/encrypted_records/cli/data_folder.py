@@ -95,16 +95,17 @@ def _require_form(folder: Path, side: str, number: int) -> None:
     Raises:
         Startup: this version does not know the format.
     """
-    own = FORMS[side]
+    known = FORMS[side]
     form = f"form {number} of the {side}"
-    if number > own:
+    if number > known:
         raise Startup(
-            f"the data folder {folder} is of a newer version: {form}, and this version knows {own}",
+            f"the data folder {folder} is of a newer version: {form}, and this version knows"
+            f" {known}",
             hint="update encrypted-records, or name another folder with --data-dir",
         )
-    if number < own:
+    if number < known:
         raise Startup(
-            f"the data folder {folder} is of an older version: {form}, and this one needs {own};"
+            f"the data folder {folder} is of an older version: {form}, and this one needs {known};"
             " nothing in it was touched",
             hint="start the version that made it, export the records (ers record export) and store"
             " them with this one in another folder; or name another with --data-dir",

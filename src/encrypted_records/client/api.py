@@ -229,9 +229,9 @@ class Api:
 
     async def session_token(self, headers: Mapping[str, str]) -> str:
         """An access token for a session; ``headers`` are its cookies and CSRF token."""
-        own = {"Origin": self.transport.base_url}
+        origin = {"Origin": self.transport.base_url}
         answer = await self.transport.request(
-            "POST", "/api/token/session/", headers={**headers, **own}
+            "POST", "/api/token/session/", headers={**headers, **origin}
         )
         access: str = answer.convert(_Access).access
         return access

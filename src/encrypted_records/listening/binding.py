@@ -74,10 +74,10 @@ def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
 def names_of(host: str) -> tuple[str, ...]:
     """The names, without a port, that lead to a server on this host and to no other program."""
     name = host.strip("[]").lower()
-    own = f"[{name}]" if ":" in name else name
+    host_name = f"[{name}]" if ":" in name else name
     if name in _LOOPBACK or name == _ANY_IPV6:
-        return (*LOCAL_NAMES, own)
-    return (own,)
+        return (*LOCAL_NAMES, host_name)
+    return (host_name,)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -58,8 +58,8 @@ class RowContents:
             Altered: a row differs from the row that the log names.
         """
         shown = [
-            RowDigests(group.uid, group_digests.salt, first, own, group_digests.runs)
-            for first, own in self.digests.items()
+            RowDigests(group.uid, group_digests.salt, first, row_digests, group_digests.runs)
+            for first, row_digests in self.digests.items()
         ]
         whole = RowDigests(group.uid, group_digests.salt, -1, b"", group_digests.runs)
         digests.check_rows(group, self.rows, [whole, *shown])
@@ -81,7 +81,8 @@ class RowContents:
     def encode(self, group: Group, salt: bytes) -> bytes:
         stored = [StoredRow(group.uid, ordinal, row) for ordinal, row in sorted(self.rows.items())]
         proofs = [
-            RowDigests(group.uid, salt, first, own, b"") for first, own in self.digests.items()
+            RowDigests(group.uid, salt, first, row_digests, b"")
+            for first, row_digests in self.digests.items()
         ]
         return wire.encode([*stored, *proofs])
 

@@ -443,13 +443,15 @@ class MirrorReader:
         group, contents, place = self._row(objects, ref)
         group_digests = self._runs(objects, group)
         first = ref.ordinal - ref.ordinal % RUN
-        own = contents.digests.get(first)
-        if own is None:
+        row_digests = contents.digests.get(first)
+        if row_digests is None:
             run = range(first, min(first + RUN, place.ordinals.stop))
-            own = digests.row_digests(
+            row_digests = digests.row_digests(
                 group_digests.salt, [contents.rows.get(ordinal) for ordinal in run]
             )
-        return RowDigests(group.uid, group_digests.salt, first, own or HOLE, group_digests.runs)
+        return RowDigests(
+            group.uid, group_digests.salt, first, row_digests or HOLE, group_digests.runs
+        )
 
     def checkpoints(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
         self._schema(copy, request)

@@ -209,13 +209,13 @@ class _Reader:
 
 def _keeps(arrow: str, cast: Any) -> bool:
     """Whether a cast of a column keeps all values and decimals, as to a wider decimal."""
-    own, wider = _DECIMAL.fullmatch(arrow), cast.get("type_expr", {})
-    if own is None or cast.get("try_cast") or wider.get("type_name") != "DECIMAL":
+    decimal, wider = _DECIMAL.fullmatch(arrow), cast.get("type_expr", {})
+    if decimal is None or cast.get("try_cast") or wider.get("type_name") != "DECIMAL":
         return False
     sizes = [size.get("literal", {}).get("text", "") for size in wider.get("children", [])]
     if len(sizes) != 2 or not all(map(str.isdecimal, sizes)):
         return False
-    (digits, decimals), (more, behind) = map(int, own.groups()), map(int, sizes)
+    (digits, decimals), (more, behind) = map(int, decimal.groups()), map(int, sizes)
     return behind == decimals and more >= digits
 
 

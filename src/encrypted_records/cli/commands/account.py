@@ -130,10 +130,10 @@ async def login(session: CommandSession, email: str | None) -> None:
     who = login_at(session.proxy)
     assert who is not None
     try:
-        async with session_of(session.proxy, who) as own:
-            async for organization in own.client.listing("organizations"):
+        async with session_of(session.proxy, who) as user_session:
+            async for organization in user_session.client.listing("organizations"):
                 say(f"You belong to {organization['slug']} ({organization['name']}).")
-            await _take_in(own)
+            await _take_in(user_session)
     except errors.NoProxy:
         pass  # an API, which has no keyrings
     except errors.ErsError as error:

@@ -70,18 +70,20 @@ async def add(
                 f"{DEVICE_VARIABLE} already names a device", hint=f"unset {DEVICE_VARIABLE}"
             )
         KeptDevices().forget(session.proxy.devices, who.email)
-    async with session_of(session.proxy, who) as own:
-        devices = await _find_devices(own)
-        own.make_device()
+    async with session_of(session.proxy, who) as device_session:
+        devices = await _find_devices(device_session)
+        device_session.make_device()
         if devices is not None and devices.enrolled:
-            await own.remember_device()
+            await device_session.remember_device()
             say("This machine is already registered.")
             return
-        by_door = by is None and await own.client.has_door()
+        by_door = by is None and await device_session.client.has_door()
         if devices is not None and not _show_keyring(devices, by_door=by_door, yes=yes):
             return
         try:
-            where = await take_in(own, name or "", **({} if by_door else _ask_code(devices, by)))
+            where = await take_in(
+                device_session, name or "", **({} if by_door else _ask_code(devices, by))
+            )
         except NotFound as error:
             if error.reason != "no_keyring":
                 raise
@@ -126,8 +128,10 @@ def _say_none_yet() -> None:
 
 def _ask_code(devices: Devices | None, by: str | None) -> dict[str, str]:
     """Ask for a code, passphrase or words; returns the input under the name of its kind."""
-    own = devices is None or (devices.keyring is not None and devices.keyring.passphrase)
-    text = ask_secret(f"Code{', passphrase' if own else ''}, or words (input is hidden)").strip()
+    has_passphrase = devices is None or (devices.keyring is not None and devices.keyring.passphrase)
+    text = ask_secret(
+        f"Code{', passphrase' if has_passphrase else ''}, or words (input is hidden)"
+    ).strip()
     if not text:
         raise InvalidSetting(
             "no code, passphrase or words were entered",
@@ -136,7 +140,7 @@ def _ask_code(devices: Devices | None, by: str | None) -> dict[str, str]:
     if by is None and len(text.split()) >= _WORDS:
         by = "words"
     elif by is None:
-        by = "passphrase" if own and not _CODE.fullmatch(text) else "code"
+        by = "passphrase" if has_passphrase and not _CODE.fullmatch(text) else "code"
     return {_WAYS[by]: text}
 
 
@@ -271,8 +275,8 @@ async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as e
       ers device revoke "$LOST"
     """
     await call_with_proof(session, lambda proof: session.client.revoke_device(id, proof=proof))
-    own = session.client.device
-    if own is not None and own.secret.id == id:
+    device = session.client.device
+    if device is not None and device.secret.id == id:
         KeptDevices().forget(session.proxy.devices, session.who.email)
         session.client.show_device(None)
         say("This machine is no longer registered.")

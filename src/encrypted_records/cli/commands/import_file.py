@@ -504,20 +504,20 @@ def _flags(say: Mapping[str, Any]) -> Iterator[str]:
         if member in say:
             value = {"\t": "tab", "|": "pipe"}.get(say[member], say[member])
             yield f"--{member.replace('_', '-')} {shlex.quote(str(value))}"
-    for column, own in say.get("columns", {}).items():
-        if own.get("leave_out"):
+    for column, choices in say.get("columns", {}).items():
+        if choices.get("leave_out"):
             yield f"--leave-out {shlex.quote(column)}"
-        if "true" in own:
-            words = f"{column}={own['true']}/{own['false']}"
+        if "true" in choices:
+            words = f"{column}={choices['true']}/{choices['false']}"
             yield f"--boolean {shlex.quote(words)}"
         for member, option in (
             ("decimal", "decimal"),
             ("format", "date-format"),
             ("name", "rename"),
         ):
-            if member in own:
-                yield f"--{option} {shlex.quote(f'{column}={own[member]}')}"
-        for word in own.get(_NULL, []):
+            if member in choices:
+                yield f"--{option} {shlex.quote(f'{column}={choices[member]}')}"
+        for word in choices.get(_NULL, []):
             yield f"--null {shlex.quote(f'{column}={word}')}"
 
 

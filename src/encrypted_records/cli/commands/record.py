@@ -175,15 +175,15 @@ async def _show(records: AsyncIterator[Record], fields: list[str], output: Outpu
     own, which an upload of the CSV leaves out."""
     if output.form == "csv":
         taken = [name.removeprefix(LEFT_OUT) for name in fields if name.startswith(LEFT_OUT)]
-        own = LEFT_OUT + own_column("id", "record", taken)
-        columns = [*fields, own]
+        id_column = LEFT_OUT + own_column("id", "record", taken)
+        columns = [*fields, id_column]
     else:
-        own = own_column("id", "record", fields)
-        columns = [own, *fields]
+        id_column = own_column("id", "record", fields)
+        columns = [id_column, *fields]
     shown = await output.many(
         records,
         columns,
-        lambda record: {own: record["id"], **record["data"]},
+        lambda record: {id_column: record["id"], **record["data"]},
         called="records",
     )
     if output.form == "table" and shown:

@@ -123,11 +123,11 @@ def show_estimate(estimated: Any) -> None:
 
 def _show_lengths(found: Mapping[str, Any]) -> None:
     guess, attack = found["guess"], found["attack"]
-    own = f"; its own lengths reveal {found['bits']} bits" if found["bits"] else ""
+    lengths_text = f"; its own lengths reveal {found['bits']} bits" if found["bits"] else ""
     say(
         f"  lengths: an attacker who knows other rows guesses {_percent(attack)} of the"
         f" values from the stored lengths, and {_percent(guess)} from the most frequent value"
-        f" alone{own}"
+        f" alone{lengths_text}"
     )
     say(f"  padding costs {_cost(found['padding'])}")
     if found["pad_to"] is not None:

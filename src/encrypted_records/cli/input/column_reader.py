@@ -83,8 +83,8 @@ def _bytes_of(column: Any) -> int:
     """Bytes of a column, without texts that its rows share."""
     from pyarrow import types  # noqa: PLC0415
 
-    own = column.indices if types.is_dictionary(column.type) else column
-    return int(own.nbytes)
+    stored = column.indices if types.is_dictionary(column.type) else column
+    return int(stored.nbytes)
 
 
 def _read_parquet(content: Any) -> tuple[Any, Iterator[Any]]:

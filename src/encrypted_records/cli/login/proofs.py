@@ -106,10 +106,10 @@ def _proof(session: CommandSession, devices: Devices | None, words: str | None) 
     if devices is None:
         return Proof(phrase=words)
     known = session.who.password or os.environ.get("ERS_PASSWORD")
-    own = devices.keyring is not None and devices.keyring.passphrase
-    if words is not None and (own or not known) and not sys.stdin.isatty():
+    has_passphrase = devices.keyring is not None and devices.keyring.passphrase
+    if words is not None and (has_passphrase or not known) and not sys.stdin.isatty():
         return Proof(phrase=words)  # stdin ended with them
-    if own:
+    if has_passphrase:
         label = "Passphrase of your keyring"
         shown = ask_secret(label if words is None else f"{label}, or Enter if it is lost")
         return Proof(passphrase=shown) if shown else _or_words(words)

@@ -109,7 +109,7 @@ class ProxyAddress:
     logins: str
     devices: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    own: bool = False
+    requires_door: bool = False
     limits: CommandLimits = STANDARD
 
     def client(self, who: Credentials, device: Device | None) -> ProxyClient:
@@ -128,7 +128,7 @@ class ProxyAddress:
             headers=self.headers,
             device=device,
             door=read_door(self.proxy_url),
-            own=self.own,
+            requires_door=self.requires_door,
             limits=self.limits.client or limits.STANDARD,
         )
 
@@ -394,7 +394,9 @@ async def _inline() -> AsyncIterator[ProxyAddress]:
     settings = inline_settings()
     async with up.proxy_beside(settings) as (url, secret):
         folder = str(settings.data_dir.absolute())
-        yield ProxyAddress(url, settings.base_url, folder, {INLINE_HEADER: secret}, own=True)
+        yield ProxyAddress(
+            url, settings.base_url, folder, {INLINE_HEADER: secret}, requires_door=True
+        )
 
 
 @asynccontextmanager

@@ -208,11 +208,11 @@ class _Workers:
 
 
 def _environment(settings: Settings, counts: Path | None) -> Mapping[str, str]:
-    own = dataclasses.replace(
+    api_settings = dataclasses.replace(
         settings, public_url=settings.public_url or settings.api_url, api_metrics_port=None
     )
     counting = {} if counts is None else {_COUNTS: str(counts)}
-    return {**environment(own, "api"), **counting}
+    return {**environment(api_settings, "api"), **counting}
 
 
 def _tell(process: Process, number: signal.Signals) -> None:

@@ -271,15 +271,15 @@ class _Files:
 
     def add_what_the_proxy_saw(self) -> None:
         proxy = self._from / "proxy"
-        own = sorted(path for path in proxy.glob("*.sqlite3") if path.name not in _CACHES)
-        under_way = [path for path in own if path.name in _UNDER_WAY]
+        databases = sorted(path for path in proxy.glob("*.sqlite3") if path.name not in _CACHES)
+        under_way = [path for path in databases if path.name in _UNDER_WAY]
         with ExitStack() as stack:
             snapshots, uploads = _snapshot(stack, under_way, proxy / "spool")
             for name, stream in uploads.items():
                 self._add(f"proxy/spool/{name}", stream)
             for path, snapshot in zip(under_way, snapshots, strict=True):
                 self._add_copy(f"proxy/{path.name}", snapshot)
-        for path in own:
+        for path in databases:
             if path not in under_way:
                 with closing(_open(path)) as database:
                     self._add_copy(f"proxy/{path.name}", database)

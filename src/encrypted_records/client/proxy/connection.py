@@ -214,7 +214,7 @@ class Connection(Closing):
         headers: sent with every request.
         device: the secret of a registered device, or a :func:`.transport.new_device`.
         door: this machine's user's secret for a proxy of the same user.
-        own: whether to send requests only to a server that knows the door.
+        requires_door: whether to send requests only to a server that knows the door.
         limits: sizes of requests and answers, and timeouts.
     """
 
@@ -229,7 +229,7 @@ class Connection(Closing):
         headers: Mapping[str, str] | None = None,
         device: Device | str | None = None,
         door: DeviceSecret | None = None,
-        own: bool = False,
+        requires_door: bool = False,
         limits: ClientLimits = STANDARD,
     ) -> None:
         self.limits = limits
@@ -243,7 +243,7 @@ class Connection(Closing):
             headers=headers,
             device=device_of(device) if isinstance(device, str) else device,
             door=door,
-            own=own,
+            requires_door=requires_door,
             service=service,
             timing=limits.timing,
         )

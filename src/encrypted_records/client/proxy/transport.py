@@ -103,7 +103,7 @@ class ProxyTransport(Transport):
             ``new`` device is shown without proof.
         door: the secret of a proxy of this machine's user; shown to a proxy that knows it, for
             requests that need it.
-        own: whether to send requests only to a proxy that knows the door.
+        requires_door: whether to send requests only to a proxy that knows the door.
         service: whether the credential is a service's string, which only a proxy may get.
     """
 
@@ -120,14 +120,14 @@ class ProxyTransport(Transport):
         headers: Mapping[str, str] | None = None,
         device: Device | None = None,
         door: DeviceSecret | None = None,
-        own: bool = False,
+        requires_door: bool = False,
         service: bool = False,
         timing: Timing = PROXY_TIMING,
     ) -> None:
         super().__init__(by_address(base_url), auth=auth, headers=headers, timing=timing)
         self.device = device
         self._door = door
-        self._own = own
+        self._requires_door = requires_door
         #: the credential contains keys, so only a proxy may see it
         self._is_service = service
         self._is_proxy = False
@@ -212,13 +212,13 @@ class ProxyTransport(Transport):
             NotThisProxy: the server does not know the device, and is not a proxy of this user.
         """
         device = self.device
-        if device is not None and not self._own:
+        if device is not None and not self._requires_door:
             if await self._knows(device.secret) or device.new or await self._knows_door():
                 return
             raise errors.NotThisProxy(
                 f"the program that answers at {self.base_url} does not know your device"
             )
-        if self._own and not await self._knows_door():
+        if self._requires_door and not await self._knows_door():
             raise errors.NotThisProxy(
                 f"the program that answers at {self.base_url} is not the proxy that was started",
                 hint="nothing was sent: another program took its port; try again",

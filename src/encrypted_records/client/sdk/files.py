@@ -135,8 +135,8 @@ def _merged(says: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     columns: dict[str, dict[str, Any]] = {}
     for say in says:
         merged |= say or {}
-        for name, own in (say or {}).get("columns", {}).items():
-            columns.setdefault(name, {}).update(own)
+        for name, choices in (say or {}).get("columns", {}).items():
+            columns.setdefault(name, {}).update(choices)
     return merged | ({"columns": columns} if columns else {})
 
 

@@ -416,9 +416,11 @@ class _Rows:
             "dtd_identifier": [str(row[2]) for row in rows],
             "data_type": [_FORMATTED.get(row[4].element.name, row[4].element.name) for row in rows],
             "udt_name": [row[4].element.name for row in rows],
-            "numeric_precision": pyarrow.array([own[0] for own in numbers], pyarrow.int32()),
-            "numeric_precision_radix": pyarrow.array([own[1] for own in numbers], pyarrow.int32()),
-            "numeric_scale": pyarrow.array([own[2] for own in numbers], pyarrow.int32()),
+            "numeric_precision": pyarrow.array([number[0] for number in numbers], pyarrow.int32()),
+            "numeric_precision_radix": pyarrow.array(
+                [number[1] for number in numbers], pyarrow.int32()
+            ),
+            "numeric_scale": pyarrow.array([number[2] for number in numbers], pyarrow.int32()),
             "datetime_precision": pyarrow.array(
                 [_clock_precision(row[4]) for row in rows], pyarrow.int32()
             ),
@@ -476,7 +478,7 @@ def _functions(
         f" WHEN 'L' THEN {SCHEMA}.quote_literal(a::VARCHAR) ELSE coalesce(a::VARCHAR, '') END"
     )
     formatted = " ".join(f"WHEN '{name}' THEN '{text}'" for name, text in _FORMATTED.items())
-    own = " ".join(f"WHEN '{name}' THEN {oid}" for name, oid in _OWN.items())
+    oids = " ".join(f"WHEN '{name}' THEN {oid}" for name, oid in _OWN.items())
     plain = f"CASE ltrim(typname, '_') {formatted} ELSE ltrim(typname, '_') END"
     decimals = "'(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
     defined = {
@@ -510,7 +512,7 @@ def _functions(
         "current_setting(a, b)": f"CASE lower(a) {set_to} END",
         "set_config(a, b, c)": "b",
         "to_regclass(a)": (
-            f"CASE replace(split_part(a, '.', -1), '\"', '') {own} ELSE"
+            f"CASE replace(split_part(a, '.', -1), '\"', '') {oids} ELSE"
             f" (SELECT oid FROM {SCHEMA}.pg_class WHERE relname ="
             " replace(split_part(a, '.', -1), '\"', '')) END"
         ),

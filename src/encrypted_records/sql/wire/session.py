@@ -203,8 +203,10 @@ class WireSession:
 
     async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work with a time limit and cancellation."""
-        own = self._settings.statement_milliseconds / 1_000
-        seconds = min(own or self._limits.statement_seconds, self._limits.statement_seconds)
+        statement_seconds = self._settings.statement_milliseconds / 1_000
+        seconds = min(
+            statement_seconds or self._limits.statement_seconds, self._limits.statement_seconds
+        )
         self._running, self._reason = True, None
         try:
             try:

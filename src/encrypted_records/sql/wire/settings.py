@@ -94,8 +94,8 @@ class SessionSettings:
 
     def __init__(self, user: str, dataset: str) -> None:
         self._path = {*_EVERYWHERE, dataset.casefold()}
-        own = {"session_authorization": user, "search_path": dataset}
-        self._first = {**_DEFAULTS, **own}
+        of_session = {"session_authorization": user, "search_path": dataset}
+        self._first = {**_DEFAULTS, **of_session}
         self._values = dict(self._first)
 
     def show(self, name: str) -> str:
