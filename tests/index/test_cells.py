@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import AggregateLimits
-from encrypted_records.index.query.tallies import Cells, MostKept
+from encrypted_records.index.query.tallies import Cells, DistinctLimits
 from tests.index.reading import IN_WINDOWS, NARROW
 from tests.index.test_aggregate import Aggregation
 from tests.index.world import World
 
 POINTS = st.integers(0, 2**64 - 1) | st.integers(0, 40) | st.integers(2**64 - 40, 2**64 - 1)
 #: Room for 120 different values, of 32 bytes each.
-FEW = AggregateLimits(kept=MostKept(120 * 32, 120 * 32))
+FEW = AggregateLimits(kept=DistinctLimits(120 * 32, 120 * 32))
 
 
 def parted(cells: Cells, keys: list[int]) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy.keyrings import files
 from encrypted_records.proxy.keyrings.files import secrets_from
-from encrypted_records.proxy.keyrings.keychain import Kept
+from encrypted_records.proxy.keyrings.keychain import KeychainSecret
 from tests.cli.keychain import FileKeychain
 from tests.support.keyrings import holder, keyrings_in
 from tests.support.vault import Vault, running_vault
@@ -143,7 +143,7 @@ def test_of_two_proxies_that_make_a_key_at_once_the_key_of_the_first_counts(
 def test_a_secret_that_a_keychain_does_not_delete_is_named_in_the_log(
     chain: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = Kept(tmp_path / "aws-kms.key.kept", 60)
+    kept = KeychainSecret(tmp_path / "aws-kms.key.kept", 60)
     assert kept.keep(bytes(32))
     locked = chain.read_text()
     chain.unlink()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.client.api import Known
+from encrypted_records.client.api import KnownState
 from encrypted_records.crypto.keys import CoverKey
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef
@@ -193,7 +193,11 @@ def test_the_same_question_twice_at_once_is_one_to_the_api(
             original = proxy.services.api.rows
 
             async def rows(
-                schema: bytes, wanted: Sequence[RowRef], auth: str, *, known: Known | None = None
+                schema: bytes,
+                wanted: Sequence[RowRef],
+                auth: str,
+                *,
+                known: KnownState | None = None,
             ) -> Any:
                 asked.extend(wanted)
                 return await original(schema, wanted, auth, known=known)

@@ -20,7 +20,7 @@ from encrypted_records.server.gateway.admission import (
     RequestPlaces,
     Room,
 )
-from encrypted_records.server.gateway.gateway import Passing, Untaken
+from encrypted_records.server.gateway.gateway import AnswerNotRead, Passing
 from tests.listening.conftest import PATIENCE, rest_of
 from tests.server.gateways import FRAMES, THREADS, Start, code, request, starting, status
 from tests.support.eventually import eventually
@@ -199,7 +199,7 @@ def test_an_answer_that_breaks_off_is_not_taken_for_whole(tmp_path: Path) -> Non
         passing.put(b"x")
         passing.end(broken=True)
         assert await passing.take() == b"x"
-        with pytest.raises(Untaken):
+        with pytest.raises(AnswerNotRead):
             await passing.take()
 
     asyncio.run(take())

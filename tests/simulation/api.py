@@ -137,7 +137,7 @@ class ApiServer:
         cache.clear()
         erasing._emptied.clear()
         erasing._looks.clear()
-        sweeping._due.requests = 0.0
+        sweeping._next_runs.requests = 0.0
         block_cache._opened.clear()
         choice.chosen.cache_clear()
 

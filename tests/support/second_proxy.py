@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.client.api import Known
+from encrypted_records.client.api import KnownState
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.ingest.seal import seal
@@ -51,7 +51,7 @@ class Proxy:
         original = services.api.pages
 
         async def pages(
-            schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
+            schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: KnownState | None = None
         ) -> Any:
             self.asked.append(wanted)
             return await original(schema, wanted, auth, known=known)

@@ -81,7 +81,7 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownState:
     """The state of a schema as a caller knows it: version of the log, and definition."""
 
     version: int
@@ -93,13 +93,13 @@ class Moved(Exception):
     present state.
     """
 
-    def __init__(self, known: Known, deltas: Sequence[ManifestDelta]) -> None:
+    def __init__(self, known: KnownState, deltas: Sequence[ManifestDelta]) -> None:
         super().__init__("the log has moved on")
         self.known = known
         self.deltas = deltas
 
 
-def read_frames(answer: Response, kind: type[wire.T], known: Known | None) -> list[wire.T]:
+def read_frames(answer: Response, kind: type[wire.T], known: KnownState | None) -> list[wire.T]:
     """The frames of an answer, which begins with the log if the caller stated its known version.
 
     Raises:
@@ -121,7 +121,7 @@ def all_frames(answer: Response, kind: type[wire.T]) -> list[wire.T]:
         raise ApiFailed("the API's answer is not in the format of this version") from None
 
 
-def _confirm(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]:
+def _confirm(answer: Response, kind: type[wire.T], known: KnownState) -> list[wire.T]:
     """The frames after the log, which must state that nothing follows ``known``.
 
     Raises:
@@ -141,7 +141,7 @@ def _confirm(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]
         raise ApiFailed("the API's answer is not in the format of this version") from None
     if not deltas:
         raise ApiFailed("the API did not say whether the log has moved on")
-    unmoved = Known(deltas[-1].version, deltas[-1].definition) == known
+    unmoved = KnownState(deltas[-1].version, deltas[-1].definition) == known
     if not unmoved or any(delta.entries for delta in deltas):
         raise Moved(known, deltas)
     return frames
@@ -317,7 +317,12 @@ class Api:
         return deltas
 
     async def pages(
-        self, schema: bytes, wanted: Sequence[PageRef], auth: str, *, known: Known | None = None
+        self,
+        schema: bytes,
+        wanted: Sequence[PageRef],
+        auth: str,
+        *,
+        known: KnownState | None = None,
     ) -> list[Page]:
         """The pages, in the order of the request.
 
@@ -331,7 +336,7 @@ class Api:
         return await self._read(path, wanted, MAX_PAGES, Page, auth, known)
 
     async def rows(
-        self, schema: bytes, wanted: Sequence[RowRef], auth: str, *, known: Known | None = None
+        self, schema: bytes, wanted: Sequence[RowRef], auth: str, *, known: KnownState | None = None
     ) -> list[StoredRow]:
         """The rows, in the order of the request; ``known`` as for :meth:`pages`."""
         path = f"{reference('schemas', schema)}rows/"
@@ -376,7 +381,7 @@ class Api:
         at_once: int,
         kind: type[wire.T],
         auth: str,
-        known: Known | None,
+        known: KnownState | None,
     ) -> list[wire.T]:
         frames: list[wire.T] = []
         for start in range(0, len(wanted), at_once):
@@ -464,7 +469,7 @@ class Api:
         path: str,
         body: Whole,
         auth: str,
-        known: Known | None = None,
+        known: KnownState | None = None,
         *,
         seconds: float | None = None,
         headers: Mapping[str, str] | None = None,

@@ -59,11 +59,11 @@ from encrypted_records.index.query.row_groups import (
 from encrypted_records.index.query.segment_filters import comes_by_row, open_column
 from encrypted_records.index.query.tallies import (
     ALL_RANKS,
+    DISTINCT_LIMITS,
     ENDS_AND_SUMS,
-    KEPT,
     RANKS_AND_SUMS,
+    DistinctLimits,
     FieldTally,
-    MostKept,
 )
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
@@ -242,7 +242,7 @@ class AggregateLimits:
 
     groups: int = 100_000
     shown: int = 200_000
-    kept: MostKept = KEPT
+    kept: DistinctLimits = DISTINCT_LIMITS
     left_out: int = 1 << 16
 
 

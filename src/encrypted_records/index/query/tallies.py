@@ -120,7 +120,7 @@ _HIGHEST_KEY = np.iinfo(np.uint64).max
 
 
 @dataclass(frozen=True, slots=True)
-class MostKept:
+class DistinctLimits:
     """Limits on the bytes of distinct values. Above ``usual``, numbers are counted in wider cells,
     if that reduces them enough; more than ``most`` are never kept. Sorting temporarily takes four
     times as much."""
@@ -129,7 +129,7 @@ class MostKept:
     most: int = 128 << 20
 
 
-KEPT = MostKept()
+DISTINCT_LIMITS = DistinctLimits()
 
 #: Facts that each source of values provides, besides their number: a column, or a directory that
 #: lists its values;
@@ -201,7 +201,7 @@ class FieldTally:
         self,
         groups: int,
         measures: Sequence[Measure],
-        kept: MostKept = KEPT,
+        kept: DistinctLimits = DISTINCT_LIMITS,
         cells: Cells | None = None,
     ) -> None:
         """
@@ -312,7 +312,7 @@ class _Extremes:
 class _Table:
     """The distinct values of each group; for numbers, possibly the nonempty cells."""
 
-    def __init__(self, kept: MostKept, cells: Cells, *, lists: bool) -> None:
+    def __init__(self, kept: DistinctLimits, cells: Cells, *, lists: bool) -> None:
         """
         Args:
             lists: whether values are shown singly, so that cells cannot replace them.

@@ -34,7 +34,7 @@ from encrypted_records.proxy.keyrings.key_services import (
     service_key,
     services_from,
 )
-from encrypted_records.proxy.keyrings.keychain import WAIT_SECONDS, Kept, keychain_key
+from encrypted_records.proxy.keyrings.keychain import WAIT_SECONDS, KeychainSecret, keychain_key
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def secrets_from(
         )
         wrappers += [] if key is None else [key]
     for service in services:
-        kept = Kept(folder / f"{service.file}.kept", keychain_seconds)
+        kept = KeychainSecret(folder / f"{service.file}.kept", keychain_seconds)
         opened = service_key(service, folder, may_make=not wrappers, kept=kept, offline=offline)
         wrappers += [] if opened is None else [opened]
     for name in [name for name in environment if name.startswith(_PREFIXES)]:

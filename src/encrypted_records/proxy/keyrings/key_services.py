@@ -21,7 +21,7 @@ from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.recovery import ServiceWrappingKey
 from encrypted_records.errors import Startup
 from encrypted_records.proxy.disk import write_once
-from encrypted_records.proxy.keyrings.keychain import Kept, within
+from encrypted_records.proxy.keyrings.keychain import KeychainSecret, within
 
 if TYPE_CHECKING:
     import hvac
@@ -111,7 +111,7 @@ def service_key(
     folder: Path,
     *,
     may_make: bool,
-    kept: Kept | None = None,
+    kept: KeychainSecret | None = None,
     offline: bool = False,
 ) -> ServiceWrappingKey | None:
     """The key whose ciphertext is in ``folder``, generated if there is none and ``may_make``.
@@ -176,7 +176,7 @@ def _ask(call: Callable[[], T]) -> T:
         raise Unreachable(f"no answer within {_SECONDS:.0f} seconds") from None
 
 
-def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes:
+def _recall(service: KeyService, error: Unreachable, kept: KeychainSecret | None) -> bytes:
     """The key that the service has decrypted at an earlier start.
 
     Raises:

@@ -78,7 +78,7 @@ def keychain_key(
     """
     if not (name_file.exists() or may_make):
         return None
-    kept = Kept(name_file, seconds)
+    kept = KeychainSecret(name_file, seconds)
     secret = kept.recall()
     if secret is None and not name_file.exists():
         made = runtime.random_bytes(_KEY_BYTES)
@@ -92,7 +92,7 @@ def keychain_key(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeychainSecret:
     """A secret of 32 bytes in the keychain.
 
     Args:

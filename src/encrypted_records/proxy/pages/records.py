@@ -159,7 +159,7 @@ class RestorableRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UnchangedRecord:
     """A record that was left unchanged, and why; ``number`` is that of its row when it was ticked.
     A record that ``is_gone`` cannot be opened.
     """
@@ -180,11 +180,11 @@ class PageMessage:
     text: str
     gone: str = ""
     edit: str = ""
-    left: Sequence[Left] = ()
+    left: Sequence[UnchangedRecord] = ()
 
 
 def leave_gone(
-    visit: Visit, gone: RestorableRecords, schema: str = "", left: Sequence[Left] = ()
+    visit: Visit, gone: RestorableRecords, schema: str = "", left: Sequence[UnchangedRecord] = ()
 ) -> None:
     """Keep a schema's deleted records for the undo button, and show a message on the page."""
     visit.desk.put(("gone", schema or visit.id), gone)

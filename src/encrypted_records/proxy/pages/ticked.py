@@ -26,9 +26,9 @@ from encrypted_records.proxy.pages.page import PAGE_HEADERS, Visit, page
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 from encrypted_records.proxy.pages.record_table import TICK, OpenRecord, fingerprint
 from encrypted_records.proxy.pages.records import (
-    Left,
     PageMessage,
     RestorableRecords,
+    UnchangedRecord,
     leave_gone,
     typed_text,
     typed_value,
@@ -73,7 +73,7 @@ class BulkEdit:
     done: dict[str, ReplacedValue] = field(default_factory=dict)
     #: records that have the value already
     same: set[str] = field(default_factory=set)
-    left: dict[str, Left] = field(default_factory=dict)
+    left: dict[str, UnchangedRecord] = field(default_factory=dict)
     rounds: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
@@ -159,17 +159,17 @@ def _back(visit: Visit, on: SchemaQuestion) -> Response:
 
 async def _sort_out(
     visit: Visit, ticks: Sequence[Tick]
-) -> tuple[list[tuple[Tick, OpenRecord]], list[Left]]:
+) -> tuple[list[tuple[Tick, OpenRecord]], list[UnchangedRecord]]:
     """The records whose values are unchanged since they were shown, and the others."""
     found = await record_table.open_records(visit, [tick.id for tick in ticks])
     same: list[tuple[Tick, OpenRecord]] = []
-    left: list[Left] = []
+    left: list[UnchangedRecord] = []
     for tick in ticks:
         record = found.get(tick.id)
         if record is None:
-            left.append(Left(tick.number, tick.id, _IS_GONE, is_gone=True))
+            left.append(UnchangedRecord(tick.number, tick.id, _IS_GONE, is_gone=True))
         elif fingerprint(record.data) != tick.shown:
-            left.append(Left(tick.number, tick.id, _IS_CHANGED))
+            left.append(UnchangedRecord(tick.number, tick.id, _IS_CHANGED))
         else:
             same.append((tick, record))
     return same, left
@@ -299,13 +299,13 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> Non
             if not edit.done:
                 raise
             why = next((flaw.detail for flaw in error.flaws), error.message)
-            edit.left[tick.id] = Left(tick.number, tick.id, why)
+            edit.left[tick.id] = UnchangedRecord(tick.number, tick.id, why)
         except errors.PreconditionFailed:
-            edit.left[tick.id] = Left(tick.number, tick.id, _IS_CHANGED)
+            edit.left[tick.id] = UnchangedRecord(tick.number, tick.id, _IS_CHANGED)
         except errors.NotFound:
-            edit.left[tick.id] = Left(tick.number, tick.id, _IS_GONE, is_gone=True)
+            edit.left[tick.id] = UnchangedRecord(tick.number, tick.id, _IS_GONE, is_gone=True)
         except errors.Conflict as error:
-            edit.left[tick.id] = Left(tick.number, tick.id, error.message)
+            edit.left[tick.id] = UnchangedRecord(tick.number, tick.id, error.message)
         else:
             edit.done[tick.id] = ReplacedValue(tick, before, stored.header("etag"))
             edit.rounds = edit.rounds or bool(stored.json().get("rounded"))
@@ -339,7 +339,7 @@ def _nothing_to_undo() -> errors.NotFound:
     return errors.NotFound("there is nothing to undo here", hint="edit the records instead")
 
 
-async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
+async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[UnchangedRecord]]:
     """The number of restored records, and the records that were not restored."""
     back, left = 0, []
     for replaced in list(edit.done.values()):
@@ -348,11 +348,13 @@ async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
             await _patch(visit, tick, edit.name, replaced.value, replaced.etag)
             back += 1
         except errors.PreconditionFailed:
-            left.append(Left(tick.number, tick.id, "changed since it was edited"))
+            left.append(UnchangedRecord(tick.number, tick.id, "changed since it was edited"))
         except errors.NotFound:
-            left.append(Left(tick.number, tick.id, "deleted since it was edited", is_gone=True))
+            left.append(
+                UnchangedRecord(tick.number, tick.id, "deleted since it was edited", is_gone=True)
+            )
         except (errors.InvalidRecords, errors.Conflict) as error:
-            left.append(Left(tick.number, tick.id, error.message))
+            left.append(UnchangedRecord(tick.number, tick.id, error.message))
         del edit.done[tick.id]
     return back, left
 

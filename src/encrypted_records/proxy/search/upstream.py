@@ -19,7 +19,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, ErasureApi, Known, Moved
+from encrypted_records.client.api import Api, ErasureApi, KnownState, Moved
 from encrypted_records.errors import ErsError, LogBroken, TooLarge, Unavailable
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Counted, Sizes
@@ -219,14 +219,14 @@ class Upstream:
             return
         assert self.confirmations is not None
         deltas = await self.confirmations.after(self.state.id, known.version, self.caller)
-        if Known(deltas[-1].version, deltas[-1].definition) != known:
+        if KnownState(deltas[-1].version, deltas[-1].definition) != known:
             raise Moved(known, deltas)
         self._confirm()
 
     @property
-    def _known(self) -> Known | None:
+    def _known(self) -> KnownState | None:
         """The state that the API must confirm with its next answer."""
-        return None if self.confirmed else Known(self.snapshot.version, self._present)
+        return None if self.confirmed else KnownState(self.snapshot.version, self._present)
 
     def _confirm(self) -> None:
         """Note an answer: the API answers only if the state is current."""

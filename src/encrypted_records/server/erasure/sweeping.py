@@ -193,13 +193,13 @@ _log = logging.getLogger(__name__)
 _request_came = threading.Event()
 
 
-class _Due:
+class _NextRuns:
     """When each kind of work is due, by :func:`time.monotonic`."""
 
     requests = 0.0
 
 
-_due = _Due()
+_next_runs = _NextRuns()
 
 
 def sweep_for_ever(report: Callable[[], object] | None) -> None:
@@ -256,7 +256,7 @@ def drop_requests() -> bool:
 
     The first 48 bits of an id are the time of its request (docs/SPEC.md, section 2.2).
     """
-    if time.monotonic() < _due.requests:
+    if time.monotonic() < _next_runs.requests:
         return False
     before = int((timezone.now() - REQUESTS_KEPT_FOR).timestamp() * 1000).to_bytes(6, "big")
     deleted = run(
@@ -265,7 +265,7 @@ def drop_requests() -> bool:
         *(before, MOST_REQUESTS),
     )
     if not (more := deleted == MOST_REQUESTS):
-        _due.requests = time.monotonic() + REQUESTS_SECONDS
+        _next_runs.requests = time.monotonic() + REQUESTS_SECONDS
     return more
 
 

@@ -64,7 +64,7 @@ class _BodyWanted(BaseException):
     """
 
 
-class _Gone(Exception):
+class _SenderGone(Exception):
     """The sender of the request has disconnected."""
 
 
@@ -72,7 +72,7 @@ class _Gone(Exception):
 _PIECE_BYTES = 256 << 10
 
 
-class Untaken(Exception):
+class AnswerNotRead(Exception):
     """The answer is no longer read, or cannot be finished."""
 
 
@@ -98,12 +98,12 @@ class Passing:
     def put(self, piece: bytes) -> None:
         """
         Raises:
-            Untaken: it is of no use.
+            AnswerNotRead: it is of no use.
             Overloaded: there is no room for it.
         """
         with self._lock:
             if self._is_closed or self._is_left:
-                raise Untaken
+                raise AnswerNotRead
             self.size += len(piece)
             kept = self._written == 0 and self._keep(piece)
             if not kept:
@@ -159,12 +159,12 @@ class Passing:
         """The next piece; empty at the end.
 
         Raises:
-            Untaken: the answer is incomplete, or it was discarded.
+            AnswerNotRead: the answer is incomplete, or it was discarded.
         """
         while True:
             with self._lock:
                 if self._is_left:
-                    raise Untaken
+                    raise AnswerNotRead
                 if self._memory:
                     return self._from_memory()
                 lies_in_file = self._read < self._written
@@ -172,7 +172,7 @@ class Passing:
                     if self.is_whole:
                         return b""
                     if self._is_broken:
-                        raise Untaken
+                        raise AnswerNotRead
                     self._more.clear()
                     self._is_awaited = True
             if lies_in_file:
@@ -272,7 +272,7 @@ class Gateway:
         began = time.perf_counter()
         try:
             answer = await self._answer(scope, receive)
-        except _Gone:
+        except _SenderGone:
             return
         except ErsError as error:
             answer = self._refusal(scope, error, time.perf_counter() - began)
@@ -331,7 +331,7 @@ class Gateway:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise _SenderGone
             more = message.get("more_body", False)
             piece: bytes = message.get("body", b"")
             if more and body.size + len(piece) > admission.SMALL_BYTES:
@@ -512,7 +512,7 @@ def _answer_of(started: list[tuple[str, list[tuple[str, str]]]], body: bytes | P
 async def _send(answer: _Answer, receive: Receive, send: Send) -> None:
     """
     Raises:
-        Untaken: after a part of the answer. Closing the connection tells the client that it is
+        AnswerNotRead: after a part of the answer. Closing the connection tells the client that it is
             incomplete.
     """
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]

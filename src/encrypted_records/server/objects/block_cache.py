@@ -152,7 +152,7 @@ KEEP_FREE_BYTES = 1 << 30
 _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
 
 
-class _Kept(NamedTuple):
+class _CachedRange(NamedTuple):
     """The position of a range in the file, and the CRC of its bytes."""
 
     start: int
@@ -192,7 +192,7 @@ class BlockCache:
     def _open(self) -> None:
         """Begin with an empty file; without a file, nothing is cached."""
         #: in the order of their positions in the file, from the oldest on
-        self._kept: dict[Range, _Kept] = {}
+        self._kept: dict[Range, _CachedRange] = {}
         self._at = self._size = 0
         with suppress(OSError):
             if self._file is not None:
@@ -432,7 +432,7 @@ class BlockCache:
         start, end = self._at, self._at + len(data)
         self._make_room(start, end)
         self._write(start, data)
-        self._kept[place] = _Kept(start, len(data), zlib.crc32(data))
+        self._kept[place] = _CachedRange(start, len(data), zlib.crc32(data))
         self._at, self._size = end, self._size + len(data)
 
     def _make_room(self, start: int, end: int) -> None:

@@ -188,7 +188,7 @@ _FIELDS = ["epoch", "number", "body", "signature"]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class VerifiedGrant:
     """A grant of a request, and the actor's public keys that verified its signature."""
 
     grant: form.Grant
@@ -219,7 +219,7 @@ def newest_grants(
 
 def verify_grants(
     organization: Organization, grants: Sequence[form.Grant], entries: Iterable[form.EntryBody]
-) -> list[Given]:
+) -> list[VerifiedGrant]:
     """Check all that needs no lock: the format, and the signature by keys that the actor has, or
     gets by the entries of the same request. :func:`store_grants` checks under the lock whether
     these keys are right.
@@ -249,11 +249,11 @@ def verify_grants(
             (k for k in keys[body.actor] if signatures.is_by(k, grant.signature, signed)), b""
         )
         require(bool(by), "a grant's signature is wrong")
-        given.append(Given(grant, body, by))
+        given.append(VerifiedGrant(grant, body, by))
     return given
 
 
-def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> None:
+def require_caller(user: User, given: Iterable[VerifiedGrant], *, is_owner: bool) -> None:
     """
     Raises:
         NotAllowed: ``owners_only``; a caller who is not an owner sent a grant that another
@@ -263,7 +263,7 @@ def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> Non
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
 
 
-def store_grants(change: RosterChange, given: Sequence[Given]) -> int:
+def store_grants(change: RosterChange, given: Sequence[VerifiedGrant]) -> int:
     """Store grants, under the lock and after the entries; returns the number of new grants.
 
     Raises:
@@ -273,7 +273,7 @@ def store_grants(change: RosterChange, given: Sequence[Given]) -> int:
     _require_roster(change, given)
     allowed: dict[tuple[bytes, bytes], bool] = {}
     holders = cache(change.holders)
-    kept: dict[tuple[str, str], Given] = {}
+    kept: dict[tuple[str, str], VerifiedGrant] = {}
     for grant in given:
         signer = (grant.body.actor, grant.keys)
         if signer not in allowed:
@@ -294,7 +294,7 @@ def store_grants(change: RosterChange, given: Sequence[Given]) -> int:
     return _write_grants(change, kept)
 
 
-def _may_seal(change: RosterChange, given: Given) -> bool:
+def _may_seal(change: RosterChange, given: VerifiedGrant) -> bool:
     """Whether the actor is, or was until this request, an owner with these keys."""
     standings = (state.member(given.body.actor) for state in (change.before, change.state))
     return any(actor is not None and actor.owns and actor.keys == given.keys for actor in standings)
@@ -309,7 +309,7 @@ def _since(change: RosterChange, dataset: bytes) -> int:
     return max(begun, forgotten[-1].number) if forgotten else begun
 
 
-def _require_roster(change: RosterChange, given: Sequence[Given]) -> None:
+def _require_roster(change: RosterChange, given: Sequence[VerifiedGrant]) -> None:
     """Check that each grant's stated roster is a prefix of the organization's."""
     stated = {(entry.body.number, entry.body.digest) for entry in given}
     numbers = sorted({number for number, _ in stated})
@@ -326,7 +326,9 @@ def _require_roster(change: RosterChange, given: Sequence[Given]) -> None:
 
 
 def _require_complete(
-    change: RosterChange, kept: dict[tuple[str, str], Given], holders: Callable[[str], set[str]]
+    change: RosterChange,
+    kept: dict[tuple[str, str], VerifiedGrant],
+    holders: Callable[[str], set[str]],
 ) -> None:
     """Check that this request has a grant for every member who needs one after it."""
     needed = {
@@ -348,7 +350,7 @@ def _require_complete(
         )
 
 
-def _write_grants(change: RosterChange, kept: dict[tuple[str, str], Given]) -> int:
+def _write_grants(change: RosterChange, kept: dict[tuple[str, str], VerifiedGrant]) -> int:
     stored = {
         (dataset, member): (number, bytes(signature))
         for dataset, member, number, signature in StoredGrant.objects.filter(
