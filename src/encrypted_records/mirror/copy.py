@@ -52,7 +52,7 @@ class RowContents:
     def check(self, group: Group, group_digests: RowDigests) -> None:
         """
         Args:
-            told: the digests of all runs of the group.
+            group_digests: the digests of all runs of the group.
 
         Raises:
             Altered: a row differs from the row that the log names.
@@ -114,7 +114,7 @@ def read_rows(
     """The rows of an object, checked against the log.
 
     Args:
-        told: the result of :func:`read_runs` for the group.
+        group_digests: the result of :func:`read_runs` for the group.
 
     Raises:
         MirrorBroken, Unavailable: as :func:`frames`; or a row is not the stored row.
@@ -156,7 +156,7 @@ def read_pages(
     """The pages of an object, checked against the log.
 
     Args:
-        told: the result of :func:`read_page_digests` for the segment.
+        page_digests: the result of :func:`read_page_digests` for the segment.
 
     Raises:
         MirrorBroken, Unavailable: as :func:`frames`; or a page is not the stored page.

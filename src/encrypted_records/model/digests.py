@@ -147,7 +147,7 @@ def check_rows(group: Group, rows: Mapping[int, SealedRow], proofs: Sequence[Row
 
     Args:
         rows: by ordinal.
-        told: the digests that the API shows of the group: at least one, and one for each run of
+        proofs: the digests that the API shows of the group: at least one, and one for each run of
             which some rows are missing here.
 
     Raises:
@@ -183,7 +183,7 @@ def check_row(ref: RowRef, row: SealedRow, rows: bytes, proof: RowDigests) -> No
 
     Args:
         rows: the ``rows`` of its group.
-        told: the digests that the API shows of the group.
+        proof: the digests that the API shows of the group.
 
     Raises:
         Altered: the row is not the stored row, or the shown digests do not prove that it is. If a

@@ -66,7 +66,7 @@ def _report_failure(check: str, error: ErsError) -> Finding:
 
 
 async def findings(session: CommandSession, schema: str | None) -> AsyncIterator[Finding]:
-    """All that there is to say, for one schema or for all that can be reached."""
+    """All findings, for one schema or for all that can be reached."""
     yield Finding("version", "ok", f"ers {__version__}, Python {platform.python_version()}")
     yield _disk(session.limits.little_space)
     try:

@@ -363,12 +363,12 @@ async def import_file(
 async def propose(
     session: CommandSession, file: LocalFile, reading: ReadingOptions, rules: WantedRules
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """A definition that takes a file as people have it, and how the file is read, which is shown on
+    """A definition for a file as people have it, and how the file is read; both are shown on
     stderr.
 
     Raises:
-        InvalidSetting: what is asked for names no field, or not one of the right kind.
-        BadInput: the file cannot be read, or not as is said.
+        InvalidSetting: a rule names no field, or a field of the wrong kind.
+        BadInput: the file cannot be read, or not with these options.
     """
     head = await runtime.in_thread(read_head, file)
     found = await _detect(session, head, file, reading, tight=rules.tight)

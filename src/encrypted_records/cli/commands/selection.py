@@ -80,7 +80,7 @@ async def first(records: AsyncIterator[Any], most: int | None) -> AsyncIterator[
 
 
 def _both(parsed: dict[str, Any] | None, where: str | None) -> dict[str, Any] | None:
-    """The ``where`` that an expression and JSON say together."""
+    """The ``where`` of an expression and JSON together."""
     parts: list[Any] = [] if parsed is None else [parsed]
     if where is not None:
         from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
@@ -129,7 +129,7 @@ async def question(
     expression: str | None,
     where: str | None,
 ) -> tuple[Mapping[str, Any], dict[str, Any] | None, list[str]]:
-    """The schema that is asked, the condition, and the schema's fields."""
+    """The searched schema, the condition, and the schema's fields."""
     parsed = None if expression is None else condition_language.parse(expression)
     condition = _both(parsed, where)
     resource = await session.names.schema(schema, dataset)

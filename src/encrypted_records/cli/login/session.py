@@ -101,7 +101,7 @@ class ProxyAddress:
         devices: the key under which devices are stored: the proxy's URL, or the data folder of an
             inline proxy.
         headers: headers that an inline proxy requires.
-        own: whether this command started the proxy for its own use.
+        requires_door: whether this command started the proxy for its own use.
         limits: limits of the command that uses the proxy.
     """
 

@@ -344,7 +344,7 @@ class ProxyClient(
 
         Args:
             head: its first bytes; the whole file if ``size`` is None or not larger.
-            said: known parts of the reading, as JSON.
+            choices: known parts of the reading, as JSON.
             schema: id or path of the target schema, whose stored reading is used unless ``kept`` is
                 False.
         """

@@ -256,7 +256,7 @@ class AsyncLink:
         organization: where names are looked for; None is everywhere.
 
     Attributes:
-        told: whose it is and where it leads, for people.
+        described: whose it is and where it leads, for people.
     """
 
     def __init__(

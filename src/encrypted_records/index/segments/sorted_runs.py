@@ -214,7 +214,7 @@ def _width(data: bytes) -> int:
 def _decode(data: bytes, dtype: np.dtype[Any], base: int) -> EntryBlock:
     """
     Args:
-        own: the type of the keys.
+        dtype: the type of the keys.
     """
     entries, distinct, width = _HEAD.unpack_from(data)
     at = _HEAD.size

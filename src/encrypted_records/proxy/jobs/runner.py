@@ -70,12 +70,12 @@ class WithoutToken:
 
     Attributes:
         is_asking: whether a request came, and the API is being asked.
-        asked: set once the API has answered, or failed to.
+        answered: set once the API has answered, or failed to.
     """
 
     job: StoredJob
     is_asking: bool = False
-    token_came: asyncio.Event = field(default_factory=asyncio.Event)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class JobRunner:
@@ -188,9 +188,9 @@ class JobRunner:
         log.warning("job %s waits for its user: %s", uuid.UUID(bytes=job.id), _WAITS_FOR_USER)
         self._uses.progress.note_waiting(job.id, _WAITS_FOR_USER)
         with suppress(TimeoutError):
-            await asyncio.wait_for(waiting.token_came.wait(), seconds)
+            await asyncio.wait_for(waiting.answered.wait(), seconds)
         if waiting.is_asking:
-            await waiting.token_came.wait()  # the API may not have the stored token yet
+            await waiting.answered.wait()  # the API may not have the stored token yet
             del self.without_token[job.id]
 
     async def _read(self, job: bytes) -> StoredJob:

@@ -192,7 +192,7 @@ class BatchJobs:
         except ErsError as error:
             log.info("a job does not get another token: %s", error.message)
         finally:
-            waiting.token_came.set()
+            waiting.answered.set()
 
     async def receive(self, caller: Holder, job: StoredJob, body: AsyncIterable[bytes]) -> int:
         """Write an upload that comes in one piece to the spool; returns its size in bytes.

@@ -122,7 +122,7 @@ _VALUES = ("value", "item", "low", "high", "beginning")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``text`` is inserted into the line; ``shown`` is displayed, with the explanation ``said``."""
+    """``text`` is inserted into the line; ``shown`` is displayed, with the explanation ``note``."""
 
     text: str
     shown: str
@@ -230,7 +230,7 @@ def _fields(typed: str, types: Mapping[str, str]) -> tuple[Option, ...]:
 
 
 def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
-    """If the definition lists the values, the index is not asked."""
+    """If the definition lists the values, no request is sent to the index."""
     known: Sequence[object] | None = spec.get("enum")
     field_type = BY_NAME[kind]
     if field_type.is_boolean:

@@ -338,7 +338,7 @@ class Widget:
         ``instant``: a date and time, and its ``offset`` from UTC.
     type: HTML type of an ``input``.
     attributes: more attributes of an ``input``.
-    said: the kind of value, as text.
+    label: the kind of value, as text.
     """
 
     form: str

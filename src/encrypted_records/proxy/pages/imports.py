@@ -82,8 +82,8 @@ _CONTROLS = {
 
 @dataclass
 class ReadingForm:
-    """A file and its reading. ``said`` are the visitor's choices; ``answer`` is the proxy's result
-    for them, None if the file cannot be read. ``wanted`` are types that were just chosen, by row
+    """A file and its reading. ``choices`` are the visitor's; ``answer`` is the proxy's result for
+    them, None if the file cannot be read. ``wanted`` are types that were just chosen, by row
     number.
     """
 

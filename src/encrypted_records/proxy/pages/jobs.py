@@ -31,7 +31,7 @@ _CANCELLED = "(job_cancelled)"
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One of the three or four phases of a job's bar. ``share`` is 0 to 1, or None if unknown;
-    ``said`` is the text below it.
+    ``figures`` is the text below it.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Bar:
     """A bar of a picture: one value, or a range of numbers or days.
 
     ``length`` is in percent of the longest bar of the picture, and ``behind`` the same for the
-    whole schema; ``said`` is the count, with the share if useful; ``pick`` is the filter.
+    whole schema; ``caption`` is the count, with the share if useful; ``pick`` is the filter.
     """
 
     label: str

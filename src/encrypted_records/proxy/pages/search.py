@@ -71,7 +71,7 @@ async def _explain(
     visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], part: str
 ) -> list[ReasonText]:
     """Args:
-    said: the part, if it is not the only part.
+    part: the part, if it is not the only part.
     """
     name, op, value = where.get("field", ""), where.get("op", ""), where.get("value")
     if op == "between" and value and value[0] > value[1]:

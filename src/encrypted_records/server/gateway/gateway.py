@@ -512,8 +512,8 @@ def _answer_of(started: list[tuple[str, list[tuple[str, str]]]], body: bytes | P
 async def _send(answer: _Answer, receive: Receive, send: Send) -> None:
     """
     Raises:
-        AnswerNotRead: after a part of the answer. Closing the connection tells the client that it is
-            incomplete.
+        AnswerNotRead: after a part of the answer. Closing the connection tells the client that
+            it is incomplete.
     """
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     body = answer.body

@@ -252,7 +252,7 @@ def is_as_kept(group: RecordGroup, first: int, row_digests: bytes) -> bool:
 
     Args:
         first: the ordinal of the first row, which begins a run.
-        own: the digests of the rows, concatenated; ``HOLE`` for a missing row.
+        row_digests: the digests of the rows, concatenated; ``HOLE`` for a missing row.
     """
     gone = contents.erased_digests(group.pk, first, first + len(row_digests) // digests.DIGEST)
     runs = _runs_of(group.pk)
