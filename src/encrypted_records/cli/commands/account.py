@@ -29,8 +29,8 @@ from encrypted_records.cli.login.proofs import (
     confirm_account,
     describe,
     devices_of,
+    register_device,
     set_password,
-    take_in,
     with_code,
 )
 from encrypted_records.cli.login.session import (
@@ -133,7 +133,7 @@ async def login(session: CommandSession, email: str | None) -> None:
         async with session_of(session.proxy, who) as user_session:
             async for organization in user_session.client.listing("organizations"):
                 say(f"You belong to {organization['slug']} ({organization['name']}).")
-            await _take_in(user_session)
+            await _register_machine(user_session)
     except errors.NoProxy:
         pass  # an API, which has no keyrings
     except errors.ErsError as error:
@@ -142,7 +142,7 @@ async def login(session: CommandSession, email: str | None) -> None:
         warn(f"hint: {error.hint}")
 
 
-async def _take_in(session: CommandSession) -> None:
+async def _register_machine(session: CommandSession) -> None:
     """Have a device; have it taken in where that needs no question, or a single one."""
     devices = await devices_of(session)
     session.make_device()
@@ -154,12 +154,12 @@ async def _take_in(session: CommandSession) -> None:
         if devices.level == DEVICE:
             warn("This proxy also requires a device: register this machine with ers device add")
     elif devices.level != DEVICE:
-        await take_in(session)
+        await register_device(session)
     elif sys.stdin.isatty():
         for line in describe(devices):
             warn(line)
         if ask_yes("Is this your keyring? If so, this machine will be registered"):
-            await take_in(session)
+            await register_device(session)
     else:
         warn("Register this machine: ers device add")
 

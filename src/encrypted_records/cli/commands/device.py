@@ -19,7 +19,7 @@ from encrypted_records.cli.login.proofs import (
     call_with_proof,
     describe,
     devices_of,
-    take_in,
+    register_device,
 )
 from encrypted_records.cli.login.session import CommandSession, caller_at, connected, session_of
 from encrypted_records.cli.output import Output, takes_output
@@ -81,7 +81,7 @@ async def add(
         if devices is not None and not _show_keyring(devices, by_door=by_door, yes=yes):
             return
         try:
-            where = await take_in(
+            where = await register_device(
                 device_session, name or "", **({} if by_door else _ask_code(devices, by))
             )
         except NotFound as error:

@@ -21,7 +21,7 @@ from encrypted_records.cli.login.proofs import (
     ask_secret,
     call_with_proof,
     devices_of,
-    take_in,
+    register_device,
 )
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -445,13 +445,13 @@ async def change_passphrase(session: CommandSession) -> None:
     if known is not None and known.passphrase:
         old: str | None = ask_secret("Current passphrase")
         if not devices.enrolled:
-            await take_in(session, passphrase=old or "")
+            await register_device(session, passphrase=old or "")
     else:
         sealed = (await session.client.keyring()).wrapping
         old = ask_secret("Current passphrase") if sealed == "passphrase" else None
         if not devices.enrolled and devices.level != DEVICE and await session.client.has_door():
             # From now on a device is needed, and it has to be one of this machine.
-            await take_in(session)
+            await register_device(session)
     new = new_passphrase("New passphrase")
     left = await call_with_proof(
         session, lambda proof: session.client.change_passphrase(new, old=old, proof=proof)

@@ -186,7 +186,7 @@ async def devices_of(session: CommandSession) -> Devices:
     return await session.client.devices()
 
 
-async def take_in(session: CommandSession, name: str = "", **shown: str) -> str:
+async def register_device(session: CommandSession, name: str = "", **shown: str) -> str:
     """Register the session's device and store its secret; returns the description of the storage
     place.
 

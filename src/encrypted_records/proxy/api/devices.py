@@ -158,7 +158,7 @@ async def add_device(request: Request) -> Response:
         if not await runtime.in_thread(services.keyrings.has, user):
             raise no_keyring()
         way = await _way_in(services, applicant, body)
-        await runtime.in_thread(services.admission.enrolment.take_in, user, device, way, body.name)
+        await runtime.in_thread(services.admission.enrolment.register, user, device, way, body.name)
     record = await runtime.in_thread(_of_id, services, user, device.id)
     return answer(_info(record, device.id), 201)
 
@@ -250,7 +250,7 @@ async def _create(request: Request, services: Services, body: DeviceRequest) -> 
         newcomer = Holder(user, holder.auth, None, holder.newcomer or device, holder.address)
         await runtime.in_thread(services.keyrings.of, newcomer)
     record = await runtime.in_thread(
-        services.admission.enrolment.take_in, user, device, "device", body.name
+        services.admission.enrolment.register, user, device, "device", body.name
     )
     made = msgspec.structs.asdict(_info(record, ""))
     return answer(OwnDevice(**made, device=device.text), 201)

@@ -518,7 +518,7 @@ async def unlock_keyring(request: Request) -> Response:
     )
     try:
         await runtime.in_thread(
-            services.admission.enrolment.take_in, user, device, "passphrase", "unlocked here"
+            services.admission.enrolment.register, user, device, "passphrase", "unlocked here"
         )
     except errors.ErsError:
         await runtime.in_thread(services.keyrings.dismiss, user, device.id)

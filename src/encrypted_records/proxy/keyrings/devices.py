@@ -308,7 +308,7 @@ class Enrolment:
                 self._store.put_device(used)
                 self._devices[device_id] = used
 
-    def take_in(self, user: bytes, device: DeviceSecret, way: str, name: str = "") -> DeviceRecord:
+    def register(self, user: bytes, device: DeviceSecret, way: str, name: str = "") -> DeviceRecord:
         """Register a device of the user; a registered device stays as it is.
 
         Args:
@@ -401,14 +401,14 @@ class Enrolment:
                     raise Throttled("too many new keyrings from this address", retry_after=wait)
                 made.append(now)
 
-    def take_in_newcomer(self, holder: Holder, way: str) -> None:
+    def register_newcomer(self, holder: Holder, way: str) -> None:
         """Register the device of a request for which a keyring is made or restored.
 
         This happens before the file is written: a keyring without a device would be inaccessible to
         its owner, a device without a keyring is harmless.
         """
         if holder.newcomer is not None:
-            self.take_in(holder.user, holder.newcomer, way)
+            self.register(holder.user, holder.newcomer, way)
 
     def remember_key(self, user: bytes, newest: RootKey) -> None:
         """Record the identification of the newest version of the user's keyring."""

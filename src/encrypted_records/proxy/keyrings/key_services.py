@@ -209,7 +209,7 @@ def _answered(status: int, why: str) -> ServiceRefusal | Unreachable:
     return (Unreachable if status == 429 or status >= 500 else ServiceRefusal)(why)
 
 
-def _check_beside(environment: Mapping[str, str], named: str, *others: str) -> None:
+def _require_others(environment: Mapping[str, str], named: str, *others: str) -> None:
     """Check that the other variables of a service are set, if the variable ``named`` is.
 
     Raises:
@@ -538,7 +538,7 @@ class Vault(KeyService):
         address = environment.get("ERS_VAULT_ADDR")
         if not address:
             return None
-        _check_beside(environment, "ERS_VAULT_ADDR", "ERS_VAULT_TOKEN_FILE", "ERS_VAULT_KEY")
+        _require_others(environment, "ERS_VAULT_ADDR", "ERS_VAULT_TOKEN_FILE", "ERS_VAULT_KEY")
         return Vault(
             address=address,
             token_file=Path(environment["ERS_VAULT_TOKEN_FILE"]),
@@ -635,7 +635,7 @@ class Pkcs11(KeyService):
         module = environment.get("ERS_PKCS11_MODULE")
         if not module:
             return None
-        _check_beside(
+        _require_others(
             environment,
             "ERS_PKCS11_MODULE",
             *("ERS_PKCS11_TOKEN", "ERS_PKCS11_KEY", "ERS_PKCS11_PIN_FILE"),

@@ -174,7 +174,7 @@ class OpenKeyrings:
                 hint="restore the keyring here as yourself: ers keyring restore",
             )
         self.enrolment.admit_new(holder, others=self.has_others(user))
-        self.enrolment.take_in_newcomer(holder, "made")
+        self.enrolment.register_newcomer(holder, "made")
         made = Keyring.generate(created=int(runtime.wall()))
         given = self.unlocked.passphrase(user)
         if self.files.create(user, made, given):
@@ -611,7 +611,7 @@ class KeyringChanges:
         with self._keyrings.lock, files.keyring_disk_errors():
             if not self._keyrings.files.path(user).exists():
                 self._keyrings.enrolment.admit_new(holder, others=self._keyrings.has_others(user))
-                self._keyrings.enrolment.take_in_newcomer(holder, "restored")
+                self._keyrings.enrolment.register_newcomer(holder, "restored")
             is_known = not by_words and self._keyrings.unlocked.admits(holder)
             given = self._keyrings.unlocked.passphrase(user) if is_known else None
             if self._keyrings.files.create(user, keyring, given):
@@ -619,7 +619,7 @@ class KeyringChanges:
                 self._keyrings.open[user] = keyring
                 self._keyrings.enrolment.remember_key(user, keyring.roots[keyring.newest])
             elif replace or self._is_part_of(user, keyring):
-                self._keyrings.enrolment.take_in_newcomer(holder, "restored")
+                self._keyrings.enrolment.register_newcomer(holder, "restored")
                 self._keyrings.replace(user, keyring, given)
             else:
                 raise Conflict(
