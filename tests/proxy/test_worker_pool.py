@@ -244,7 +244,7 @@ def test_no_more_processes_wait_than_may_work_at_once_whatever_worked_beside_the
     async def run() -> None:
         workers = WorkerPool(count=1)
         try:
-            await asyncio.gather(*(workers.run(SAMPLE, beside=True) for _ in range(3)))
+            await asyncio.gather(*(workers.run(SAMPLE, additional=True) for _ in range(3)))
             assert len(workers.idle) == 1
         finally:
             await workers.close()

@@ -55,9 +55,9 @@ class SimulatedWorkers(WorkerPool):
         pass
 
     async def run(
-        self, task: messages.Task, listener: Listener | None = None, *, beside: bool = False
+        self, task: messages.Task, listener: Listener | None = None, *, additional: bool = False
     ) -> messages.Result:
-        async with contextlib.nullcontext() if beside else self._free:
+        async with contextlib.nullcontext() if additional else self._free:
             answer = await self._do(task, listener)
         if isinstance(answer, messages.Failed):
             raise answer.error()

@@ -78,7 +78,7 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
         exception_handlers={
             ErsError: messages.on_error,
             HTTPException: messages.on_http_error,
-            ClientDisconnect: messages.on_gone,
+            ClientDisconnect: messages.on_disconnect,
             Exception: messages.on_bug,
         },
         lifespan=lifespan,

@@ -105,7 +105,7 @@ async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T:
         ClientDisconnect: it disconnected.
     """
     working = asyncio.create_task(work)  # noqa: TID251 # ends with its request
-    leaving = asyncio.create_task(_until_gone(request))  # noqa: TID251 # ends with its request
+    leaving = asyncio.create_task(_until_disconnect(request))  # noqa: TID251 # ends with its request
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -117,7 +117,7 @@ async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def _until_gone(request: Request) -> None:
+async def _until_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -344,7 +344,7 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
     return response
 
 
-async def on_gone(_request: Request, _error: Exception) -> Response:
+async def on_disconnect(_request: Request, _error: Exception) -> Response:
     """Finish a request whose client has disconnected. The answer is not sent; it only ends the
     request's line in the log.
     """

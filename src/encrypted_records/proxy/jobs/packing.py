@@ -260,6 +260,6 @@ class JobPacking:
             await self._api.stage(message.schema, message.body, self._caller.auth, attempt=attempt)
             return None
 
-        packed = await self._packing.workers.run(task, listen, beside=True)
+        packed = await self._packing.workers.run(task, listen, additional=True)
         assert isinstance(packed, messages.PackedChunks)
         return packed.segments

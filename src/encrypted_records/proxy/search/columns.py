@@ -61,7 +61,7 @@ from encrypted_records.model.texts import comparable
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
-from encrypted_records.proxy.search.export import named_if_gone
+from encrypted_records.proxy.search.export import conflict_if_gone
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.upstream import DeferredHold, VersionHold
 
@@ -326,7 +326,9 @@ async def read_columns(
         parts = await context.run(match_rows(context.space, condition))
         pieces = _write(context, [part for part in parts if len(part)], query.fields)
         first = await anext(pieces)
-        return ColumnStream(context.snapshot.version, first, named_if_gone(runner, context, pieces))
+        return ColumnStream(
+            context.snapshot.version, first, conflict_if_gone(runner, context, pieces)
+        )
 
     return await runner.ask(caller, schema, question)
 

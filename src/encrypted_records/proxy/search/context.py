@@ -202,7 +202,7 @@ class DatasetSchemas:
         view = await self._finder.of_dataset(caller, dataset, shown=organization, within=within)
         return await self._list(caller, dataset, view)
 
-    async def beside(self, caller: Holder, schema: bytes) -> dict[bytes, DatasetSchema]:
+    async def of_same_dataset(self, caller: Holder, schema: bytes) -> dict[bytes, DatasetSchema]:
         """The schemas of the same dataset as ``schema``, including it.
 
         Raises:
@@ -235,7 +235,7 @@ class DatasetSchemas:
         is_placed = _placed_by(roster)
         return found | {schema.id: schema for schema in there if not is_placed(schema.id)}
 
-    async def require_gone(self, caller: Holder, schema: DatasetSchema) -> None:
+    async def require_removed(self, caller: Holder, schema: DatasetSchema) -> None:
         """Require that a schema missing at the API is legitimately gone: it is unsigned, or its
         name was freed.
 

@@ -99,7 +99,7 @@ async def export(
             await hold.begin()
             batches = holding(hold, batches)
         first = await anext(batches, None)
-        rest = named_if_gone(runner, context, batches)
+        rest = conflict_if_gone(runner, context, batches)
         return Export(context.definition, query.fields, first, rest)
 
     return await runner.ask(caller, schema, question)
@@ -124,7 +124,7 @@ async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncG
             yield batch
 
 
-async def named_if_gone(
+async def conflict_if_gone(
     runner: QueryRunner, context: QueryContext, batches: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:
     """The batches. A row that is gone because the log has moved on is a conflict.

@@ -141,7 +141,7 @@ async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes
         )
     except BadInput:
         pass
-    there = await context.runner.datasets.beside(context.upstream.caller, context.state.id)
+    there = await context.runner.datasets.of_same_dataset(context.upstream.caller, context.state.id)
     return choose_schema(list(there.values()), named, pointer)
 
 

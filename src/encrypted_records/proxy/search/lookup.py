@@ -95,7 +95,7 @@ async def look_up(
     for _ in range(_ATTEMPTS):
         # For a missing id there is only the API's word: the index has no ids (docs/LEAKAGE.md).
         sealed = await api.sealed_records(ids, caller.auth)
-        _require_asked(ids, sealed)
+        _require_requested(ids, sealed)
         states: dict[bytes, SchemaState] = {}
         for record in sealed:
             schema = _schema_of(record)
@@ -146,7 +146,7 @@ def _unknown_record() -> errors.LogBroken:
     return errors.LogBroken("the API returned a record that the log does not contain")
 
 
-def _require_asked(ids: Sequence[bytes], sealed: Sequence[SealedRecord]) -> None:
+def _require_requested(ids: Sequence[bytes], sealed: Sequence[SealedRecord]) -> None:
     if [record.id for record in sealed] != [to_text(record_id) for record_id in ids]:
         raise errors.LogBroken("the API returned a record that was not requested")
 
@@ -178,7 +178,7 @@ async def read_sealed(
     left = [record_id for record_id in dict.fromkeys(ids) if record_id not in found]
     if left:
         sealed = await api.sealed_records(left, caller.auth)
-        _require_asked(left, sealed)
+        _require_requested(left, sealed)
         found |= dict(zip(left, sealed, strict=True))
     return [found[record_id] for record_id in ids]
 

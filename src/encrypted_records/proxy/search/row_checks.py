@@ -270,7 +270,7 @@ class RowChecks:
             await runtime.in_thread(self._kept.forget, state.id, snapshot, answer.rows)
         finally:
             self._done += sum(map(len, extra.values()))
-            self._let_go_on()
+            self._release_waiting()
 
     async def _authenticate(self, state: SchemaState, snapshot: Snapshot, rows: Sealed) -> None:
         fields = len(state.definition.fields)
@@ -286,7 +286,7 @@ class RowChecks:
                 some, size = {}, 0
         await authenticate(state, snapshot, some)
 
-    def _let_go_on(self) -> None:
+    def _release_waiting(self) -> None:
         while self._held and self._held[0][0] <= self._done:
             _, enough = self._held.popleft()
             if not enough.done():

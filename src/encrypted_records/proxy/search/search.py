@@ -509,7 +509,7 @@ async def _ask(
             return await runner.ask(caller, schema, question)
         except NotFound:
             # Omitted from the answer only if the schema is unsigned, or its name was freed.
-            await runner.datasets.require_gone(caller, shown)
+            await runner.datasets.require_removed(caller, shown)
             return None
     except (InvalidQuery, Closed) as error:
         if error.reason == "keyring_locked":

@@ -83,20 +83,21 @@ class WorkerPool:
             self.idle.append(await self.start())
 
     async def run(
-        self, task: messages.Task, listener: Listener | None = None, *, beside: bool = False
+        self, task: messages.Task, listener: Listener | None = None, *, additional: bool = False
     ) -> messages.Result:
         """A worker's result.
 
         Args:
-            beside: run in an additional process, because the task takes long. The caller runs at
-                most one large and one huge merge at a time, and half as many packs as workers.
+            additional: whether to run in an additional process, because the task takes long. The
+                caller runs at most one large and one huge merge at a time, and half as many packs
+                as workers.
 
         Raises:
             ErsError: the error of the task, such as DoesNotOpen or BadInput.
             TooLarge: inspecting a sample took too long, or too much memory.
             Unavailable: ``worker_lost``; it ended or did not start, and a second try may succeed.
         """
-        async with nullcontext() if beside else self._free:
+        async with nullcontext() if additional else self._free:
             process = await self._take()
             self._working += 1
             place = _Place(task)

@@ -234,7 +234,7 @@ class Eraser:
                 state = await self._schemas.refresh(caller, schema)
             except errors.NotFound:
                 # Taken as empty only if the schema is unsigned, or its name was freed.
-                await self._datasets.require_gone(caller, shown)
+                await self._datasets.require_removed(caller, shown)
                 continue
             spec = state.definition.fields.get(field)
             if spec is None:
@@ -440,7 +440,7 @@ class OlderKeys:
         if keys.oldest == keys.epoch:
             return Forgotten(keys)
         for hidden in keys.absent:
-            await self._datasets.require_gone(caller, hidden)
+            await self._datasets.require_removed(caller, hidden)
         _refuse(
             [
                 f"{_path(schema)} has records under an older key"

@@ -243,7 +243,7 @@ class MergeExecutor:
             return None
 
         try:
-            merged = await self._workers.run(task, listen, beside=large)
+            merged = await self._workers.run(task, listen, additional=large)
         except (Conflict, NotFound):
             await self.give_up(caller, staging if staged else None)
             raise

@@ -164,13 +164,13 @@ class Lanes:
         self.huge = Lane(range(most_large + 1, 1 << 32), clock, yields=True)
 
     @property
-    def beside(self) -> tuple[Lane, Lane]:
+    def additional(self) -> tuple[Lane, Lane]:
         """The lanes whose merges run in additional processes."""
         return self.large, self.huge
 
     @property
     def every(self) -> tuple[Lane, ...]:
-        return self.ordinary, *self.beside
+        return self.ordinary, *self.additional
 
 
 @contextmanager
@@ -294,10 +294,10 @@ class MergeScheduler:
             self._choose(state, self.tiers, ordinary) or self._find_crowd(state, self._taken)
         ):
             ordinary.start(self._background, key, partial(self._in_background, caller, state))
-        for lane in self._lanes.beside:
+        for lane in self._lanes.additional:
             waits = key in lane.running or lane.rests(key)
             if not waits and self._choose(state, self.tiers, lane):
-                lane.start(self._background, key, partial(self._merge_beside, caller, state, lane))
+                lane.start(self._background, key, partial(self._merge_in_lane, caller, state, lane))
 
     def _choose(
         self, state: SchemaState, tiers: tuple[Tier, ...], lane: Lane
@@ -340,7 +340,7 @@ class MergeScheduler:
             ErsError: it failed, and changed nothing.
         """
         outcome = await self._merge_ordinary(caller, state)
-        for lane in self._lanes.beside:
+        for lane in self._lanes.additional:
             if outcome:
                 break
             if not (unless_resting and lane.rests((caller.user, state.id))):
@@ -481,7 +481,7 @@ class MergeScheduler:
                 # Its result may make a large merge worthwhile.
                 self._begin_others(caller, state)
 
-    async def _merge_beside(self, caller: Holder, state: SchemaState, lane: Lane) -> None:
+    async def _merge_in_lane(self, caller: Holder, state: SchemaState, lane: Lane) -> None:
         with log_errors():
             while await self._next_of(caller, state, lane):
                 # Its result may make a huge merge worthwhile.

@@ -335,7 +335,7 @@ class Gateway:
             more = message.get("more_body", False)
             piece: bytes = message.get("body", b"")
             if more and body.size + len(piece) > admission.SMALL_BYTES:
-                early = await self._look_at_caller(scope, environ)
+                early = await self._refuse_early(scope, environ)
                 if early is not None:
                     return early
             if body.is_in_file:
@@ -344,7 +344,7 @@ class Gateway:
                 body.write(piece)
         return None
 
-    async def _look_at_caller(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
+    async def _refuse_early(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
         """The answer to a caller whose body is not wanted. None for other callers, who get more
         time for the body.
 

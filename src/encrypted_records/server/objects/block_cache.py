@@ -228,9 +228,9 @@ class BlockCache:
         if left:
             with self._reads.claim(self._worth_waiting_for(left)) as theirs:
                 if claimed := [block for block in left if block not in theirs]:
-                    beside = self._beside(claimed, spare, ahead)
-                    with self._reads.claim(beside) as others:
-                        every = claimed + [block for block in beside if block not in others]
+                    neighbours = self._neighbours(claimed, spare, ahead)
+                    with self._reads.claim(neighbours) as others:
+                        every = claimed + [block for block in neighbours if block not in others]
                         found |= self._ask(store, every, turn)
         if theirs:
             wait_for(theirs.values())
@@ -252,7 +252,7 @@ class BlockCache:
         self._keep(read, turn)
         return read
 
-    def _beside(self, left: Sequence[Range], spare: Spare, ahead: Ahead) -> list[Range]:
+    def _neighbours(self, left: Sequence[Range], spare: Spare, ahead: Ahead) -> list[Range]:
         """Ranges that are read with these, to be cached."""
         # A neighbour may be damaged, and must not prevent the read.
         if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):

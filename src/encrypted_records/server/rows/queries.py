@@ -370,7 +370,7 @@ def digests(
         if isinstance(ref, RowRef)
         else _page_digests(schema, *segments[ref.segment], ref)
         for some in _with_few_rows(groups, wanted)
-        for held in [_rows_beside(groups, some)]
+        for held in [_rows_of_runs(groups, some)]
         for ref in some
     )
 
@@ -400,7 +400,7 @@ def _with_few_rows(
     yield some
 
 
-def _rows_beside(
+def _rows_of_runs(
     groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
 ) -> dict[contents.Range, list[store.StoredSealedRow]]:
     """The rows of all runs that contain these rows."""
