@@ -13,7 +13,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.mirror.copier import Copier, CopyTotals
 from encrypted_records.mirror.layout import MirrorFolder
 from encrypted_records.mirror.layout import Store as Objects
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from encrypted_records.mirror.verifying import MirrorVerifier
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.support.proxies import running_proxy
@@ -55,7 +55,7 @@ class Place:
     def read(self, store: Store, *, accept_stale: bool = False) -> Iterator[Store]:
         """The store, by way of a proxy that reads the mirror and no API."""
         with (
-            serving_beside(self.folder) as (url, secret),
+            serving_inline(self.folder) as (url, secret),
             running_proxy(
                 url, self.data_dir, mirror=MirrorPlace(str(self.path), secret, accept_stale)
             ) as proxy,

@@ -16,7 +16,7 @@ from encrypted_records.errors import MirrorBroken
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.mirror.copy import ENTRY_BYTES
 from encrypted_records.mirror.layout import HEAD, MAX_BYTES, by_content, read_head
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from encrypted_records.mirror.verifying import MirrorProof, MirrorVerifier
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.store import Heads
@@ -329,7 +329,7 @@ def test_a_list_of_something_else_than_resources_is_altered(
     mirror.folder.write(HEAD, json.dumps(head | {"resources": name}).encode())
 
     assert any(name in flaw for flaw in mirror.flaws())
-    with serving_beside(mirror.folder) as (url, secret):
+    with serving_inline(mirror.folder) as (url, secret):
         answer = call("GET", f"{url}/api/{collection}/", auth=basic(head["member"], secret))
     assert (answer.status, answer.json()["code"]) == (422, "mirror_altered")
 

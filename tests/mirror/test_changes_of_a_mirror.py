@@ -8,7 +8,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from encrypted_records.mirror.layout import read_head
-from encrypted_records.mirror.serving import create_app, serving_beside
+from encrypted_records.mirror.serving import create_app, serving_inline
 from encrypted_records.model.forwarded import FORWARDED, NEVER
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
@@ -67,7 +67,7 @@ def test_a_served_mirror_refuses_each_path_of_the_api_that_changes_anything(
         if method != "GET" and path.rstrip("/").rpartition("/")[2] not in _READ_BY_BODY
     ]
 
-    with serving_beside(copied.folder) as (url, secret):
+    with serving_inline(copied.folder) as (url, secret):
         auth = basic(read_head(copied.folder).member, secret)
         for method, path in changing:
             answer = call(method, url + path.replace("{", "").replace("}", ""), {}, auth=auth)
@@ -77,7 +77,7 @@ def test_a_served_mirror_refuses_each_path_of_the_api_that_changes_anything(
 
 def test_a_served_mirror_answers_nobody_without_its_secret(copied: Place) -> None:
     member = read_head(copied.folder).member
-    with serving_beside(copied.folder) as (url, secret):
+    with serving_inline(copied.folder) as (url, secret):
         for auth in (None, basic(member, "wrong"), basic("nobody", secret), f"Bearer {secret}"):
             answer = call("GET", f"{url}/api/schemas/", auth=auth)
             assert (answer.status, answer.json()["code"]) == (401, "mirror_secret")

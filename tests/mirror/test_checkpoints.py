@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.mirror.layout import read_head
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from encrypted_records.model import wire
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.mirror.copies import Place
@@ -31,7 +31,7 @@ def ada(shared: Shared) -> Store:
 def reading(place: Place) -> Iterator[tuple[Front, str]]:
     """A proxy of the mirror on a new machine, by its URL, and the front before the mirror."""
     with (
-        serving_beside(place.folder) as (url, secret),
+        serving_inline(place.folder) as (url, secret),
         running_front(url) as front,
         running_proxy(
             front.url, place.data_dir, mirror=MirrorPlace(str(place.path), secret)
@@ -74,7 +74,7 @@ def test_a_proxy_waits_longer_for_a_mirror_which_follows_a_log_before_it_answers
     place = Place(tmp_path / "mirror", tmp_path / "new")
     place.copy(ada)
     with (
-        serving_beside(place.folder) as (url, secret),
+        serving_inline(place.folder) as (url, secret),
         running_proxy(url, place.data_dir, mirror=MirrorPlace(url, secret)) as mirrored,
         running_proxy(ada.service.base_url, tmp_path / "usual") as usual,
     ):

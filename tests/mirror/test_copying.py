@@ -11,7 +11,7 @@ import pytest
 from encrypted_records.errors import Conflict, NotAllowed
 from encrypted_records.mirror import copier
 from encrypted_records.mirror.layout import HEAD, MirrorFolder, read_head
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.service import Service
@@ -174,7 +174,7 @@ def test_an_api_that_lacks_what_the_mirror_has_is_named_and_the_mirror_keeps_it(
     before = {path: path.read_bytes() for path in place.files()}
 
     # An API that was restored to an earlier moment answers as a mirror of then does.
-    with serving_beside(older.folder) as (url, secret):
+    with serving_inline(older.folder) as (url, secret):
         member = read_head(older.folder).member
         with pytest.raises(Conflict) as raised:
             place.copy_from(url, basic(member, secret))

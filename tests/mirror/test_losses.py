@@ -24,7 +24,7 @@ from encrypted_records.mirror.layout import (
     SchemaHead,
     read_head,
 )
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from encrypted_records.model import ids, wire
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
@@ -55,7 +55,7 @@ def an_api_that_shows(place: Place, change: Callable[[MirrorHead, Lists], None])
 
 
 def copy_again(place: Place, shown: Place, *, forget: bool = False) -> CopyTotals:
-    with serving_beside(shown.folder) as (url, secret):
+    with serving_inline(shown.folder) as (url, secret):
         member = read_head(shown.folder).member
         return place.copy_from(url, basic(member, secret), forget=forget)
 

@@ -10,7 +10,7 @@ from encrypted_records.errors import Locked
 from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.mirror.copy import MirrorCopy
 from encrypted_records.mirror.layout import open_store, read_head
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from encrypted_records.mirror.verifying import MirrorVerifier
 from encrypted_records.proxy.settings import MirrorPlace, Overrides
 from tests.mirror.conftest import DEFINITION
@@ -99,7 +99,7 @@ def test_a_mirror_lies_in_a_bucket_as_well(
     proof = MirrorVerifier(bucket, lambda _line: None).run()
     assert (proof.flaws, proof.rows) == ([], 29)
     with (
-        serving_beside(bucket) as (url, secret),
+        serving_inline(bucket) as (url, secret),
         running_proxy(url, place.data_dir, mirror=MirrorPlace("s3://mirrors", secret)) as proxy,
     ):
         assert at(store, proxy).found() == records[1:]

@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records.mirror.copy import MirrorCopy
 from encrypted_records.mirror.layout import read_head
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import serving_inline
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import BlockRef, PageRef, RowRef
 from encrypted_records.proxy.http.sessions import cookie_name
@@ -197,7 +197,7 @@ def test_the_served_mirror_hands_out_the_bytes_that_the_api_hands_out(
     frames = {"Content-Type": wire.MEDIA_TYPE}
     member = call("GET", f"{store.service.base_url}/api/users/self/", auth=store.account.auth)
 
-    with serving_beside(place.folder) as (url, secret):
+    with serving_inline(place.folder) as (url, secret):
         auth = basic(member.json()["id"], secret)
         for method, path, body in reads:
             headers = frames if body else {}
@@ -247,7 +247,7 @@ def test_the_served_mirror_refuses_what_the_api_refuses(store: Store, place: Pla
     ]
     member = call("GET", f"{store.service.base_url}/api/users/self/", auth=store.account.auth)
 
-    with serving_beside(place.folder) as (url, secret):
+    with serving_inline(place.folder) as (url, secret):
         auth = basic(member.json()["id"], secret)
         for method, path, items in refused:
             body = None if items is None else wire.encode(items)
@@ -273,7 +273,7 @@ def test_every_page_of_a_list_of_records_has_the_records_of_the_api(
     listed = f"/api/records/?schema={store.schema_id}"
     member = call("GET", f"{store.service.base_url}/api/users/self/", auth=store.account.auth)
 
-    with serving_beside(place.folder) as (url, secret):
+    with serving_inline(place.folder) as (url, secret):
         auth = basic(member.json()["id"], secret)
         for asked in ("&limit=1000", *(f"&limit=50&offset={at}" for at in range(0, 200, 25))):
             api = call("GET", store.service.base_url + listed + asked, auth=store.account.auth)
@@ -287,7 +287,7 @@ def test_a_mirror_can_be_copied_from_a_mirror(store: Store, place: Place) -> Non
     second = Place(place.path.with_name("second"), place.data_dir)
     member = read_head(place.folder).member
 
-    with serving_beside(place.folder) as (url, secret):
+    with serving_inline(place.folder) as (url, secret):
         second.copy_from(url, basic(member, secret))
     assert second.flaws() == []
     with second.read(store) as mirrored:
@@ -299,7 +299,7 @@ def test_what_a_mirror_does_not_hold_is_named(path: str, store: Store, place: Pl
     store.ingest(people(1))
     place.copy(store)
 
-    with serving_beside(place.folder) as (url, secret):
+    with serving_inline(place.folder) as (url, secret):
         auth = basic(ids.to_text(ids.new_id()), secret)
         answer = call("GET", url + path, auth=auth)
     assert (answer.status, answer.json()["code"]) == (404, "not_mirrored")

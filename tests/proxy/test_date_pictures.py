@@ -24,7 +24,7 @@ def test_columns_of_dates_cover_every_day_between_the_ends_once(
 ) -> None:
     ends = date.fromisoformat(first), date.fromisoformat(last)
     found = pictures.columns_of_dates(*ends)
-    said = [pictures.said_period(*one) for one in found]
+    said = [pictures.period_text(*one) for one in found]
     assert len(found) <= pictures.MOST_PERIODS
     assert [said[0], said[1], said[-1]] == [labels[0], labels[1], labels[-1]]
     for (_, _, high), (_, low, _) in pairwise(found):

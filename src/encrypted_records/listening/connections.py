@@ -449,7 +449,7 @@ class Lingering:
         if coming is None or coming.is_over:
             await self._app(scope, receive, send)
             return
-        unread = not _waits_to_be_told(Headers(scope=scope))
+        unread = not _expects_continue(Headers(scope=scope))
 
         async def receiving() -> Message:
             nonlocal unread
@@ -472,6 +472,6 @@ class Lingering:
         await self._app(scope, receiving, answering)
 
 
-def _waits_to_be_told(headers: Headers) -> bool:
+def _expects_continue(headers: Headers) -> bool:
     """Whether the client waits for ``100 Continue`` before it sends the body."""
     return headers.get("expect", "").lower() == "100-continue"

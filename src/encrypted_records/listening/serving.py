@@ -128,11 +128,11 @@ class Server(uvicorn.Server):
         """Serve until SIGTERM or SIGINT, which only a process's main thread receives."""
         # uvicorn logs exceptions with their text, which may quote received data.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        with self._told_to_end():
+        with self._ending_on_signal():
             super().run(sockets)
 
     @contextmanager
-    def _told_to_end(self) -> Iterator[None]:
+    def _ending_on_signal(self) -> Iterator[None]:
         """Ignore the signal that uvicorn raises again after its end."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread gets signals

@@ -99,7 +99,7 @@ def run(store: Store, host: str, port: int, secret: str | None, log_format: str)
 
 
 @contextmanager
-def serving_beside(store: Store) -> Iterator[tuple[str, str]]:
+def serving_inline(store: Store) -> Iterator[tuple[str, str]]:
     """Serve a mirror only to this process, in a thread; yields its URL and its secret.
 
     Raises:

@@ -146,7 +146,7 @@ def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[D
         detail = f"records may have equal values of {', '.join(names)} from now on"
         yield DefinitionChange(Cost.COMMIT, "unique_removed", detail, names[-1], "/schema/unique")
     if _retention_of(new) != _retention_of(old):
-        detail, field = _told_of_retention(new.retention)
+        detail, field = _retention_texts(new.retention)
         yield DefinitionChange(Cost.COMMIT, "retention_changed", detail, field, "/schema/retention")
 
 
@@ -158,7 +158,7 @@ def _retention_of(definition: SchemaDefinition) -> tuple[int, int | None] | None
     return rule.days, None if rule.field is None else definition.fields[rule.field].id
 
 
-def _told_of_retention(rule: Retention | None) -> tuple[str, str]:
+def _retention_texts(rule: Retention | None) -> tuple[str, str]:
     if rule is None:
         return "records no longer expire from now on", ""
     if rule.field is None:

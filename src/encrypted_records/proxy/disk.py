@@ -94,7 +94,7 @@ def disk_errors(
 
 def write_once(path: Path, content: bytes) -> bool:
     """Create ``path`` (0600) unless it exists; returns whether this call created it."""
-    temporary = _write_beside(path, content)
+    temporary = _write_draft(path, content)
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -107,7 +107,7 @@ def write_once(path: Path, content: bytes) -> bool:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace the content of ``path`` (0600); the old content is lost."""
-    temporary = _write_beside(path, content)
+    temporary = _write_draft(path, content)
     try:
         temporary.replace(path)
     except OSError:
@@ -145,7 +145,7 @@ def _keep(path: Path) -> Path:
     raise AssertionError("there is always a next number")
 
 
-def _write_beside(path: Path, content: bytes) -> Path:
+def _write_draft(path: Path, content: bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{runtime.random_hex(8)}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

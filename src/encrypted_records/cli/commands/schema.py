@@ -20,11 +20,11 @@ from encrypted_records.cli.commands.import_file import (
 )
 from encrypted_records.cli.commands.schema_log import (
     as_json,
+    lost_change_lines,
     repair,
     show_standing,
     sign,
     verify,
-    what_is_lost,
 )
 from encrypted_records.cli.input.files import (
     open_input,
@@ -515,7 +515,7 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
         )
         return
     if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
-        for line in what_is_lost(standing):
+        for line in lost_change_lines(standing):
             warn(line)
         confirm(f"Accept this log of {path}?", yes=yes, undone="nothing was accepted")
     # Of anything else the proxy says itself why not.

@@ -77,7 +77,7 @@ def show_standing(standing: LogStanding) -> None:
         warn(f"hint: {_HINTS.get(standing.state, 'update ers')}")
 
 
-def what_is_lost(standing: LogStanding) -> Iterator[str]:
+def lost_change_lines(standing: LogStanding) -> Iterator[str]:
     """Lines about the changes that are given up by accepting the log."""
     when = f" of {standing.changed}" if standing.changed else ""
     yield (

@@ -16,7 +16,7 @@ import click
 
 from encrypted_records import __version__
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.commands.schema_log import repair_schema, what_is_lost
+from encrypted_records.cli.commands.schema_log import lost_change_lines, repair_schema
 from encrypted_records.cli.login.proofs import Proven
 from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
 from encrypted_records.cli.settings import FolderPath, Settings, takes_settings, without_password
@@ -223,7 +223,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
     roster = await session.client.roster_standing(organization["url"])
     proven = Proven(session)
     if roster.state != "whole":
-        for line in _what_the_roster_loses(roster):
+        for line in _roster_loss_lines(roster):
             warn(line)
         confirm(
             "Accept this roster, and then the older logs of this organization?",
@@ -249,7 +249,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
             continue
         if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
             warn(f"{schema['slug']}:")
-            for line in what_is_lost(standing):
+            for line in lost_change_lines(standing):
                 warn(f"  {line}")
             if roster.state == "whole":
                 confirm("Accept this log?", yes=yes, undone="this log was not accepted")
@@ -273,7 +273,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
     return REFUSED if left else DONE
 
 
-def _what_the_roster_loses(standing: RosterStanding) -> Iterator[str]:
+def _roster_loss_lines(standing: RosterStanding) -> Iterator[str]:
     assert standing.seen is not None
     yield (
         f"The API's roster is at entry {standing.number}, with {standing.members} people and"

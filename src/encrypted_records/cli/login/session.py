@@ -392,7 +392,7 @@ async def _inline() -> AsyncIterator[ProxyAddress]:
     from encrypted_records.cli.supervise import supervisor as up  # noqa: PLC0415 - only this starts a side
 
     settings = inline_settings()
-    async with up.proxy_beside(settings) as (url, secret):
+    async with up.inline_proxy(settings) as (url, secret):
         folder = str(settings.data_dir.absolute())
         yield ProxyAddress(
             url, settings.base_url, folder, {INLINE_HEADER: secret}, requires_door=True

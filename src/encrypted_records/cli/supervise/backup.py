@@ -233,7 +233,7 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
         if database.exists():
             files.add_objects(_objects_of(database))
         if (folder / "proxy").exists():
-            files.add_what_the_proxy_saw()
+            files.add_proxy_databases()
         if database.exists():
             files.add_database(database)
         files.add_others()
@@ -269,7 +269,7 @@ class _Files:
         self.copied: dict[str, CopiedFile] = {}
         self.objects: set[str] = set()
 
-    def add_what_the_proxy_saw(self) -> None:
+    def add_proxy_databases(self) -> None:
         proxy = self._from / "proxy"
         databases = sorted(path for path in proxy.glob("*.sqlite3") if path.name not in _CACHES)
         under_way = [path for path in databases if path.name in _UNDER_WAY]

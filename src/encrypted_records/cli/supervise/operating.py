@@ -199,5 +199,5 @@ def mirror_to_read(place: str) -> Iterator[tuple[str, str]]:
     from encrypted_records.mirror import serving  # noqa: PLC0415 - an extra
     from encrypted_records.mirror.layout import open_store  # noqa: PLC0415 - an extra
 
-    with serving.serving_beside(open_store(place)) as (url, secret):
+    with serving.serving_inline(open_store(place)) as (url, secret):
         yield url, secret

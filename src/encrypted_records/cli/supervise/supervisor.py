@@ -217,7 +217,7 @@ async def _answers(client: ProxyClient) -> bool:
 
 
 @asynccontextmanager
-async def proxy_beside(settings: Settings) -> AsyncIterator[tuple[str, str]]:
+async def inline_proxy(settings: Settings) -> AsyncIterator[tuple[str, str]]:
     """Run a proxy as a child of this process, on a free port of this machine; yields its URL, and
     the secret that it requires.
 

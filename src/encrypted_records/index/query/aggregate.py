@@ -327,7 +327,7 @@ class _Work:
                 for name, tally in left.items():
                     yield from self._add_part(part, name, tally)
 
-        tallies = yield from self._take_in(1, add)
+        tallies = yield from self._accumulate(1, add)
         rows = sum(len(part) for part in parts)
         results = self._shown.results(self.aggregation.measures, tallies, [rows])
         return Aggregated([GroupResults((), tuple(result[0] for result in results))], 1)
@@ -371,7 +371,7 @@ class _Work:
             for part in parts if len(chosen) else ():
                 yield from self._add_groups(part, groups, number, tallies)
 
-        tallies = yield from self._take_in(len(chosen), add)
+        tallies = yield from self._accumulate(len(chosen), add)
         results = self._shown.results(aggregation.measures, tallies, counts[chosen].tolist())
         shown = [
             GroupResults(
@@ -385,7 +385,7 @@ class _Work:
         ]
         return Aggregated(shown, len(members))
 
-    def _take_in(
+    def _accumulate(
         self, groups: int, add: Callable[[Mapping[str, FieldTally]], Asking[None]]
     ) -> Asking[dict[str, FieldTally]]:
         """Accumulate all values that measures need for ``groups`` groups, with ``add``."""

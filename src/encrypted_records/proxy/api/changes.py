@@ -46,7 +46,7 @@ from encrypted_records.proxy.api.parameters import (
     id_in_path,
     number_of,
     only,
-    schema_asked,
+    requested_schema,
     schema_of,
 )
 from encrypted_records.proxy.feed import FeedCursor, FeedPage, parse_cursor, write_changes
@@ -104,7 +104,7 @@ async def list_changes(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"schema", "cursor", "limit", "wait"})
-    schema = await schema_asked(request, caller)
+    schema = await requested_schema(request, caller)
     limit = number_of(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
     seconds = number_of(request, "wait", 0, least=0, most=MAX_WAIT_SECONDS)
     following = _Following(services, caller, schema, limit)

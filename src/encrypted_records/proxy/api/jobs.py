@@ -77,7 +77,7 @@ from encrypted_records.proxy.api.parameters import (
     only,
     page_head,
     page_range,
-    schema_asked,
+    requested_schema,
     schema_of,
 )
 from encrypted_records.proxy.http.messages import answer, media_type, problem_answer
@@ -210,7 +210,7 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
         on_repeat=HeaderText.optional(text_of(metadata, "on_repeat"), "on_repeat"),
         kind=kind,
         charset=charset,
-        named=await schema_asked(request, caller) if is_named else None,
+        named=await requested_schema(request, caller) if is_named else None,
         batch_size=HeaderText.of(request.headers, "X-Batch-Size"),
         on_invalid=HeaderText.of(request.headers, "X-On-Invalid"),
         reading=metadata.get("reading"),

@@ -34,7 +34,7 @@ def id_in_path(request: Request) -> bytes:
     return from_path(request.path_params["id"])
 
 
-def ids_asked(request: Request, *, most: int) -> list[bytes]:
+def requested_ids(request: Request, *, most: int) -> list[bytes]:
     """The identifiers in the query parameter ``id``, without duplicates.
 
     Raises:
@@ -52,7 +52,9 @@ def ids_asked(request: Request, *, most: int) -> list[bytes]:
         raise Malformed(error.message, code=error.reason, flaws=(flaw,)) from None
 
 
-def versions_asked(request: Request, ids: Sequence[bytes]) -> dict[bytes, frozenset[int] | None]:
+def requested_versions(
+    request: Request, ids: Sequence[bytes]
+) -> dict[bytes, frozenset[int] | None]:
     """The required version of each of ``ids``, from the query parameter ``version``; empty without
     the parameter.
 
@@ -81,7 +83,7 @@ async def schema_of(services: Services, caller: Holder, wanted: object) -> bytes
     )
 
 
-async def schema_asked(request: Request, caller: Holder) -> bytes:
+async def requested_schema(request: Request, caller: Holder) -> bytes:
     """The schema in the query parameter.
 
     Raises:

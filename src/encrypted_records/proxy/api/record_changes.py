@@ -34,12 +34,12 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import (
     flag_of,
     id_in_path,
-    ids_asked,
     if_match,
     number_of,
     only,
+    requested_ids,
+    requested_versions,
     schema_of,
-    versions_asked,
 )
 from encrypted_records.proxy.api.records import NEW_RECORD, READ_ONLY
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
@@ -233,8 +233,8 @@ async def delete_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"id", "version", "erase", "dry_run"})
-    named = ids_asked(request, most=MAX_IDS)
-    versions = versions_asked(request, named)
+    named = requested_ids(request, most=MAX_IDS)
+    versions = requested_versions(request, named)
     if _erases(request):
         return await _erase(request, caller, named, versions)
     await services.changer.delete(caller, named, versions=versions)

@@ -52,7 +52,7 @@ from encrypted_records.proxy.api.parameters import (
     only,
     page_head,
     page_range,
-    schema_asked,
+    requested_schema,
     schema_of,
 )
 from encrypted_records.proxy.http.messages import (
@@ -143,7 +143,7 @@ async def list_records(request: Request) -> Response:
     if _wants_sealed(request):
         return await forward(request)
     only(request, {"schema", "limit", "offset", "sealed"})
-    schema = await schema_asked(request, caller)
+    schema = await requested_schema(request, caller)
     limit, offset = page_range(request, limit=DEFAULT_LIMIT, most=MAX_LIMIT)
     count, page = await services.search.page(caller, schema, offset=offset, limit=limit)
     query = f"schema={to_text(schema)}&"

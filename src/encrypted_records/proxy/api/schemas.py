@@ -49,7 +49,7 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
     shape,
 )
-from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, schema_asked
+from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, requested_schema
 from encrypted_records.proxy.http.messages import (
     answer,
     media_type,
@@ -322,7 +322,7 @@ async def detect_reading(request: Request) -> Response:
     definition = kept = None
     if "schema" in request.query_params:
         holder = await services.holder(request)
-        schema = await schema_asked(request, holder)
+        schema = await requested_schema(request, holder)
         state = await services.schemas.load(holder, schema)
         definition = state.definition.canonical
         if flag_of(request, "kept", default=True):

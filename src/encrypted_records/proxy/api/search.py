@@ -58,7 +58,7 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     shape,
 )
-from encrypted_records.proxy.api.parameters import id_in_path, only, schema_asked, schema_of
+from encrypted_records.proxy.api.parameters import id_in_path, only, requested_schema, schema_of
 from encrypted_records.proxy.http.messages import (
     answer,
     open_list,
@@ -194,7 +194,7 @@ async def get_index_status(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"schema"})
-    state = await services.schemas.refresh(caller, await schema_asked(request, caller))
+    state = await services.schemas.refresh(caller, await requested_schema(request, caller))
     snapshot = state.ledger.snapshot()
     past = state.ledger.past
     return answer(

@@ -196,7 +196,7 @@ async def register(visit: Visit) -> Response:
         title="Check your mail",
         lines=[
             f"A message is on its way to {sent['email']}.",
-            *_where_mail_lies(answer),
+            *_mail_location(answer),
             "The link in the message confirms the address; then you can log in. It works"
             " for seven days.",
             "If no message arrives, or the address is wrong, register again: a new"
@@ -206,7 +206,7 @@ async def register(visit: Visit) -> Response:
     )
 
 
-def _where_mail_lies(answer: Any) -> list[str]:
+def _mail_location(answer: Any) -> list[str]:
     """Text for a server without a mail server: where its messages are."""
     if not isinstance(answer, dict) or answer.get("mail") != "folder":
         return []
@@ -227,7 +227,7 @@ async def ask_for_link(visit: Visit) -> Response:
         title="Check your mail",
         lines=[
             "If the address has an account, a message with a link is on its way.",
-            *_where_mail_lies(answer),
+            *_mail_location(answer),
             "The link works for an hour.",
         ],
         link=None,
@@ -276,7 +276,7 @@ async def change_email(visit: Visit) -> Response:
         title="Check the mail of the new address",
         lines=[
             f"A message is on its way to {sent['email']}.",
-            *_where_mail_lies(answer),
+            *_mail_location(answer),
             "The link in it gives your account this address. It works for a day; until you use it,"
             " you log in with the present address.",
         ],

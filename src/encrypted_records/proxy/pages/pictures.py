@@ -319,7 +319,7 @@ def _periods(first: date, last: date, period: str, width: int) -> Iterator[tuple
         low = high + timedelta(days=1)
 
 
-def said_period(period: str, low: date, high: date) -> str:
+def period_text(period: str, low: date, high: date) -> str:
     if period == "day":
         return str(low)
     if period == "month":
@@ -397,7 +397,7 @@ def _bar(
         return Bar(value, count, length, behind, caption, pick)
     low, high = words.plain(item["from"]), words.plain(item["to"])
     if is_dated(kind):
-        label = said_period(item["period"], item["from"], item["to"])
+        label = period_text(item["period"], item["from"], item["to"])
     else:
         ends = [words.grouped(item[end]) for end in ("from", "to")]
         label = "\N{EN DASH}".join(dict.fromkeys(ends))

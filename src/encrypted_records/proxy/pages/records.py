@@ -183,7 +183,7 @@ class PageMessage:
     left: Sequence[UnchangedRecord] = ()
 
 
-def leave_gone(
+def keep_deleted(
     visit: Visit, gone: RestorableRecords, schema: str = "", left: Sequence[UnchangedRecord] = ()
 ) -> None:
     """Keep a schema's deleted records for the undo button, and show a message on the page."""
@@ -298,7 +298,7 @@ async def delete(visit: Visit) -> Response:
         answer = await visit.answer("GET", _url(visit))
         return await _confirm_delete(visit, answer, changed)
     if how is None:
-        leave_gone(
+        keep_deleted(
             visit, RestorableRecords(record["id"], [record["data"]], str(runtime.uuid7())), schema
         )
     else:

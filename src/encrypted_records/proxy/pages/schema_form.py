@@ -284,7 +284,7 @@ class SchemaDraft:
                 rows[-1].note, rows[-1].seen = before[name].note, before[name].seen
                 rows[-1].was = before[name].was
         self.rows = rows
-        self.rest = _beside_fields(definition)
+        self.rest = _other_keywords(definition)
         if enforced and any(row.type in FORMATS for row in rows):
             del self.rest["formats"]
         if _is_list(sets) and "unique" in self.rest:
@@ -341,7 +341,7 @@ class SchemaDraft:
                 row.note, row.seen = "", f"{note['least']} to {note['most']}"
 
 
-def _beside_fields(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _other_keywords(definition: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of a definition that are not in its rows."""
     rows = {"type", "properties", "required"}
     return {key: value for key, value in definition.items() if key not in rows}
@@ -394,7 +394,7 @@ def draft_of(form: Mapping[str, str]) -> SchemaDraft:
     draft = SchemaDraft(
         name=form.get("name", ""),
         description=form.get("description", ""),
-        rest=_beside_fields(_object(form.get("rest", ""))),
+        rest=_other_keywords(_object(form.get("rest", ""))),
         records=_count(form.get("records", "")),
     )
     numbers = [int(key[6:]) for key in form if re.fullmatch(r"field-[0-9]{1,4}", key)]

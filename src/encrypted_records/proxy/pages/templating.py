@@ -196,7 +196,7 @@ _SAID = {
 _OWN_WORDS = ("is not here", "the backup opens, but")
 
 
-def said_of(error: ErsError) -> ErrorText:
+def error_text(error: ErsError) -> ErrorText:
     if error.reason == "keyring_locked" and "cannot be decrypted with" in error.message:
         return ErrorText("The keyring cannot be unlocked with this passphrase.", "Enter it again.")
     if error.reason in _SAID and not any(word in error.message for word in _OWN_WORDS):
@@ -227,6 +227,6 @@ templates = Environment(
     auto_reload=False,
 )
 templates.filters |= formatting.FILTERS
-templates.filters |= {"said": said_of, "flaws_of": flaws_of}
+templates.filters |= {"said": error_text, "flaws_of": flaws_of}
 templates.globals |= {"static": static_address, "find_help": find_help}
 templates.globals |= {"widget_of": widget_of, "example_of": example_of}

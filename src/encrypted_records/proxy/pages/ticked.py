@@ -29,7 +29,7 @@ from encrypted_records.proxy.pages.records import (
     PageMessage,
     RestorableRecords,
     UnchangedRecord,
-    leave_gone,
+    keep_deleted,
     typed_text,
     typed_value,
 )
@@ -194,7 +194,7 @@ async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
             continue
         if same:
             once = str(runtime.uuid7())
-            leave_gone(
+            keep_deleted(
                 visit, RestorableRecords(once, [record.data for _, record in same], once), left=left
             )
         else:

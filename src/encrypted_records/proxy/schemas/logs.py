@@ -364,7 +364,7 @@ class CheckpointWriter:
         if version - at < after and not at:
             return False
         tried, under = state.tried
-        _, present = _stands(state)
+        _, present = _versions_of(state)
         if tried and version - tried < after and under == present:
             return False
         return version - at >= after or 0 < key_version < present
@@ -373,7 +373,7 @@ class CheckpointWriter:
         try:
             # The log may have grown by as many commits meanwhile.
             while self._is_due(state):
-                state.tried = _stands(state)
+                state.tried = _versions_of(state)
                 await self._write(caller, state)
         except errors.Conflict as error:
             state.tried = (0, 0)
@@ -388,7 +388,7 @@ class CheckpointWriter:
             state.checkpointed, state.tried = max(state.checkpointed, newest), (0, 0)
             if not self._is_due(state):
                 return
-            state.tried = _stands(state)
+            state.tried = _versions_of(state)
         begun = state.ledger.begun
         await self.verify(caller, state)
         compared = "" if begun is None else begun.digest.hex()
@@ -529,7 +529,7 @@ def _now() -> int:
     return runtime.wall_ns() // 1_000_000
 
 
-def _stands(state: SchemaState) -> tuple[int, int]:
+def _versions_of(state: SchemaState) -> tuple[int, int]:
     """The log's version, and the newest key version that is available; 0 if it is not."""
     with suppress(errors.ErsError):
         return state.ledger.version, state.ledger.key.version
