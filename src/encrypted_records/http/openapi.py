@@ -16,7 +16,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from inspect import cleandoc
 from typing import Any
+
+import msgspec
 
 from encrypted_records.http import problem
 from encrypted_records.model import ids
@@ -335,6 +338,72 @@ PARTS: dict[str, dict[str, Any]] = {
 def link_to(part: str) -> dict[str, Any]:
     """A reference to a named part of the document."""
     return {"$ref": f"#/components/schemas/{part}"}
+
+
+def parts_of(kind: type) -> dict[str, dict[str, Any]]:
+    """The JSON Schemas of a structure and of those in it, by name.
+
+    The first paragraph of a structure's docstring is its description, and those under
+    ``Attributes:`` are of its members; inherited members have those of its bases. There are no
+    other members.
+    """
+    _, parts = msgspec.json.schema_components([kind], ref_template=link_to("{name}")["$ref"])
+    structures = _structures(msgspec.inspect.type_info(kind), {})
+    for name, part in parts.items():
+        part.pop("title")
+        part["additionalProperties"] = False
+        description = cleandoc(part.pop("description", "")).partition("Attributes:\n")[0]
+        if description:
+            part["description"] = _sentence(description.split("\n\n")[0])
+        for base in reversed(structures[name].__mro__):
+            members = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+            for names, text in _MEMBERS.findall(members):
+                for member in names.split(", "):
+                    if "$ref" not in part["properties"][member]:
+                        part["properties"][member]["description"] = _sentence(text)
+        for member in part["properties"].values():
+            _open_objects(member)
+    return parts
+
+
+def _structures(found: Any, known: dict[str, type]) -> dict[str, type]:
+    """Add to ``known``, by name, the structures that a type consists of."""
+    if (structure := getattr(found, "cls", None)) is not None:
+        if structure.__name__ in known:
+            return known
+        known[structure.__name__] = structure
+    if isinstance(found, tuple):
+        parts: tuple[Any, ...] = found
+    elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
+        parts = tuple(getattr(found, name) for name in found.__struct_fields__)
+    else:
+        parts = ()
+    for part in parts:
+        _structures(part, known)
+    return known
+
+
+#: Members under ``Attributes:`` of a docstring, and what it says of them.
+_MEMBERS = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
+#: Python's words and marks in a docstring.
+_ROLE = re.compile(r":\w+:`[~.]*([\w.]+)`|``")
+
+
+def _sentence(text: str) -> str:
+    words = re.sub(r"\bNone\b", "null", _ROLE.sub(r"\1", " ".join(text.split())))
+    # The name of a member, or a value, keeps its spelling.
+    return words if text.lstrip().startswith("``") else words[:1].upper() + words[1:]
+
+
+def _open_objects(part: dict[str, Any]) -> None:
+    """State of objects that they may have any members: type generators take an object without this
+    statement for an empty object.
+    """
+    if part.get("type") == "object":
+        part.setdefault("additionalProperties", True)
+    for inner in (*part.get("anyOf", ()), part.get("items"), part.get("additionalProperties")):
+        if isinstance(inner, dict):
+            _open_objects(inner)
 
 
 #: A record at the API, by itself and in a list.

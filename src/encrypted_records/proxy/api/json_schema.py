@@ -7,15 +7,13 @@ objects.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import cleandoc
 from typing import Annotated, Any
 
 import msgspec
 
-from encrypted_records.http.openapi import link_to
+from encrypted_records.http.openapi import link_to, parts_of
 from encrypted_records.model import ids
 from encrypted_records.model.aggregations import MAX_BINS, MAX_PERCENTILES, MEASURES
 from encrypted_records.model.aggregations import MAX_LIMIT as MAX_LISTED_VALUES
@@ -67,7 +65,6 @@ SCHEMA_NAME, DATASET_NAME = name_in("schemas"), name_in("datasets")
 
 #: Parts of the document that its operations link to, by name.
 PARTS: dict[str, Part] = {}
-_REFERENCE = link_to("{name}")["$ref"]
 
 
 def named(name: str, part: Part) -> Part:
@@ -79,72 +76,13 @@ def named(name: str, part: Part) -> Part:
 def shape(kind: type) -> Part:
     """A link to the JSON Schema of a body or an answer, made from its structure.
 
-    The first paragraph of a structure's docstring is its description, and those under
-    ``Attributes:`` are of its members; inherited members have those of its bases. There are no
-    other members.
-
     Raises:
         ValueError: another part of the document has the name of a contained structure.
     """
-    (link,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
-    structures = _structures(msgspec.inspect.type_info(kind), {})
-    for name, part in parts.items():
-        part.pop("title")
-        part["additionalProperties"] = False
-        description = cleandoc(part.pop("description", "")).partition("Attributes:\n")[0]
-        if description:
-            part["description"] = _sentence(description.split("\n\n")[0])
-        for base in reversed(structures[name].__mro__):
-            members = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
-            for names, text in _MEMBERS.findall(members):
-                for member in names.split(", "):
-                    if "$ref" not in part["properties"][member]:
-                        part["properties"][member]["description"] = _sentence(text)
-        for member in part["properties"].values():
-            _open_objects(member)
+    for name, part in parts_of(kind).items():
         if PARTS.setdefault(name, part) != part:
             raise ValueError(f"two parts of the OpenAPI document are called {name}")
-    return link
-
-
-def _structures(found: Any, known: dict[str, type]) -> dict[str, type]:
-    """Add to ``known``, by name, the structures that a type consists of."""
-    if (structure := getattr(found, "cls", None)) is not None:
-        if structure.__name__ in known:
-            return known
-        known[structure.__name__] = structure
-    if isinstance(found, tuple):
-        parts: tuple[Any, ...] = found
-    elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
-        parts = tuple(getattr(found, name) for name in found.__struct_fields__)
-    else:
-        parts = ()
-    for part in parts:
-        _structures(part, known)
-    return known
-
-
-#: Members under ``Attributes:`` of a docstring, and what it says of them.
-_MEMBERS = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
-#: Python's words and marks in a docstring.
-_ROLE = re.compile(r":\w+:`[~.]*([\w.]+)`|``")
-
-
-def _sentence(text: str) -> str:
-    words = re.sub(r"\bNone\b", "null", _ROLE.sub(r"\1", " ".join(text.split())))
-    # The name of a member, or a value, keeps its spelling.
-    return words if text.lstrip().startswith("``") else words[:1].upper() + words[1:]
-
-
-def _open_objects(part: Part) -> None:
-    """State of objects that they may have any members: type generators take an object without this
-    statement for an empty object.
-    """
-    if part.get("type") == "object":
-        part.setdefault("additionalProperties", True)
-    for inner in (*part.get("anyOf", ()), part.get("items"), part.get("additionalProperties")):
-        if isinstance(inner, dict):
-            _open_objects(inner)
+    return link_to(kind.__name__)
 
 
 #: A text that its reader refuses by name if it is empty.
