@@ -44,6 +44,7 @@ from encrypted_records.model.records import (
     RowRef,
     StoredRow,
 )
+from encrypted_records.model.resources import SchemaResource
 
 T = TypeVar("T")
 
@@ -157,31 +158,6 @@ MAX_SCHEMAS = 100
 _STORED_RATE = 1 << 20
 
 
-class SchemaResource(msgspec.Struct):
-    """A schema as the API returns it; ``schema`` is the definition's text."""
-
-    id: str
-    url: str
-    organization: str
-    dataset: str
-    slug: str
-    name: str
-    schema: msgspec.Raw
-    key_id: str | None
-
-
-class SchemaKeyState(msgspec.Struct):
-    """The keys of a schema as the API reports them; null until it has records."""
-
-    id: str
-    url: str
-    name: str
-    organization: str
-    key_id: str | None
-    key_version: U32 | None
-    first_key_version: U32 | None
-
-
 class _Access(msgspec.Struct):
     access: str
 
@@ -280,10 +256,10 @@ class Api:
         path = f"/api/schemas/?dataset={to_text(dataset)}&limit={MAX_SCHEMAS}"
         return await read_list(self.transport, path, SchemaResource, auth)
 
-    async def schema_keys(self, auth: str) -> list[SchemaKeyState]:
+    async def schema_keys(self, auth: str) -> list[SchemaResource]:
         """All schemas that the caller can access."""
         path = f"/api/schemas/?limit={MAX_SCHEMAS}"
-        return await read_list(self.transport, path, SchemaKeyState, auth)
+        return await read_list(self.transport, path, SchemaResource, auth)
 
     async def sealed_records(self, record_ids: Sequence[bytes], auth: str) -> list[SealedRecord]:
         """The records with these ids (at most 100), in their order."""
@@ -654,12 +630,6 @@ class ErasureState(ErasureProgress, kw_only=True):
     since: datetime | None
 
 
-class SchemaOfDataset(msgspec.Struct):
-    """A schema in an API's list."""
-
-    id: str
-
-
 class ErasureApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -691,7 +661,7 @@ class ErasureApi:
         await self._transport.request("GET", reference("datasets", dataset), auth=auth)
         path = f"/api/schemas/?dataset={to_text(dataset)}&limit=1000"
         return [
-            schema.id for schema in await read_list(self._transport, path, SchemaOfDataset, auth)
+            schema.id for schema in await read_list(self._transport, path, SchemaResource, auth)
         ]
 
     async def hold(

@@ -18,41 +18,13 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported
 from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
+from encrypted_records.model.resources import DatasetResource, OrganizationResource, SchemaResource
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 
 #: Minimum rate at which the API stores data, in bytes per second.
 _STORED_RATE = 256 << 10
 #: Schemas and datasets in one answer.
 _PAGE = 100
-
-
-class OrganizationResource(msgspec.Struct, frozen=True):
-    """An organization as the API returns it."""
-
-    id: str
-
-
-class DatasetResource(msgspec.Struct, frozen=True):
-    """A dataset as the API returns it."""
-
-    id: str
-    organization: str
-    slug: str
-    name: str
-
-
-class ListedSchema(msgspec.Struct, frozen=True):
-    """A schema as the API returns it; ``schema`` is the definition's text. ``key_version`` is null
-    until it has records.
-    """
-
-    id: str
-    organization: str
-    dataset: str
-    slug: str
-    name: str
-    schema: msgspec.Raw
-    key_version: int | None
 
 
 class MemberResource(msgspec.Struct, frozen=True):
@@ -192,9 +164,9 @@ class RosterApi:
         resource: DatasetResource = answer.convert(DatasetResource)
         return resource
 
-    async def schema(self, schema: bytes, auth: str) -> ListedSchema:
+    async def schema(self, schema: bytes, auth: str) -> SchemaResource:
         answer = await self._transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: ListedSchema = answer.convert(ListedSchema)
+        resource: SchemaResource = answer.convert(SchemaResource)
         return resource
 
     async def datasets(self, organization: bytes, auth: str) -> list[DatasetResource]:
@@ -204,12 +176,12 @@ class RosterApi:
         )
         return await read_list(self._transport, path, DatasetResource, auth)
 
-    async def schemas(self, organization: bytes, auth: str) -> list[ListedSchema]:
+    async def schemas(self, organization: bytes, auth: str) -> list[SchemaResource]:
         """All schemas of an organization that the caller can access."""
         path = (
             f"/api/schemas/?limit={_PAGE}&organization={reference('organizations', organization)}"
         )
-        return await read_list(self._transport, path, ListedSchema, auth)
+        return await read_list(self._transport, path, SchemaResource, auth)
 
     async def _put(
         self, method: str, path: str, items: Sequence[msgspec.Struct], auth: str

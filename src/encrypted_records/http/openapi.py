@@ -23,68 +23,6 @@ import msgspec
 
 from encrypted_records.http import problem
 from encrypted_records.model import ids
-from encrypted_records.model.definition_parser import MAX_SET_FIELDS, MAX_SETS
-from encrypted_records.model.field_types import FORMATS, PLAIN
-
-_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-
-#: A JSON Schema for the supported keywords; others are kept as annotations.
-DEFINITION: dict[str, Any] = {
-    "type": "object",
-    "description": "A JSON Schema (docs/http-api.md, Definitions)",
-    "example": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "age": {"type": "integer", "minimum": 0, "maximum": 130},
-        },
-        "required": ["name"],
-    },
-    "required": ["type", "properties"],
-    "properties": {
-        "type": {"type": "string", "enum": ["object"]},
-        "properties": {
-            "type": "object",
-            "minProperties": 1,
-            "additionalProperties": {
-                "type": "object",
-                "required": ["type"],
-                "properties": {
-                    "type": {"type": "string", "enum": list(PLAIN)},
-                    "format": {
-                        "description": (
-                            "With enforced formats, each of these is a type of its own:"
-                            f" {', '.join(FORMATS)}"
-                        ),
-                    },
-                    "x-index": {
-                        "type": "array",
-                        "items": {"type": "string", "enum": ["words"]},
-                        "description": "For texts: an index of their words",
-                    },
-                },
-                "additionalProperties": True,
-            },
-        },
-        "required": _NAMES,
-        "formats": {"type": "string", "enum": ["enforced"]},
-        "rounding": {
-            "type": "string",
-            "enum": ["half-even", "refuse"],
-            "description": "Handling of numbers with more decimals than their field keeps",
-        },
-        "unique": {
-            "type": "array",
-            "maxItems": MAX_SETS,
-            "items": _NAMES | {"minItems": 1, "maxItems": MAX_SET_FIELDS},
-            "description": (
-                "Sets of fields; no two records have the same values in all fields of a set"
-            ),
-        },
-    },
-    "additionalProperties": True,
-}
-
 
 _EXAMPLE_ID = "2Ja9xQ4mTk7VbN3sRd5LpE"
 _UUID = "0195f2c4-7c1e-7d43-9a55-3c1f0e6b2d18"

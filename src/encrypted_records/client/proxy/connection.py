@@ -28,7 +28,7 @@ from encrypted_records.client.messages import Closing
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, Malformed
-from encrypted_records.model import ids, strict_json
+from encrypted_records.model import strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
 #: Types that JSON represents directly.
@@ -180,13 +180,6 @@ T = TypeVar("T")
 #: Types of members, with what the OpenAPI document says of them.
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Uuid = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
-Id = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
-RecordPath = Annotated[
-    str, msgspec.Meta(extra_json_schema={"pattern": f"^/api/records/{ids.PATTERN}/$"})
-]
-SchemaPath = Annotated[
-    str, msgspec.Meta(extra_json_schema={"pattern": f"^/api/schemas/{ids.PATTERN}/$"})
-]
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):

@@ -14,16 +14,10 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.api import ErasureProgress, ErasureState
-from encrypted_records.client.proxy.connection import (
-    Connection,
-    Count,
-    SchemaPath,
-    T,
-    convert,
-    encode,
-)
+from encrypted_records.client.proxy.connection import Connection, Count, T, convert, encode
 from encrypted_records.errors import ErsError
 from encrypted_records.model.ids import reference
+from encrypted_records.model.resources import SchemaPath
 
 
 class SchemaErasure(msgspec.Struct, frozen=True):

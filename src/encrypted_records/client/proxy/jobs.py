@@ -10,8 +10,9 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Body
-from encrypted_records.client.proxy.connection import Connection, Count, Id, ListPage, Uuid, convert
+from encrypted_records.client.proxy.connection import Connection, Count, ListPage, Uuid, convert
 from encrypted_records.errors import ApiFailed, Unavailable
+from encrypted_records.model.resources import Id
 
 JobState = Literal["uploading", "processing", "completed", "failed"]
 #: A job stores the records of an upload, or reseals stored records.

@@ -39,11 +39,11 @@ from starlette.websockets import WebSocket
 
 from encrypted_records import errors
 from encrypted_records.client.messages import note_request
-from encrypted_records.client.rosters import DatasetResource, ListedSchema
 from encrypted_records.model import credentials, ids
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import FORWARDED, SIGNED, Forwarded, has_form, methods_of
+from encrypted_records.model.resources import DatasetResource, SchemaResource
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute, require_writing
 from encrypted_records.proxy.api.parameters import find_slug
@@ -153,7 +153,7 @@ async def free_name(request: Request, path: str) -> None:
         log.warning("a deleted resource keeps its name in the roster: %s", error.reason)
 
 
-def _organization(shown: DatasetResource | ListedSchema) -> bytes:
+def _organization(shown: DatasetResource | SchemaResource) -> bytes:
     return ids.from_reference(shown.organization, "organizations", pointer="/organization")
 
 

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import SchemaKeyState
 from encrypted_records.client.proxy.keyring import (
     ChangedPassphrase,
     KeyringInfo,
@@ -36,6 +35,7 @@ from encrypted_records.crypto.recovery import (
 )
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_reference, from_text
+from encrypted_records.model.resources import SchemaResource
 from encrypted_records.proxy.admission import NOBODY, Applicant
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
@@ -168,7 +168,7 @@ async def list_schema_keys(request: Request) -> Response:
     return answer(shown)
 
 
-async def _holds(services: Services, caller: Holder, schema: SchemaKeyState) -> bool:
+async def _holds(services: Services, caller: Holder, schema: SchemaResource) -> bool:
     organization = from_reference(schema.organization, "organizations", pointer="/organization")
     try:
         key_id = bytes.fromhex(schema.key_id or "")

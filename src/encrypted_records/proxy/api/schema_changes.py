@@ -20,9 +20,9 @@ from encrypted_records.client.proxy.schema_logs import (
     SchemaSigned,
 )
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery
-from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.resources import DEFINITION
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import sign_change

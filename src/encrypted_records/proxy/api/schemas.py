@@ -20,7 +20,6 @@ from starlette.responses import Response
 
 from encrypted_records.client.proxy.client import Merge
 from encrypted_records.errors import InvalidQuery, Malformed, Unsupported
-from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.ingest.infer import FieldNote, Wishes
 from encrypted_records.ingest.layouts import to_utf8
 from encrypted_records.ingest.preview import Preview
@@ -28,6 +27,7 @@ from encrypted_records.ingest.reading.choices import ReadingDifference
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
+from encrypted_records.model.resources import DEFINITION
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     BINARY,

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, Moved, SchemaResource
+from encrypted_records.client.api import Api, Moved
 from encrypted_records.client.messages import note_query
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.log.snapshot import Snapshot
@@ -50,6 +50,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.model.resources import SchemaResource
 from encrypted_records.model.signatures import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import Run, aside, here

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.rosters import DatasetResource, RosterApi
+from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.index.roster.belief import believe
 from encrypted_records.index.roster.roster import Roster, holders_of, sign_entry
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.resources import DatasetResource
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster

@@ -26,10 +26,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed, PreconditionFailed
-from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.model import ids
 from encrypted_records.model.definition_changes import refuse_reserved
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.resources import DEFINITION, DatasetResource, SchemaResource
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import CHANGES, CHANGES_ALL, READS, JobToken
 from encrypted_records.server.accounts.models import User
@@ -45,6 +45,7 @@ from encrypted_records.server.erasure import removing
 from encrypted_records.server.http.bodies import (
     KnownMembers,
     RawDefinitionParser,
+    Shown,
     SlugField,
     TextField,
 )
@@ -69,53 +70,62 @@ class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
             "definition_digest": parsed.digest,
         }
 
-    def to_representation(self, value: str) -> msgspec.Raw:
-        return msgspec.Raw(value.encode())
 
-
-class _Common(KnownMembers, serializers.ModelSerializer[Any]):
-    id = serializers.CharField(read_only=True)
+class _Common(Shown, KnownMembers, serializers.ModelSerializer[Any]):
     name = TextField(max_length=200)
     slug = SlugField(max_length=MAX_SLUG, required=False)
     description = TextField(max_length=100_000, allow_blank=True, trim_whitespace=False, default="")
 
 
 class DatasetSerializer(_Common):
+    structure = DatasetResource
     organization = ReferenceField("organizations")
 
     class Meta:
         model = Dataset
-        fields = [
-            *("id", "url", "name", "slug", "description"),
-            *("organization", "created", "modified"),
-        ]
-        read_only_fields = ["id", "url", "created", "modified"]
+        fields = ["name", "slug", "description", "organization"]
         # The database checks uniqueness; see the views.
         validators: list[Any] = []
 
+    def to_representation(self, instance: Dataset) -> Any:
+        return DatasetResource(
+            id=instance.id,
+            url=instance.url,
+            name=instance.name,
+            slug=instance.slug,
+            description=instance.description,
+            organization=ids.reference("organizations", instance.organization_id),
+            created=instance.created,
+            modified=instance.modified,
+        )
+
 
 class SchemaSerializer(_Common):
+    structure = SchemaResource
     dataset = ReferenceField("datasets")
     schema = DefinitionField(source="definition")
-    organization = serializers.SerializerMethodField()
-    key_id = serializers.SerializerMethodField()
 
     class Meta:
         model = Schema
-        fields = [
-            *("id", "url", "name", "slug", "description", "dataset", "schema"),
-            *("organization", "key_id", "key_version", "first_key_version"),
-            *("created", "modified"),
-        ]
-        read_only_fields = ["id", "url", "key_version", "first_key_version", "created", "modified"]
+        fields = ["name", "slug", "description", "dataset", "schema"]
         validators: list[Any] = []
 
-    def get_organization(self, schema: Schema) -> str:
-        return ids.reference("organizations", schema.dataset.organization_id)
-
-    def get_key_id(self, schema: Schema) -> str | None:
-        """The id of the key that seals new records, in hex; null until the first were stored."""
-        return None if schema.key_id is None else bytes(schema.key_id).hex()
+    def to_representation(self, instance: Schema) -> Any:
+        return SchemaResource(
+            id=instance.id,
+            url=instance.url,
+            name=instance.name,
+            slug=instance.slug,
+            description=instance.description,
+            dataset=ids.reference("datasets", instance.dataset_id),
+            schema=msgspec.Raw(instance.definition.encode()),
+            organization=ids.reference("organizations", instance.dataset.organization_id),
+            key_id=None if instance.key_id is None else bytes(instance.key_id).hex(),
+            key_version=instance.key_version,
+            first_key_version=instance.first_key_version,
+            created=instance.created,
+            modified=instance.modified,
+        )
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         values: dict[str, Any] = super().to_internal_value(data)
@@ -209,6 +219,9 @@ class _Collection(viewsets.ModelViewSet[M]):
             response = super().update(request, *args, **kwargs)
             response.headers["ETag"] = self._tag(self.get_object())
             return response
+
+    def get_success_headers(self, data: Any) -> dict[str, str]:
+        return {"Location": data.url}
 
     def _tag(self, row: M) -> str:
         facts = msgspec.json.encode(self.facts(row))

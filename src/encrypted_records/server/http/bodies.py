@@ -300,15 +300,28 @@ class SlugField(serializers.SlugField):
         return text
 
 
-# Serializers derive from it. A docstring would be published as the description of each of them.
+# A docstring of these two would be published as the description of each derived serializer.
+
+
+class Shown(serializers.BaseSerializer[Any]):
+    #: The structure that ``to_representation`` makes of a row.
+    structure: type[msgspec.Struct]
+
+    @property
+    def data(self) -> Any:
+        return self.to_representation(self.instance)
+
+
 class KnownMembers(serializers.Serializer[Any]):
-    # Read-only members may be sent back, and change nothing.
+    # Members of answers may be sent back, and change nothing.
     def to_internal_value(self, data: Any) -> Any:
         """
         Raises:
             ValidationError: ``unknown_member``, together with other errors.
         """
-        unknown = [name for name in data if name not in self.fields] if _is_object(data) else []
+        shown = self.structure.__struct_fields__ if isinstance(self, Shown) else ()
+        known = {*self.fields, *shown}
+        unknown = [name for name in data if name not in known] if _is_object(data) else []
         if not unknown:
             return super().to_internal_value(data)
         taken = ", ".join(name for name, field in self.fields.items() if not field.read_only)

@@ -14,10 +14,12 @@ from typing import Any
 from django.http import HttpResponse
 from drf_spectacular.extensions import (
     OpenApiAuthenticationExtension,
+    OpenApiSerializerExtension,
     OpenApiSerializerFieldExtension,
 )
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
@@ -144,6 +146,35 @@ class References(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-ca
 
     def map_serializer_field(self, auto_schema: AutoSchema, direction: str) -> dict[str, Any]:
         return reference_to(self.target.collection)
+
+
+class Structures(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  # as above
+    """Describes answers by their structures."""
+
+    target_class = "encrypted_records.server.http.bodies.Shown"
+    match_subclasses = True
+
+    def get_name(self, auto_schema: AutoSchema, direction: str) -> str | None:
+        if direction == "request":
+            return None
+        name: str = self.target.structure.__name__
+        return name.removesuffix("Resource")
+
+    def get_identity(self, auto_schema: AutoSchema, direction: str) -> Any:
+        return type(self.target) if direction == "request" else self.target.structure
+
+    def map_serializer(self, auto_schema: AutoSchema, direction: str) -> Any:
+        if direction == "request":
+            return auto_schema._map_serializer(  # type: ignore[no-untyped-call]
+                self.target, direction, bypass_extensions=True
+            )
+        parts = reference.parts_of(self.target.structure)
+        described = parts.pop(self.target.structure.__name__)
+        for name, part in parts.items():
+            auto_schema.registry.register_on_missing(
+                ResolvedComponent(name, ResolvedComponent.SCHEMA, part, name)  # type: ignore[no-untyped-call]
+            )
+        return described
 
 
 def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from django.http import HttpResponse, StreamingHttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from msgspec import convert
 from rest_framework import generics, mixins, serializers, status, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -25,6 +26,7 @@ from rest_framework.views import APIView
 from encrypted_records.errors import Conflict, Malformed, NotFound, TooLarge
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
+from encrypted_records.model.resources import OrganizationResource
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.authentication import (
@@ -42,6 +44,7 @@ from encrypted_records.server.http.bodies import (
     FRAMES_BODY,
     FramesParser,
     KnownMembers,
+    Shown,
     TextField,
     body_of,
     invalid_parameter,
@@ -67,14 +70,16 @@ from encrypted_records.server.organizations.models import (
 )
 
 
-class OrganizationSerializer(KnownMembers, serializers.ModelSerializer[Organization]):
-    id = serializers.CharField(read_only=True)
+class OrganizationSerializer(Shown, KnownMembers, serializers.ModelSerializer[Organization]):
+    structure = OrganizationResource
     name = TextField(max_length=200)
 
     class Meta:
         model = Organization
-        fields = ["id", "url", "name", "slug", "created", "modified"]
-        read_only_fields = ["id", "url", "slug", "created", "modified"]
+        fields = ["name"]
+
+    def to_representation(self, instance: Organization) -> Any:
+        return convert(instance, OrganizationResource, from_attributes=True)
 
 
 class _Belonging(KnownMembers, serializers.ModelSerializer[Any]):
@@ -191,6 +196,9 @@ class OrganizationsView(
                 )
             name = cast(dict[str, Any], serializer.validated_data)["name"]
             serializer.instance = create_organization(name, self.user.pk)
+
+    def get_success_headers(self, data: Any) -> dict[str, str]:
+        return {"Location": data.url}
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         organization = cast(Organization, serializer.instance)

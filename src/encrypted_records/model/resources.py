@@ -1,0 +1,135 @@
+"""Resources of the API: the structures that it answers with, and that proxies and clients parse.
+
+The API's OpenAPI document is made from them (:mod:`encrypted_records.http.openapi`). References are
+paths. A member that is added to a structure needs a default, as long as older APIs are supported.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct
+
+from encrypted_records.model import ids
+from encrypted_records.model.definition_parser import MAX_SET_FIELDS, MAX_SETS
+from encrypted_records.model.field_types import FORMATS, PLAIN
+from encrypted_records.model.records import U32
+
+_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+
+#: A JSON Schema for the supported keywords; others are kept as annotations.
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "description": "A JSON Schema (docs/http-api.md, Definitions)",
+    "example": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        },
+        "required": ["name"],
+    },
+    "required": ["type", "properties"],
+    "properties": {
+        "type": {"type": "string", "enum": ["object"]},
+        "properties": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {
+                "type": "object",
+                "required": ["type"],
+                "properties": {
+                    "type": {"type": "string", "enum": list(PLAIN)},
+                    "format": {
+                        "description": (
+                            "With enforced formats, each of these is a type of its own:"
+                            f" {', '.join(FORMATS)}"
+                        ),
+                    },
+                    "x-index": {
+                        "type": "array",
+                        "items": {"type": "string", "enum": ["words"]},
+                        "description": "For texts: an index of their words",
+                    },
+                },
+                "additionalProperties": True,
+            },
+        },
+        "required": _NAMES,
+        "formats": {"type": "string", "enum": ["enforced"]},
+        "rounding": {
+            "type": "string",
+            "enum": ["half-even", "refuse"],
+            "description": "Handling of numbers with more decimals than their field keeps",
+        },
+        "unique": {
+            "type": "array",
+            "maxItems": MAX_SETS,
+            "items": _NAMES | {"minItems": 1, "maxItems": MAX_SET_FIELDS},
+            "description": (
+                "Sets of fields; no two records have the same values in all fields of a set"
+            ),
+        },
+    },
+    "additionalProperties": True,
+}
+
+#: Types of members, with what the OpenAPI documents say of them.
+Time = Annotated[datetime, Meta(tz=True)]
+Id = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
+Slug = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.SLUG}$"})]
+OrganizationPath = Annotated[
+    str, Meta(extra_json_schema={"pattern": f"^/api/organizations/{ids.PATTERN}/$"})
+]
+DatasetPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/datasets/{ids.PATTERN}/$"})]
+SchemaPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/schemas/{ids.PATTERN}/$"})]
+RecordPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/records/{ids.PATTERN}/$"})]
+
+
+class OrganizationResource(Struct, frozen=True, kw_only=True):
+    """An organization."""
+
+    id: Id
+    url: OrganizationPath
+    name: str
+    slug: Slug
+    created: Time
+    modified: Time
+
+
+class DatasetResource(Struct, frozen=True, kw_only=True):
+    """A dataset, which groups schemas."""
+
+    id: Id
+    url: DatasetPath
+    name: str
+    slug: Slug
+    description: str
+    organization: OrganizationPath
+    created: Time
+    modified: Time
+
+
+class SchemaResource(Struct, frozen=True, kw_only=True):
+    """A schema.
+
+    Attributes:
+        key_id: the id of the key that seals new records, in hex; None until the first were stored.
+        key_version: the version of this key; None until the first records were stored.
+        first_key_version: the key version of the first records; None until these were stored.
+    """
+
+    id: Id
+    url: SchemaPath
+    name: str
+    slug: Slug
+    description: str
+    dataset: DatasetPath
+    schema: Annotated[Raw, Meta(extra_json_schema=DEFINITION)]
+    organization: OrganizationPath
+    key_id: str | None
+    key_version: U32 | None
+    first_key_version: U32 | None
+    created: Time
+    modified: Time
