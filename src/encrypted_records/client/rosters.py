@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -18,27 +18,20 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported
 from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
-from encrypted_records.model.resources import DatasetResource, OrganizationResource, SchemaResource
+from encrypted_records.model.resources import (
+    DatasetResource,
+    InvitationResource,
+    MemberResource,
+    OrganizationResource,
+    SchemaResource,
+    ServiceResource,
+)
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 
 #: Minimum rate at which the API stores data, in bytes per second.
 _STORED_RATE = 256 << 10
 #: Schemas and datasets in one answer.
 _PAGE = 100
-
-
-class MemberResource(msgspec.Struct, frozen=True):
-    """A member of an organization, as the API returns it; ``user`` is a path."""
-
-    user: str
-    email: str
-
-
-class ServiceResource(msgspec.Struct, frozen=True):
-    """A service as the API returns it to owners."""
-
-    id: str
-    last_used: Annotated[datetime, msgspec.Meta(tz=True)] | None
 
 
 class RosterApi:
@@ -115,23 +108,21 @@ class RosterApi:
         )
         await self._transport.request("DELETE", path, auth=auth)
 
-    async def invitation(self, invitation: bytes, auth: str) -> dict[str, Any] | None:
+    async def invitation(self, invitation: bytes, auth: str) -> InvitationResource | None:
         """The caller's pending invitation with this id, as the API returns it; None if there is
         none.
         """
-        listed = await read_list(
-            self._transport, f"/api/invitations/?limit={_PAGE}", dict[str, Any], auth
-        )
-        wanted = to_text(invitation)
-        return next((entry for entry in listed if entry.get("id") == wanted), None)
+        path, wanted = f"/api/invitations/?limit={_PAGE}", to_text(invitation)
+        listed = await read_list(self._transport, path, InvitationResource, auth)
+        return next((entry for entry in listed if entry.id == wanted), None)
 
     async def invitations_of(self, organization: bytes, auth: str) -> set[str]:
         """The ids of pending invitations, neither declined nor replaced, for owners. The API states
         this; no entry does.
         """
         path = f"{reference('organizations', organization)}invitations/?limit={_PAGE}"
-        listed = await read_list(self._transport, path, dict[str, Any], auth)
-        return {str(entry.get("id")) for entry in listed}
+        listed = await read_list(self._transport, path, InvitationResource, auth)
+        return {entry.id for entry in listed}
 
     async def make_service(self, organization: bytes, body: dict[str, Any], auth: str) -> None:
         """Create a service; docs/http-api.md describes ``body``. Repeating is safe."""

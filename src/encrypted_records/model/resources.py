@@ -7,7 +7,7 @@ paths. A member that is added to a structure needs a default, as long as older A
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -79,11 +79,13 @@ DEFINITION: dict[str, Any] = {
 Time = Annotated[datetime, Meta(tz=True)]
 Id = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
 Slug = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.SLUG}$"})]
+Address = Annotated[str, Meta(extra_json_schema={"format": "email"})]
 OrganizationPath = Annotated[
     str, Meta(extra_json_schema={"pattern": f"^/api/organizations/{ids.PATTERN}/$"})
 ]
 DatasetPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/datasets/{ids.PATTERN}/$"})]
 SchemaPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/schemas/{ids.PATTERN}/$"})]
+UserPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/users/{ids.PATTERN}/$"})]
 RecordPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/records/{ids.PATTERN}/$"})]
 
 
@@ -133,3 +135,60 @@ class SchemaResource(Struct, frozen=True, kw_only=True):
     first_key_version: U32 | None
     created: Time
     modified: Time
+
+
+Role = Literal["owner", "member"]
+
+
+class MemberResource(Struct, frozen=True, kw_only=True):
+    """A member of an organization."""
+
+    url: str
+    organization: OrganizationPath
+    user: UserPath
+    email: Address
+    first_name: str
+    last_name: str
+    role: Role
+    created: Time
+
+
+class InvitationResource(Struct, frozen=True, kw_only=True):
+    """An invitation to an organization; ``invited_by`` is an address."""
+
+    id: Id
+    organization: OrganizationPath
+    organization_name: str
+    email: Address
+    role: Role
+    invited_by: Address
+    created: Time
+    expires: Time
+
+
+class ServiceResource(Struct, frozen=True, kw_only=True):
+    """A program with a standing of its own, as owners see it."""
+
+    id: Id
+    name: str
+    expires: Time | None
+    created: Time
+    last_used: Time | None
+
+
+class AuditEntryResource(Struct, frozen=True, kw_only=True):
+    """An action in an organization.
+
+    Attributes:
+        email: the address of the user; None if the account was deleted.
+        subject: the path of the object, which may be deleted.
+    """
+
+    id: Id
+    created: Time
+    user: UserPath | None
+    email: Address | None
+    action: str
+    subject: str
+    source: str
+    request_id: str

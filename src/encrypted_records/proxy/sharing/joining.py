@@ -146,7 +146,7 @@ class Inviting:
             raise errors.InvitationOver("there is no such open invitation for this account")
         try:
             organization = ids.from_reference(
-                shown.get("organization"), "organizations", pointer="/organization"
+                shown.organization, "organizations", pointer="/organization"
             )
         except errors.BadInput:
             raise errors.ApiFailed("the API's answer names no organization") from None

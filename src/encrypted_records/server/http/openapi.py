@@ -19,7 +19,6 @@ from drf_spectacular.extensions import (
 )
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularJSONAPIView
@@ -148,8 +147,13 @@ class References(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-ca
         return reference_to(self.target.collection)
 
 
+_structures: dict[str, dict[str, Any]] = {}
+
+
 class Structures(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  # as above
-    """Describes answers by their structures."""
+    """Describes answers by their structures. :func:`complete` inserts these, after the hook that
+    names the choices of requests.
+    """
 
     target_class = "encrypted_records.server.http.bodies.Shown"
     match_subclasses = True
@@ -168,19 +172,15 @@ class Structures(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  
             return auto_schema._map_serializer(  # type: ignore[no-untyped-call]
                 self.target, direction, bypass_extensions=True
             )
-        parts = reference.parts_of(self.target.structure)
-        described = parts.pop(self.target.structure.__name__)
-        for name, part in parts.items():
-            auto_schema.registry.register_on_missing(
-                ResolvedComponent(name, ResolvedComponent.SCHEMA, part, name)  # type: ignore[no-untyped-call]
-            )
-        return described
+        for name, part in reference.parts_of(self.target.structure).items():
+            _structures[name.removesuffix("Resource")] = part
+        return {"type": "object", "additionalProperties": False}
 
 
 def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:
     """The hook of drf-spectacular: add problems and limits to every operation."""
     parts = result.setdefault("components", {})
-    parts.setdefault("schemas", {}).update(reference.PARTS)
+    parts.setdefault("schemas", {}).update(reference.PARTS | _structures)
     parts["responses"] = {
         f"Problem{status}": reference.problem_response(status) for status in reference.STATUSES
     }

@@ -26,7 +26,14 @@ from rest_framework.views import APIView
 from encrypted_records.errors import Conflict, Malformed, NotFound, TooLarge
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.resources import OrganizationResource
+from encrypted_records.model.resources import (
+    AuditEntryResource,
+    InvitationResource,
+    MemberResource,
+    OrganizationResource,
+    Role,
+    ServiceResource,
+)
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.authentication import (
@@ -82,69 +89,59 @@ class OrganizationSerializer(Shown, KnownMembers, serializers.ModelSerializer[Or
         return convert(instance, OrganizationResource, from_attributes=True)
 
 
-class _Belonging(KnownMembers, serializers.ModelSerializer[Any]):
-    organization = serializers.SerializerMethodField()
-
-    def get_organization(self, row: Any) -> str:
-        return ids.reference("organizations", row.organization_id)
-
-
-class MemberSerializer(_Belonging):
-    url = serializers.SerializerMethodField()
-    user = serializers.CharField(source="user.url", read_only=True)
-    email = serializers.EmailField(source="user.email", read_only=True)
-    first_name = serializers.CharField(source="user.first_name", read_only=True)
-    last_name = serializers.CharField(source="user.last_name", read_only=True)
+class MemberSerializer(Shown, KnownMembers):
+    structure = MemberResource
     role = serializers.ChoiceField(Membership.Role.choices)
 
-    class Meta:
-        model = Membership
-        fields = [
-            *("url", "organization", "user", "email", "first_name", "last_name"),
-            *("role", "created"),
-        ]
-        read_only_fields = ["created"]
+    def to_representation(self, instance: Membership) -> Any:
+        organization = ids.reference("organizations", instance.organization_id)
+        return MemberResource(
+            url=f"{organization}members/{instance.user_id}/",
+            organization=organization,
+            user=instance.user.url,
+            email=instance.user.email,
+            first_name=instance.user.first_name,
+            last_name=instance.user.last_name,
+            role=cast(Role, instance.role),
+            created=instance.created,
+        )
 
-    def get_url(self, membership: Membership) -> str:
-        organization = ids.reference("organizations", membership.organization_id)
-        return f"{organization}members/{membership.user_id}/"
 
-
-class InvitationSerializer(_Belonging):
-    id = serializers.CharField(read_only=True)
-    organization_name = serializers.CharField(source="organization.name", read_only=True)
+class InvitationSerializer(Shown, KnownMembers):
+    structure = InvitationResource
     email = serializers.EmailField(max_length=254)
     role = serializers.ChoiceField(Membership.Role.choices, default=Membership.Role.MEMBER)
-    invited_by = serializers.EmailField(source="invited_by.email", read_only=True)
 
-    class Meta:
-        model = Invitation
-        fields = [
-            *("id", "organization", "organization_name", "email", "role", "invited_by"),
-            *("created", "expires"),
-        ]
-        read_only_fields = ["created", "expires"]
-        validators: list[Any] = []
+    def to_representation(self, instance: Invitation) -> Any:
+        return InvitationResource(
+            id=instance.id,
+            organization=ids.reference("organizations", instance.organization_id),
+            organization_name=instance.organization.name,
+            email=instance.email,
+            role=cast(Role, instance.role),
+            invited_by=instance.invited_by.email,
+            created=instance.created,
+            expires=instance.expires,
+        )
 
 
-class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
-    id = serializers.CharField(read_only=True)
-    user = serializers.CharField(source="user.url", allow_null=True, default=None)
-    email = serializers.EmailField(source="user.email", allow_null=True, default=None)
+class AuditEntrySerializer(Shown):
+    structure = AuditEntryResource
 
-    class Meta:
-        model = AuditEntry
-        fields = ["id", "created", "user", "email", "action", "subject", "source", "request_id"]
-
-    def to_representation(self, instance: AuditEntry) -> dict[str, Any]:
-        shown: dict[str, Any] = super().to_representation(instance)
-        if instance.user is not None and instance.user.deleted is not None:
-            shown["email"] = None
-        asking = self.context["request"].user
+    def to_representation(self, instance: AuditEntry) -> Any:
+        user, asking = instance.user, self.context["request"].user
         # A removed user does not learn who did it.
-        if instance.action == "member.removed" and instance.subject == asking.url:
-            shown |= {"source": "", "request_id": ""}
-        return shown
+        hidden = instance.action == "member.removed" and instance.subject == asking.url
+        return AuditEntryResource(
+            id=instance.id,
+            created=instance.created,
+            user=None if user is None else user.url,
+            email=None if user is None or user.deleted is not None else user.email,
+            action=instance.action,
+            subject=instance.subject,
+            source="" if hidden else instance.source,
+            request_id="" if hidden else instance.request_id,
+        )
 
 
 @BY_ID
@@ -380,13 +377,21 @@ _SINCE = OpenApiParameter("since", int)
 _MEMBER = OpenApiParameter("member", str)
 
 
-class ServiceSerializer(KnownMembers, serializers.Serializer[Service]):
-    id = serializers.RegexField(rf"^{ids.PATTERN}\Z", source="pk")
-    name = TextField(max_length=150, source="user.first_name")
+class ServiceSerializer(Shown, KnownMembers):
+    structure = ServiceResource
+    id = serializers.RegexField(rf"^{ids.PATTERN}\Z")
+    name = TextField(max_length=150)
     token_digest = serializers.RegexField(r"^[0-9a-f]{64}\Z", write_only=True)
     expires = serializers.DateTimeField(allow_null=True, default=None)
-    created = serializers.DateTimeField(read_only=True)
-    last_used = serializers.DateTimeField(read_only=True, allow_null=True)
+
+    def to_representation(self, instance: Service) -> Any:
+        return ServiceResource(
+            id=instance.pk,
+            name=instance.user.first_name,
+            expires=instance.expires,
+            created=instance.created,
+            last_used=instance.last_used,
+        )
 
 
 class RosterView(APIView):
@@ -547,8 +552,8 @@ class ServicesView(generics.ListAPIView[Service]):
         made, new = _make_service(
             user,
             organization,
-            service_id=ids.to_text(ids.from_text(data["pk"])),
-            name=data["user"]["first_name"],
+            service_id=ids.to_text(ids.from_text(data["id"])),
+            name=data["name"],
             digest=bytes.fromhex(data["token_digest"]),
             expires=data["expires"],
         )
