@@ -13,9 +13,10 @@ import keyring
 import pytest
 
 from encrypted_records.cli.login.keychain import KeptLogin, Logins
-from encrypted_records.client.proxy.client import ProxyClient, Tokens
+from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import InvalidSetting, NotAuthenticated
 from encrypted_records.model import credentials
+from encrypted_records.model.resources import Tokens
 from tests.cli.command import Ers
 from tests.cli.keychain import FileKeychain
 from tests.support import forked

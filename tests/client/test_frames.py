@@ -18,7 +18,7 @@ import pyarrow
 import pytest
 
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client.proxy.client import ProxyClient, User
+from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.records import Record, SearchPage
 from encrypted_records.client.sdk import async_client, async_schemas, sync_client, sync_schemas
 from encrypted_records.client.sdk.rows import Groups
@@ -33,6 +33,7 @@ from encrypted_records.errors import (
     InvalidRecords,
     InvalidSetting,
 )
+from encrypted_records.model.resources import UserResource
 from tests.support.service import Account, Service
 
 DEFINITION = {
@@ -385,7 +386,7 @@ def test_the_clients_offer_the_same(client: Client) -> None:
 def test_a_call_has_the_types_of_its_endpoint(client: Client, people: Schema) -> None:
     """mypy reads this test with the others: each line would be an error if it were ``Any``."""
     assert assert_type(client.calls.search(people.url), SearchPage).count == 3
-    assert assert_type(client.calls.user(), User).organizations
+    assert assert_type(client.calls.user(), UserResource).organizations
     for found in assert_type(client.calls.search_all(people.url), Iterator[Record]):
         assert found.data
     with client.calls.export(people.url) as pieces:

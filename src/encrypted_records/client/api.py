@@ -44,7 +44,7 @@ from encrypted_records.model.records import (
     RowRef,
     StoredRow,
 )
-from encrypted_records.model.resources import SchemaResource
+from encrypted_records.model.resources import AccessResource, SchemaResource, UserResource
 
 T = TypeVar("T")
 
@@ -158,10 +158,6 @@ MAX_SCHEMAS = 100
 _STORED_RATE = 1 << 20
 
 
-class _Access(msgspec.Struct):
-    access: str
-
-
 class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
     """A sealed record in JSON: ids and numbers as text, ciphertexts in base64."""
 
@@ -200,7 +196,7 @@ class Api:
     async def access_token(self, email: str, password: str, code: str = "") -> str:
         body = {"email": email, "password": password, **({"code": code} if code else {})}
         answer = await self.transport.request("POST", "/api/token/", json=body)
-        access: str = answer.convert(_Access).access
+        access: str = answer.convert(AccessResource).access
         return access
 
     async def session_token(self, headers: Mapping[str, str]) -> str:
@@ -209,7 +205,7 @@ class Api:
         answer = await self.transport.request(
             "POST", "/api/token/session/", headers={**headers, **origin}
         )
-        access: str = answer.convert(_Access).access
+        access: str = answer.convert(AccessResource).access
         return access
 
     async def end_login(self, auth: str) -> None:
@@ -217,17 +213,15 @@ class Api:
         await self.transport.request("POST", "/api/accounts/logout/", auth=auth)
 
     async def user_id(self, auth: str) -> str:
-        return await self._of_user("id", auth)
+        return (await self._user(auth)).id
 
     async def email(self, auth: str) -> str:
-        return await self._of_user("email", auth)
+        return (await self._user(auth)).email
 
-    async def _of_user(self, name: str, auth: str) -> str:
+    async def _user(self, auth: str) -> UserResource:
         answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
-        members = answer.json()
-        if not isinstance(members, dict) or not isinstance(members.get(name), str):
-            raise ApiFailed("the API's answer names no user")
-        return str(members[name])
+        resource: UserResource = answer.convert(UserResource)
+        return resource
 
     async def schema(self, schema: bytes, auth: str) -> SchemaResource:
         answer = await self.transport.request("GET", reference("schemas", schema), auth=auth)

@@ -73,6 +73,7 @@ from encrypted_records.model.records import (
     Segment,
     StoredRow,
 )
+from encrypted_records.model.resources import MirrorStatus, StatusResource, UserResource
 from encrypted_records.model.roster import ENTRIES_AT_ONCE
 
 JSON = "application/json"
@@ -200,14 +201,14 @@ class MirrorReader:
     def status(self, copy: MirrorCopy, _request: MirrorRequest) -> MirrorAnswer:
         head = copy.head
         assert head.taken is not None, "the head is complete"
-        taken = datetime.fromtimestamp(head.taken, UTC).isoformat(timespec="seconds")
+        taken = datetime.fromtimestamp(int(head.taken), UTC)
         return _json(
-            {
-                "status": "ok",
-                "api_version": __version__,
-                "behind_proxy": False,
-                "mirror": {"source": head.source, "taken": taken.replace("+00:00", "Z")},
-            }
+            StatusResource(
+                status="ok",
+                api_version=__version__,
+                behind_proxy=False,
+                mirror=MirrorStatus(head.source, taken),
+            )
         )
 
     def user(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:
@@ -215,18 +216,18 @@ class MirrorReader:
         if request.parts["id"] not in ("self", text):
             raise _nothing()
         return _json(
-            {
-                "id": text,
-                "url": ids.reference("users", text),
-                "email": "",
-                "first_name": "",
-                "last_name": "",
-                "organizations": [
+            UserResource(
+                id=text,
+                url=ids.reference("users", text),
+                email="",
+                first_name="",
+                last_name="",
+                organizations=[
                     ids.reference("organizations", organization)
                     for organization in copy.head.organizations
                 ],
-                "date_joined": None,
-            }
+                date_joined=None,
+            )
         )
 
     def listed(self, copy: MirrorCopy, request: MirrorRequest) -> MirrorAnswer:

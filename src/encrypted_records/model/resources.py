@@ -6,10 +6,10 @@ paths. A member that is added to a structure needs a default, as long as older A
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from encrypted_records.model import ids
 from encrypted_records.model.definition_parser import MAX_SET_FIELDS, MAX_SETS
@@ -192,3 +192,171 @@ class AuditEntryResource(Struct, frozen=True, kw_only=True):
     subject: str
     source: str
     request_id: str
+
+
+class UserResource(Struct, frozen=True, kw_only=True):
+    """The account of the caller; ``organizations`` are paths.
+
+    Attributes:
+        date_joined: None at a mirror, which knows no accounts.
+    """
+
+    id: Id
+    url: UserPath
+    email: Address
+    first_name: str
+    last_name: str
+    organizations: list[OrganizationPath]
+    date_joined: Time | None
+
+
+#: Effect of the deletion of an account on an organization: the user leaves it, or it is deleted as
+#: well, or it prevents the deletion.
+Outcome = Literal["leave", "delete", "last_owner", "has_datasets"]
+
+
+class AffectedOrganization(Struct, frozen=True):
+    """An organization of an account that is to be deleted.
+
+    Attributes:
+        outcome: leave, or delete if nothing and nobody else is in it; last_owner and has_datasets
+            prevent the deletion of the account.
+        signed: whether its roster has the person, who leaves it by a signed entry.
+    """
+
+    organization: OrganizationPath
+    slug: Slug
+    name: str
+    outcome: Outcome
+    signed: bool
+
+
+class Deletion(Struct, frozen=True):
+    """The consequences of a deletion of the account."""
+
+    organizations: list[AffectedOrganization]
+
+    @property
+    def obstacles(self) -> list[AffectedOrganization]:
+        """The organizations because of which it would be refused."""
+        return [
+            organization
+            for organization in self.organizations
+            if organization.outcome in {"last_owner", "has_datasets"}
+        ]
+
+
+class AccessResource(Struct, frozen=True):
+    """An access token."""
+
+    access: str
+
+    def __repr__(self) -> str:
+        return "<tokens>"
+
+
+class Tokens(AccessResource, frozen=True):
+    """An access token, and the refresh token for the next pair, which works once."""
+
+    refresh: str
+
+
+Scope = Literal["read", "write"]
+
+
+class ApiTokenResource(Struct, frozen=True, kw_only=True):
+    """An API token without its text.
+
+    Attributes:
+        datasets: paths of the datasets to which it is limited; None if it is not limited.
+        last_used: a day of UTC.
+    """
+
+    id: Id
+    url: str
+    name: str
+    scope: Scope
+    datasets: list[DatasetPath] | None
+    created: Time
+    expires: Time
+    last_used: date | None
+
+
+class CreatedApiTokenResource(ApiTokenResource, frozen=True, kw_only=True):
+    """An API token; ``token`` is its text, which is shown only once."""
+
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<API token {self.id}>"
+
+
+class SecondFactorResource(Struct, frozen=True):
+    """Whether logins need a code beside the password, and how many recovery codes are left."""
+
+    enabled: bool
+    recovery_codes: int
+
+
+class NewSecondFactor(Struct, frozen=True):
+    """The secret of an authenticator app: a key in Base32, and the same key as an ``otpauth://``
+    link, which apps read as a QR code.
+
+    Printing the object shows neither.
+    """
+
+    key: str
+    uri: str
+
+    def __repr__(self) -> str:
+        return "<new second factor>"
+
+
+class RecoveryCodesResource(Struct, frozen=True):
+    """New recovery codes of the account, in place of earlier ones."""
+
+    recovery_codes: list[str]
+
+
+class DetailResource(Struct, frozen=True):
+    """A sentence that says what was done."""
+
+    detail: str
+
+
+class MessageResource(DetailResource, frozen=True):
+    """A sentence about a message to an address.
+
+    Attributes:
+        mail: folder if no mail server is configured: messages are files in the data folder.
+    """
+
+    mail: Literal["sent", "folder"]
+
+
+class CsrfResource(Struct, frozen=True):
+    """A token for changes by a session."""
+
+    token: str = field(name="csrfToken")
+
+
+class MirrorStatus(Struct, frozen=True):
+    """Of a mirror: the address of the API that it copied, and when."""
+
+    source: str
+    taken: Time
+
+
+class StatusResource(Struct, frozen=True, kw_only=True):
+    """A sign of life, with the version of the API.
+
+    Attributes:
+        clock_jumped: whether the proxy's clock has just been set; absent otherwise.
+        mirror: present if a mirror answers in place of an API.
+    """
+
+    status: str
+    api_version: str
+    behind_proxy: bool
+    clock_jumped: bool | UnsetType = UNSET
+    mirror: MirrorStatus | UnsetType = UNSET

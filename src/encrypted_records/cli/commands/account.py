@@ -49,7 +49,7 @@ from encrypted_records.cli.login.session import (
 )
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import TIMES, ask, ask_yes, confirm, minute, say, warn
-from encrypted_records.client.proxy.client import Deletion
+from encrypted_records.model.resources import Deletion
 
 
 @click.command(short_help="Create an account with its own organization.")

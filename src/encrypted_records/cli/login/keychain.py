@@ -27,11 +27,11 @@ import msgspec
 
 from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import StateFile
-from encrypted_records.client.proxy.client import Tokens
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.errors import InvalidSetting, NotAllowed, NotAuthenticated
 from encrypted_records.model import credentials
 from encrypted_records.model.credentials import token_expiry, token_lifetime
+from encrypted_records.model.resources import Tokens
 
 
 @contextmanager

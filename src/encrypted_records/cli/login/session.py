@@ -39,10 +39,11 @@ from encrypted_records.model.credentials import INLINE_HEADER, parse_service_key
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.keychain import Logins
-    from encrypted_records.client.proxy.client import ProxyClient, Tokens
+    from encrypted_records.client.proxy.client import ProxyClient
     from encrypted_records.client.proxy.transport import Device
     from encrypted_records.client.sdk.names import Names
     from encrypted_records.client.transport import Authorization
+    from encrypted_records.model.resources import Tokens
 
 #: Maximum time for completing a name in a shell.
 _COMPLETION_SECONDS = 5.0

@@ -30,6 +30,7 @@ from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
+from encrypted_records.model.resources import Deletion, Tokens, UserResource
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another merge.
 MERGE_SECONDS = 3600.0
@@ -42,42 +43,6 @@ class Created(msgspec.Struct, frozen=True):
 
     id: str
     url: str
-
-
-class User(msgspec.Struct, frozen=True):
-    """The account behind the credentials; ``organizations`` are paths."""
-
-    email: str
-    organizations: list[str]
-
-
-class AffectedOrganization(msgspec.Struct, frozen=True):
-    """An organization of an account that is to be deleted.
-
-    ``outcome`` is leave, or delete if nothing and nobody else is in it; last_owner and has_datasets
-    are in the way. ``signed``: its roster has the person, who leaves it by a signed entry.
-    """
-
-    organization: str
-    slug: str
-    name: str
-    outcome: str
-    signed: bool
-
-
-class Deletion(msgspec.Struct, frozen=True):
-    """The consequences of a deletion of the account."""
-
-    organizations: list[AffectedOrganization]
-
-    @property
-    def obstacles(self) -> list[AffectedOrganization]:
-        """The organizations because of which it would be refused."""
-        return [
-            organization
-            for organization in self.organizations
-            if organization.outcome in {"last_owner", "has_datasets"}
-        ]
 
 
 class Merge(msgspec.Struct, frozen=True):
@@ -94,16 +59,6 @@ class Merge(msgspec.Struct, frozen=True):
     records: int
     segments: int
     done: bool
-
-
-class Tokens(msgspec.Struct, frozen=True):
-    """An access token, and the refresh token for the next pair, which works once."""
-
-    access: str
-    refresh: str
-
-    def __repr__(self) -> str:
-        return "<tokens>"
 
 
 class ProxyClient(
@@ -425,9 +380,9 @@ class ProxyClient(
         answer = await self._transport.request("POST", f"{schema_url}merge/", timeout=MERGE_SECONDS)
         return answer.convert(Merge)  # type: ignore[no-any-return] # convert() checks it
 
-    async def user(self) -> User:
+    async def user(self) -> UserResource:
         answer = await self._transport.request("GET", "/api/users/self/")
-        return answer.convert(User)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(UserResource)  # type: ignore[no-any-return] # convert() checks it
 
     async def create_dataset(self, *, name: str, organization: str) -> Created:
         resource = await self.create("datasets", name=name, organization=organization)

@@ -7,38 +7,20 @@ limits and an expiry.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import date, datetime, timedelta
-from typing import Literal
-
-import msgspec
+from datetime import timedelta
 
 from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.model.ids import from_text, reference
+from encrypted_records.model.resources import (
+    ApiTokenResource,
+    CreatedApiTokenResource,
+    NewSecondFactor,
+    RecoveryCodesResource,
+    Scope,
+    SecondFactorResource,
+)
 
 _PATH = "/api/accounts/second-factor/"
-
-
-class SecondFactor(msgspec.Struct, frozen=True):
-    """Whether logins need a code beside the password, and how many recovery codes are left."""
-
-    enabled: bool
-    recovery_codes: int
-
-
-class NewSecondFactor(msgspec.Struct, frozen=True):
-    """The secret of an authenticator app: a key in Base32, and the same key as an ``otpauth://``
-    link, which apps read as a QR code. Printing the object shows neither.
-    """
-
-    key: str
-    uri: str
-
-    def __repr__(self) -> str:
-        return "<new second factor>"
-
-
-class _RecoveryCodes(msgspec.Struct):
-    recovery_codes: list[str]
 
 
 def with_code(code: str) -> dict[str, str]:
@@ -47,8 +29,8 @@ def with_code(code: str) -> dict[str, str]:
 
 
 class SecondFactorCalls(Connection):
-    async def second_factor(self) -> SecondFactor:
-        return convert(await self._ask("GET", _PATH), SecondFactor)
+    async def second_factor(self) -> SecondFactorResource:
+        return convert(await self._ask("GET", _PATH), SecondFactorResource)
 
     async def begin_second_factor(self, password: str) -> NewSecondFactor:
         """Get a key for an authenticator app. It takes effect after :meth:`confirm_second_factor`
@@ -93,36 +75,10 @@ class SecondFactorCalls(Connection):
 
     async def _recovery_codes(self, path: str, body: dict[str, str]) -> list[str]:
         answer = await self._ask("POST", f"{_PATH}{path}/", body)
-        return convert(answer, _RecoveryCodes).recovery_codes
+        return convert(answer, RecoveryCodesResource).recovery_codes
 
 
 TOKEN_LIFETIME = timedelta(days=30)
-Scope = Literal["read", "write"]
-
-
-class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token without its text.
-
-    ``datasets`` are the paths of those that it is limited to, None where it is not; ``last_used``
-    is a day of UTC.
-    """
-
-    id: str
-    name: str
-    scope: Scope
-    datasets: list[str] | None
-    created: datetime
-    expires: datetime
-    last_used: date | None
-
-
-class NewApiToken(ApiToken, frozen=True, kw_only=True):
-    """``token`` is the secret text of the token; it is shown only once."""
-
-    token: str
-
-    def __repr__(self) -> str:
-        return f"<API token {self.id}>"
 
 
 class ApiTokens(Connection):
@@ -135,7 +91,7 @@ class ApiTokens(Connection):
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
         code: str = "",
-    ) -> NewApiToken:
+    ) -> CreatedApiTokenResource:
         """Create a token.
 
         Args:
@@ -156,11 +112,11 @@ class ApiTokens(Connection):
         }
         if password is not None:
             body |= {"password": password, **with_code(code)}
-        return convert(await self._ask("POST", "/api/tokens/", body), NewApiToken)
+        return convert(await self._ask("POST", "/api/tokens/", body), CreatedApiTokenResource)
 
-    async def api_tokens(self) -> AsyncIterator[ApiToken]:
+    async def api_tokens(self) -> AsyncIterator[ApiTokenResource]:
         """The account's tokens, page by page."""
-        async for token in self._list("/api/tokens/", ApiToken):
+        async for token in self._list("/api/tokens/", ApiTokenResource):
             yield token
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002

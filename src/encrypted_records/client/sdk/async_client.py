@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.client import User
-from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
+from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
 from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.records import FoundIn
@@ -41,6 +40,12 @@ from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
+from encrypted_records.model.resources import (
+    ApiTokenResource,
+    CreatedApiTokenResource,
+    Scope,
+    UserResource,
+)
 
 if TYPE_CHECKING:
     from encrypted_records.sql.limits import SqlLimits
@@ -252,7 +257,7 @@ class AsyncClient:
         """
         return self._link.calls
 
-    async def user(self) -> User:
+    async def user(self) -> UserResource:
         """The account, and the paths of its organizations."""
         return await self._link.proxy.user()
 
@@ -288,7 +293,7 @@ class AsyncClient:
         datasets: Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
-    ) -> NewApiToken:
+    ) -> CreatedApiTokenResource:
         """An API token for another program. Its text is said once.
 
         Args:
@@ -304,7 +309,7 @@ class AsyncClient:
             name, scope=scope, datasets=paths, expires_in=expires_in, password=password
         )
 
-    async def tokens(self) -> AsyncIterator[ApiToken]:
+    async def tokens(self) -> AsyncIterator[ApiTokenResource]:
         """Your API tokens: what they may, and when they were used."""
         async for token in self._link.proxy.api_tokens():
             yield token

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.client import User
-from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
+from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
 from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.records import FoundIn
@@ -32,6 +31,12 @@ from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
+from encrypted_records.model.resources import (
+    ApiTokenResource,
+    CreatedApiTokenResource,
+    Scope,
+    UserResource,
+)
 
 if TYPE_CHECKING:
     from encrypted_records.sql.limits import SqlLimits
@@ -251,7 +256,7 @@ class Client:
         """
         return self._link.calls
 
-    def user(self) -> User:
+    def user(self) -> UserResource:
         """The account, and the paths of its organizations."""
         return self._link.run(self._link.proxy.user())
 
@@ -287,7 +292,7 @@ class Client:
         datasets: Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
-    ) -> NewApiToken:
+    ) -> CreatedApiTokenResource:
         """An API token for another program. Its text is said once.
 
         Args:
@@ -305,7 +310,7 @@ class Client:
             )
         )
 
-    def tokens(self) -> Iterator[ApiToken]:
+    def tokens(self) -> Iterator[ApiTokenResource]:
         """Your API tokens: what they may, and when they were used."""
         for token in self._link.each(self._link.proxy.api_tokens()):
             yield token

@@ -43,7 +43,7 @@ from encrypted_records.model import credentials, ids
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import FORWARDED, SIGNED, Forwarded, has_form, methods_of
-from encrypted_records.model.resources import DatasetResource, SchemaResource
+from encrypted_records.model.resources import DatasetResource, SchemaResource, StatusResource
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute, require_writing
 from encrypted_records.proxy.api.parameters import find_slug
@@ -53,7 +53,6 @@ from encrypted_records.proxy.api.relay import (
     changed_answer_of,
     headers_of,
     query_of,
-    read_object,
     refusal,
 )
 from encrypted_records.proxy.http.messages import answer
@@ -543,9 +542,9 @@ async def get_status(request: Request) -> Response:
     """The API's own answer, with ``behind_proxy``, and ``clock_jumped`` where that is so."""
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
-    status = read_object(upstream) | {"behind_proxy": True}
+    status = replace(upstream.convert(StatusResource), behind_proxy=True)
     if services_of(request).clock.doubtful > 0:
-        status["clock_jumped"] = True
+        status = replace(status, clock_jumped=True)
     response = answer(status)
     proof = services_of(request).admission.answer_to(request.headers)
     if proof is not None:

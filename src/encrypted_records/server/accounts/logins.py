@@ -45,6 +45,7 @@ from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.settings import api_settings
 
 from encrypted_records.errors import NotAuthenticated
+from encrypted_records.model.resources import Tokens
 from encrypted_records.server import sql
 from encrypted_records.server.accounts.models import Login, User
 from encrypted_records.server.db.fields import as_stored, new_id
@@ -176,13 +177,13 @@ SECRET_CLAIM = "secret"  # noqa: S105 - the name of the claim
 GRACE = timedelta(seconds=30)
 
 
-def token_pair(user: User) -> dict[str, str]:
+def token_pair(user: User) -> Tokens:
     """An access and a refresh token, of a new login."""
     login_id, secret = new_id(), new_secret()
     refresh = _sign(_read_token(jwt.RefreshToken, None), login_id, secret)
     lifetime = api_settings.REFRESH_TOKEN_LIFETIME
     login = begin(user, lifetime, secret, login_id=login_id, refresh=refresh)
-    return {"access": access_token(login, secret), "refresh": refresh}
+    return Tokens(access_token(login, secret), refresh)
 
 
 def access_token(login: Login, secret: str) -> str:
@@ -190,7 +191,7 @@ def access_token(login: Login, secret: str) -> str:
     return _sign(_read_token(jwt.AccessToken, None), login.pk, secret)
 
 
-def rotate_refresh(text: str) -> dict[str, str]:
+def rotate_refresh(text: str) -> Tokens:
     """A new pair for a refresh token, which is then used up.
 
     Raises:
@@ -213,13 +214,13 @@ def rotate_refresh(text: str) -> dict[str, str]:
             login.refreshed = now
             login.expires = now + api_settings.REFRESH_TOKEN_LIFETIME
             login.save(update_fields=["refresh", "refresh_before", "refreshed", "expires"])
-            return {"access": access_token(login, secret), "refresh": refresh}
+            return Tokens(access_token(login, secret), refresh)
         first = None if login is None else login.refreshed
         if login is not None and first is not None and _was_before(text, login):
             # abs() below: the clock may have gone back.
             refresh = _following(text, login, secret, first)
             if abs(now - first) <= GRACE and _is_next(refresh, login):
-                return {"access": access_token(login, secret), "refresh": refresh}
+                return Tokens(access_token(login, secret), refresh)
         if login is not None:
             login.delete()
     raise token_revoked()

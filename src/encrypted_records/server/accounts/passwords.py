@@ -24,7 +24,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyotp
 from django.contrib.auth import authenticate
@@ -36,6 +35,7 @@ from django.utils.crypto import salted_hmac
 from rest_framework import serializers
 
 from encrypted_records.errors import Conflict, NotAuthenticated
+from encrypted_records.model.resources import NewSecondFactor
 from encrypted_records.model.texts import normalized
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.logins import digest
@@ -107,20 +107,7 @@ _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 _GROUPS, _GROUP = 4, 4
 
 
-@dataclass(frozen=True)
-class NewFactor:
-    """The secret of an authenticator app: the key in Base32, and the same key as an ``otpauth://``
-    link for a QR code. Printing the object shows neither.
-    """
-
-    key: str
-    uri: str
-
-    def __repr__(self) -> str:
-        return "<new factor>"
-
-
-def begin_second_factor(user: User) -> NewFactor:
+def begin_second_factor(user: User) -> NewSecondFactor:
     """Create a key for the user's app, which is active once :func:`confirm_second_factor` has
     accepted a code of it. It replaces an unconfirmed key.
 
@@ -137,7 +124,7 @@ def begin_second_factor(user: User) -> NewFactor:
             )
         SecondFactor.objects.update_or_create(user=user, defaults={"seed": seed, "step": 0})
     totp = _totp(user, seed)
-    return NewFactor(totp.secret, totp.provisioning_uri(name=user.email, issuer_name=_ISSUER))
+    return NewSecondFactor(totp.secret, totp.provisioning_uri(name=user.email, issuer_name=_ISSUER))
 
 
 def confirm_second_factor(user: User, code: str) -> list[str]:

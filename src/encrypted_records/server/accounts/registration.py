@@ -27,7 +27,6 @@ as for an admission.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -36,6 +35,7 @@ from django.utils import timezone
 from rest_registration.settings import registration_settings
 
 from encrypted_records.errors import Conflict
+from encrypted_records.model.resources import Outcome
 from encrypted_records.server.accounts import limits, logins, mail, passwords
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.accounts.passwords import check_new_password
@@ -208,17 +208,6 @@ def _send_changed_notice(former: str) -> None:
     mail.send_address_notice(former, is_done=True)
 
 
-class OrganizationOutcome(StrEnum):
-    """Effect of the deletion on an organization of the account: the user leaves it, or it is
-    deleted with the account, or it prevents the deletion.
-    """
-
-    LEAVE = "leave"
-    DELETE = "delete"
-    LAST_OWNER = "last_owner"
-    HAS_DATASETS = "has_datasets"
-
-
 @dataclass(frozen=True, slots=True)
 class Affected:
     """An organization of the account. ``signed``: its roster has the person, until they sign that
@@ -226,7 +215,7 @@ class Affected:
     """
 
     organization: Organization
-    outcome: OrganizationOutcome
+    outcome: Outcome
     signed: bool
 
 
@@ -255,7 +244,7 @@ def _affected(user: User, organization: Organization) -> Affected:
         has_data = organization.datasets.exists()
         return Affected(
             organization,
-            OrganizationOutcome.HAS_DATASETS if has_data else OrganizationOutcome.DELETE,
+            "has_datasets" if has_data else "delete",
             False,
         )
     owners = others.filter(role=Membership.Role.OWNER)
@@ -264,7 +253,7 @@ def _affected(user: User, organization: Organization) -> Affected:
     is_last = not owners.exists() or (
         standing is not None and standing.is_owner and not signing.exists()
     )
-    outcome = OrganizationOutcome.LAST_OWNER if is_last else OrganizationOutcome.LEAVE
+    outcome: Outcome = "last_owner" if is_last else "leave"
     return Affected(organization, outcome, standing is not None)
 
 
@@ -292,7 +281,7 @@ def delete_account(user: User, *, unsigned: bool) -> None:
         _require_free(affected, unsigned=unsigned)
         audit.note_for_all(user, audit.Action.ACCOUNT_DELETED)
         for membership in affected:
-            if membership.outcome is OrganizationOutcome.DELETE:
+            if membership.outcome == "delete":
                 User.objects.filter(service__organization=membership.organization).update(
                     is_active=False
                 )
@@ -324,18 +313,18 @@ def _invited(user: User) -> Q:
 
 
 def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
-    def named(outcome: OrganizationOutcome) -> str:
+    def named(outcome: Outcome) -> str:
         return ", ".join(
-            membership.organization.slug for membership in affected if membership.outcome is outcome
+            membership.organization.slug for membership in affected if membership.outcome == outcome
         )
 
-    if names := named(OrganizationOutcome.LAST_OWNER):
+    if names := named("last_owner"):
         raise Conflict(
             f"you are the only owner of {names}, and others belong to it",
             code="last_owner",
             hint="make another member an owner first, or remove the others",
         )
-    if names := named(OrganizationOutcome.HAS_DATASETS):
+    if names := named("has_datasets"):
         raise Conflict(
             f"nobody else belongs to {names}, and it has datasets",
             code="has_datasets",

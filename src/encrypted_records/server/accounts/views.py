@@ -5,7 +5,7 @@ cookie does not hinder a login.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from django.conf import settings
 from django.contrib.auth import login as start_session
@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.middleware.csrf import get_token
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema, inline_serializer
+from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -23,7 +23,7 @@ from rest_framework.views import APIView
 
 from encrypted_records import __version__
 from encrypted_records.errors import BadInput, Flaw, NotAuthenticated, NotFound
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.model.texts import normalized
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts import (
@@ -39,7 +39,7 @@ from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.passwords import MAX_ADDRESS, check_new_password
 from encrypted_records.server.db.fields import ReferenceField
 from encrypted_records.server.db.statements import Statement
-from encrypted_records.server.http.bodies import KnownMembers, TextField
+from encrypted_records.server.http.bodies import KnownMembers, Shown, TextField, answer
 from encrypted_records.server.organizations import audit
 
 
@@ -133,34 +133,25 @@ class EmailSerializer(KnownMembers):
 _organizations_of = Statement(sql.ORGANIZATIONS)
 
 
-class UserSerializer(serializers.ModelSerializer[User]):
-    id = serializers.CharField(read_only=True)
-    organizations = serializers.ListField(child=serializers.CharField(), read_only=True)
+class UserSerializer(Shown):
+    structure = resources.UserResource
 
-    class Meta:
-        model = User
-        fields = ["id", "url", "email", "first_name", "last_name", "organizations", "date_joined"]
-        read_only_fields = fields
-
-    def to_representation(self, instance: User) -> dict[str, Any]:
-        """Without the fields above, which describe it: proxies ask this for each caller."""
+    def to_representation(self, instance: User) -> Any:
         rows = _organizations_of.rows(account=ids.from_text(instance.pk))
         reached = [ids.to_text(bytes(organization)) for (organization,) in rows]
         token = instance.acting
         if token is not None and token.limited:
             within = set(token.datasets.values_list("organization_id", flat=True))
             reached = [organization for organization in reached if organization in within]
-        return {
-            "id": instance.pk,
-            "url": instance.url,
-            "email": instance.email,
-            "first_name": instance.first_name,
-            "last_name": instance.last_name,
-            "organizations": [
-                ids.reference("organizations", organization) for organization in reached
-            ],
-            "date_joined": instance.date_joined,
-        }
+        return resources.UserResource(
+            id=instance.pk,
+            url=instance.url,
+            email=instance.email,
+            first_name=instance.first_name,
+            last_name=instance.last_name,
+            organizations=[ids.reference("organizations", uid) for uid in reached],
+            date_joined=instance.date_joined,
+        )
 
 
 class RefreshSerializer(KnownMembers):
@@ -171,43 +162,7 @@ class VerifySerializer(KnownMembers):
     token = TextField(max_length=4096)
 
 
-DETAIL = inline_serializer("Detail", {"detail": serializers.CharField()})
-#: ``mail`` is ``folder`` if no mail server is configured: messages are files in the data folder.
-MESSAGE = inline_serializer(
-    "Message",
-    {"detail": serializers.CharField(), "mail": serializers.ChoiceField(["sent", "folder"])},
-)
-SECOND_FACTOR = inline_serializer(
-    "SecondFactor",
-    {"enabled": serializers.BooleanField(), "recovery_codes": serializers.IntegerField()},
-)
-NEW_FACTOR = inline_serializer(
-    "NewSecondFactor", {"key": serializers.CharField(), "uri": serializers.CharField()}
-)
-RECOVERY_CODES = inline_serializer(
-    "RecoveryCodes",
-    {"recovery_codes": serializers.ListField(child=serializers.CharField())},
-)
-DELETION = inline_serializer(
-    "Deletion",
-    {
-        "organizations": inline_serializer(
-            "AffectedOrganization",
-            {
-                "organization": serializers.CharField(),
-                "slug": serializers.CharField(),
-                "name": serializers.CharField(),
-                "outcome": serializers.ChoiceField(list(registration.OrganizationOutcome)),
-                "signed": serializers.BooleanField(),
-            },
-            many=True,
-        )
-    },
-)
-ACCESS = inline_serializer("Access", {"access": serializers.CharField()})
-PAIR = inline_serializer(
-    "Pair", {"access": serializers.CharField(), "refresh": serializers.CharField()}
-)
+DETAIL, MESSAGE = answer(resources.DetailResource), answer(resources.MessageResource)
 
 
 def _valid(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
@@ -229,27 +184,17 @@ class OpenView(APIView):
 
 
 class StatusView(OpenView):
-    @extend_schema(
-        auth=[],
-        responses=inline_serializer(
-            "Status",
-            {
-                "status": serializers.CharField(),
-                "api_version": serializers.CharField(),
-                "behind_proxy": serializers.BooleanField(),
-            },
-        ),
-    )
+    @extend_schema(auth=[], responses=answer(resources.StatusResource))
     def get(self, request: Request) -> Response:
-        return Response({"status": "ok", "api_version": __version__, "behind_proxy": False})
+        return Response(
+            resources.StatusResource(status="ok", api_version=__version__, behind_proxy=False)
+        )
 
 
 class Csrf(OpenView):
-    @extend_schema(
-        auth=[], responses=inline_serializer("Csrf", {"csrfToken": serializers.CharField()})
-    )
+    @extend_schema(auth=[], responses=answer(resources.CsrfResource))
     def get(self, request: Request) -> Response:
-        return Response({"csrfToken": get_token(request._request)})
+        return Response(resources.CsrfResource(get_token(request._request)))
 
 
 class Register(OpenView):
@@ -259,10 +204,12 @@ class Register(OpenView):
         data = _valid(RegisterSerializer, request)
         registration.register(data["email"], data["password"], data["organization_name"])
         detail = "A message with a link to confirm the address is on its way."
-        return Response({"detail": detail, "mail": _way_of_mail()}, status=status.HTTP_201_CREATED)
+        return Response(
+            resources.MessageResource(detail, _way_of_mail()), status=status.HTTP_201_CREATED
+        )
 
 
-def _way_of_mail() -> str:
+def _way_of_mail() -> Literal["sent", "folder"]:
     """The same for every address, like the rest of the answer."""
     return "folder" if settings.EMAIL_BACKEND == mail.FOLDER_BACKEND else "sent"
 
@@ -272,7 +219,7 @@ class VerifyRegistration(OpenView):
     def post(self, request: Request) -> Response:
         limits.throttle("links")
         registration.verify(_valid(SignedLinkSerializer, request))
-        return Response({"detail": "The address is confirmed; you can log in."})
+        return Response(resources.DetailResource("The address is confirmed; you can log in."))
 
 
 class LogIn(OpenView):
@@ -290,7 +237,7 @@ class LogIn(OpenView):
             raise
         request.session[logins.LOGIN_CLAIM] = login.pk
         audit.note_for_all(user, audit.Action.LOGGED_IN)
-        return Response({"detail": "You are logged in."})
+        return Response(resources.DetailResource("You are logged in."))
 
 
 class LogOut(APIView):
@@ -302,7 +249,7 @@ class LogOut(APIView):
         if isinstance(request.auth, Login):
             request.auth.delete()
         audit.note_for_all(cast(User, request.user), audit.Action.LOGGED_OUT)
-        return Response({"detail": "You are logged out."})
+        return Response(resources.DetailResource("You are logged out."))
 
 
 def _end_session(request: Request) -> None:
@@ -328,7 +275,7 @@ class ChangePassword(APIView):
             if keep is not None:
                 update_session_auth_hash(request._request, user)
                 logins.change_secret(keep, logins.login_secret(request.session))
-        return Response({"detail": "The password is changed."})
+        return Response(resources.DetailResource("The password is changed."))
 
 
 class ChangeEmail(APIView):
@@ -339,7 +286,7 @@ class ChangeEmail(APIView):
         user, data = _confirm_owner(request, ChangeEmailSerializer)
         registration.ask_for_address(user, data["email"])
         detail = "A message with a link is on its way to the new address."
-        return Response({"detail": detail, "mail": _way_of_mail()})
+        return Response(resources.MessageResource(detail, _way_of_mail()))
 
 
 class ConfirmEmail(OpenView):
@@ -347,33 +294,35 @@ class ConfirmEmail(OpenView):
     def post(self, request: Request) -> Response:
         limits.throttle("links")
         registration.change_address(_valid(SignedLinkSerializer, request))
-        return Response({"detail": "The account has its new address; log in with it."})
+        return Response(
+            resources.DetailResource("The account has its new address; log in with it.")
+        )
 
 
 class DeleteAccount(APIView):
     """The caller's account, for its holder alone."""
 
-    @extend_schema(responses=DELETION)
+    @extend_schema(responses=answer(resources.Deletion))
     def get(self, request: Request) -> Response:
         """The consequences of a deletion for each of the caller's organizations, or obstacles."""
         affected = [
-            {
-                "organization": membership.organization.url,
-                "slug": membership.organization.slug,
-                "name": membership.organization.name,
-                "outcome": membership.outcome,
-                "signed": membership.signed,
-            }
+            resources.AffectedOrganization(
+                organization=membership.organization.url,
+                slug=membership.organization.slug,
+                name=membership.organization.name,
+                outcome=membership.outcome,
+                signed=membership.signed,
+            )
             for membership in registration.affected_by_deletion(cast(User, request.user))
         ]
-        return Response({"organizations": affected})
+        return Response(resources.Deletion(affected))
 
     @extend_schema(request=DeleteAccountSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         """Delete it; logins and tokens end at once."""
         user, data = _confirm_owner(request, DeleteAccountSerializer)
         registration.delete_account(user, unsigned=data["unsigned"])
-        return Response({"detail": "The account is deleted."})
+        return Response(resources.DetailResource("The account is deleted."))
 
 
 class SendResetPasswordLink(OpenView):
@@ -382,7 +331,7 @@ class SendResetPasswordLink(OpenView):
         limits.throttle("reset")
         registration.send_reset_link(_valid(EmailSerializer, request)["email"])
         detail = "If the address has an account, a message is on its way."
-        return Response({"detail": detail, "mail": _way_of_mail()})
+        return Response(resources.MessageResource(detail, _way_of_mail()))
 
 
 class ResetPassword(OpenView):
@@ -391,11 +340,11 @@ class ResetPassword(OpenView):
         limits.throttle("links")
         data = _valid(ResetPasswordSerializer, request)
         registration.reset_password(data, data.pop("password"))
-        return Response({"detail": "The new password is set; you can log in."})
+        return Response(resources.DetailResource("The new password is set; you can log in."))
 
 
 class ObtainToken(OpenView):
-    @extend_schema(auth=[], request=LoginSerializer, responses=PAIR)
+    @extend_schema(auth=[], request=LoginSerializer, responses=answer(resources.Tokens))
     def post(self, request: Request) -> Response:
         user = passwords.check_password(request._request, **_valid(LoginSerializer, request))
         pair = logins.token_pair(user)
@@ -404,7 +353,7 @@ class ObtainToken(OpenView):
 
 
 class RefreshToken(OpenView):
-    @extend_schema(auth=[], request=RefreshSerializer, responses=PAIR)
+    @extend_schema(auth=[], request=RefreshSerializer, responses=answer(resources.Tokens))
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
         return Response(logins.rotate_refresh(_valid(RefreshSerializer, request)["refresh"]))
@@ -423,10 +372,12 @@ class SessionToken(APIView):
 
     authentication_classes = [Session]
 
-    @extend_schema(request=None, responses=ACCESS)
+    @extend_schema(request=None, responses=answer(resources.AccessResource))
     def post(self, request: Request) -> Response:
         secret = logins.login_secret(request.session)
-        return Response({"access": logins.access_token(cast(Login, request.auth), secret)})
+        return Response(
+            resources.AccessResource(logins.access_token(cast(Login, request.auth), secret))
+        )
 
 
 class UserDetail(APIView):
@@ -454,7 +405,7 @@ class UserDetail(APIView):
 #: Lifetimes in seconds.
 SHORTEST, USUAL, LONGEST = 60, 30 * 86_400, 366 * 86_400
 MOST_DATASETS = 100
-_SCOPES = ["read", "write"]
+_SCOPES: list[resources.Scope] = ["read", "write"]
 
 
 class NewApiTokenSerializer(KnownMembers):
@@ -476,36 +427,25 @@ class NewApiTokenSerializer(KnownMembers):
     code = CodeField(required=False, allow_blank=True)
 
 
-class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
-    id = serializers.CharField(read_only=True)
-    scope = serializers.SerializerMethodField()
-    datasets = serializers.SerializerMethodField()
+class ApiTokenSerializer(Shown):
+    structure = resources.ApiTokenResource
 
-    class Meta:
-        model = ApiToken
-        fields = [
-            *("id", "url", "name", "scope", "datasets"),
-            *("created", "expires", "last_used"),
-        ]
-        read_only_fields = fields
-
-    def get_scope(self, token: ApiToken) -> str:
-        return _SCOPES[token.writes]
-
-    def get_datasets(self, token: ApiToken) -> list[str] | None:
-        """The datasets that the token is limited to; null if it reaches all that its user does."""
-        named = [ids.reference("datasets", dataset.pk) for dataset in token.datasets.all()]
-        return sorted(named) if token.limited else None
+    def to_representation(self, instance: ApiToken) -> Any:
+        return resources.ApiTokenResource(**_members_of(instance))
 
 
-class CreatedApiTokenSerializer(ApiTokenSerializer):
-    """``token`` is shown this once."""
-
-    token = serializers.CharField(read_only=True)
-
-    class Meta(ApiTokenSerializer.Meta):
-        fields = [*ApiTokenSerializer.Meta.fields, "token"]
-        read_only_fields = fields
+def _members_of(token: ApiToken) -> dict[str, Any]:
+    named = [ids.reference("datasets", dataset.pk) for dataset in token.datasets.all()]
+    return {
+        "id": token.id,
+        "url": token.url,
+        "name": token.name,
+        "scope": _SCOPES[token.writes],
+        "datasets": sorted(named) if token.limited else None,
+        "created": token.created,
+        "expires": token.expires,
+        "last_used": token.last_used,
+    }
 
 
 class ApiTokensView(generics.ListAPIView[ApiToken]):
@@ -521,7 +461,9 @@ class ApiTokensView(generics.ListAPIView[ApiToken]):
     def get_queryset(self) -> QuerySet[ApiToken]:
         return self.user.api_tokens.prefetch_related("datasets").order_by("pk")
 
-    @extend_schema(request=NewApiTokenSerializer, responses={201: CreatedApiTokenSerializer})
+    @extend_schema(
+        request=NewApiTokenSerializer, responses={201: answer(resources.CreatedApiTokenResource)}
+    )
     def post(self, request: Request) -> Response:
         """Make a token; the answer is the only one that has it."""
         context = {"request": request, "reachable": lambda _: permissions.datasets(self.user)}
@@ -539,7 +481,7 @@ class ApiTokensView(generics.ListAPIView[ApiToken]):
                 lifetime=timedelta(seconds=wanted["expires_in"]),
             )
             audit.note_for_all(self.user, audit.Action.TOKEN_CREATED)
-        shown = ApiTokenSerializer(made).data | {"token": text}
+        shown = resources.CreatedApiTokenResource(**_members_of(made), token=text)
         return Response(shown, status=status.HTTP_201_CREATED)
 
 
@@ -557,23 +499,23 @@ class ApiTokenDetail(APIView):
 class SecondFactorView(APIView):
     """The second factor of the caller's logins, at this API."""
 
-    @extend_schema(responses=SECOND_FACTOR)
+    @extend_schema(responses=answer(resources.SecondFactorResource))
     def get(self, request: Request) -> Response:
         user = cast(User, request.user)
         left = user.recovery_codes.count()
-        return Response({"enabled": user.has_second_factor, "recovery_codes": left})
+        return Response(resources.SecondFactorResource(user.has_second_factor, left))
 
-    @extend_schema(request=PasswordSerializer, responses={201: NEW_FACTOR})
+    @extend_schema(request=PasswordSerializer, responses={201: answer(resources.NewSecondFactor)})
     def post(self, request: Request) -> Response:
         """Make a key for an authenticator app; it counts once a code of it was shown."""
         user = cast(User, request.user)
         _confirm_owner(request, PasswordSerializer)
         made = passwords.begin_second_factor(user)
-        return Response({"key": made.key, "uri": made.uri}, status=status.HTTP_201_CREATED)
+        return Response(made, status=status.HTTP_201_CREATED)
 
 
 class ConfirmSecondFactor(APIView):
-    @extend_schema(request=CodeSerializer, responses=RECOVERY_CODES)
+    @extend_schema(request=CodeSerializer, responses=answer(resources.RecoveryCodesResource))
     def post(self, request: Request) -> Response:
         """Show a code of the app: from now on logins need one."""
         user = cast(User, request.user)
@@ -582,16 +524,16 @@ class ConfirmSecondFactor(APIView):
         except NotAuthenticated as error:
             raise _flawed(error, "/code") from None
         audit.note_for_all(user, audit.Action.SECOND_FACTOR_ADDED)
-        return Response({"recovery_codes": codes})
+        return Response(resources.RecoveryCodesResource(codes))
 
 
 class RecoveryCodes(APIView):
-    @extend_schema(request=PasswordSerializer, responses=RECOVERY_CODES)
+    @extend_schema(request=PasswordSerializer, responses=answer(resources.RecoveryCodesResource))
     def post(self, request: Request) -> Response:
         """Replace all recovery codes."""
         _confirm_owner(request, PasswordSerializer)
         codes = passwords.renew_recovery_codes(cast(User, request.user))
-        return Response({"recovery_codes": codes})
+        return Response(resources.RecoveryCodesResource(codes))
 
 
 class RemoveSecondFactor(APIView):
@@ -602,7 +544,7 @@ class RemoveSecondFactor(APIView):
         _confirm_owner(request, PasswordSerializer)
         passwords.remove_second_factor(user)
         audit.note_for_all(user, audit.Action.SECOND_FACTOR_REMOVED)
-        return Response({"detail": "Logins need the password alone now."})
+        return Response(resources.DetailResource("Logins need the password alone now."))
 
 
 def _confirm_owner(

@@ -300,7 +300,7 @@ class SlugField(serializers.SlugField):
         return text
 
 
-# A docstring of these two would be published as the description of each derived serializer.
+# A docstring of Shown or KnownMembers would be published as that of each derived serializer.
 
 
 class Shown(serializers.BaseSerializer[Any]):
@@ -310,6 +310,11 @@ class Shown(serializers.BaseSerializer[Any]):
     @property
     def data(self) -> Any:
         return self.to_representation(self.instance)
+
+
+def answer(structure: type[msgspec.Struct]) -> type[Shown]:
+    """The description of an answer with this structure."""
+    return type(structure.__name__, (Shown,), {"structure": structure})
 
 
 class KnownMembers(serializers.Serializer[Any]):

@@ -24,16 +24,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import Conflict, Malformed, NotFound, TooLarge
-from encrypted_records.model import ids, wire
+from encrypted_records.model import ids, resources, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.resources import (
-    AuditEntryResource,
-    InvitationResource,
-    MemberResource,
-    OrganizationResource,
-    Role,
-    ServiceResource,
-)
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.authentication import (
@@ -78,7 +70,7 @@ from encrypted_records.server.organizations.models import (
 
 
 class OrganizationSerializer(Shown, KnownMembers, serializers.ModelSerializer[Organization]):
-    structure = OrganizationResource
+    structure = resources.OrganizationResource
     name = TextField(max_length=200)
 
     class Meta:
@@ -86,39 +78,39 @@ class OrganizationSerializer(Shown, KnownMembers, serializers.ModelSerializer[Or
         fields = ["name"]
 
     def to_representation(self, instance: Organization) -> Any:
-        return convert(instance, OrganizationResource, from_attributes=True)
+        return convert(instance, resources.OrganizationResource, from_attributes=True)
 
 
 class MemberSerializer(Shown, KnownMembers):
-    structure = MemberResource
+    structure = resources.MemberResource
     role = serializers.ChoiceField(Membership.Role.choices)
 
     def to_representation(self, instance: Membership) -> Any:
         organization = ids.reference("organizations", instance.organization_id)
-        return MemberResource(
+        return resources.MemberResource(
             url=f"{organization}members/{instance.user_id}/",
             organization=organization,
             user=instance.user.url,
             email=instance.user.email,
             first_name=instance.user.first_name,
             last_name=instance.user.last_name,
-            role=cast(Role, instance.role),
+            role=cast(resources.Role, instance.role),
             created=instance.created,
         )
 
 
 class InvitationSerializer(Shown, KnownMembers):
-    structure = InvitationResource
+    structure = resources.InvitationResource
     email = serializers.EmailField(max_length=254)
     role = serializers.ChoiceField(Membership.Role.choices, default=Membership.Role.MEMBER)
 
     def to_representation(self, instance: Invitation) -> Any:
-        return InvitationResource(
+        return resources.InvitationResource(
             id=instance.id,
             organization=ids.reference("organizations", instance.organization_id),
             organization_name=instance.organization.name,
             email=instance.email,
-            role=cast(Role, instance.role),
+            role=cast(resources.Role, instance.role),
             invited_by=instance.invited_by.email,
             created=instance.created,
             expires=instance.expires,
@@ -126,13 +118,13 @@ class InvitationSerializer(Shown, KnownMembers):
 
 
 class AuditEntrySerializer(Shown):
-    structure = AuditEntryResource
+    structure = resources.AuditEntryResource
 
     def to_representation(self, instance: AuditEntry) -> Any:
         user, asking = instance.user, self.context["request"].user
         # A removed user does not learn who did it.
         hidden = instance.action == "member.removed" and instance.subject == asking.url
-        return AuditEntryResource(
+        return resources.AuditEntryResource(
             id=instance.id,
             created=instance.created,
             user=None if user is None else user.url,
@@ -378,14 +370,14 @@ _MEMBER = OpenApiParameter("member", str)
 
 
 class ServiceSerializer(Shown, KnownMembers):
-    structure = ServiceResource
+    structure = resources.ServiceResource
     id = serializers.RegexField(rf"^{ids.PATTERN}\Z")
     name = TextField(max_length=150)
     token_digest = serializers.RegexField(r"^[0-9a-f]{64}\Z", write_only=True)
     expires = serializers.DateTimeField(allow_null=True, default=None)
 
     def to_representation(self, instance: Service) -> Any:
-        return ServiceResource(
+        return resources.ServiceResource(
             id=instance.pk,
             name=instance.user.first_name,
             expires=instance.expires,
