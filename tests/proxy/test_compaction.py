@@ -12,11 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 import pytest
 
-from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Altered, Conflict
 from encrypted_records.index.segments.merge_policy import CrowdSizes, Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
+from encrypted_records.model.resources import SealedRecord
 from encrypted_records.proxy.process import MERGES, Run, aside
 from encrypted_records.proxy.search import lookup
 from encrypted_records.proxy.search.lookup import CurrentRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from encrypted_records.client.api import ErasureState
 from encrypted_records.client.proxy.erasure import SchemaErasure
+from encrypted_records.model.resources import ErasureState
 from tests.support.eventually import eventually
 from tests.support.service import Answer
 from tests.support.store import Store

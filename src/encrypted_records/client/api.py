@@ -11,9 +11,8 @@ import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +28,6 @@ from encrypted_records.model.records import (
     MAX_BLOCK_REFS,
     MAX_DIGEST_REFS,
     MAX_ROW_REFS,
-    U32,
     U63,
     BlockNames,
     BlockRef,
@@ -44,7 +42,17 @@ from encrypted_records.model.records import (
     RowRef,
     StoredRow,
 )
-from encrypted_records.model.resources import AccessResource, SchemaResource, UserResource
+from encrypted_records.model.resources import (
+    AccessResource,
+    Damage,
+    ErasureProgress,
+    ErasureState,
+    SchemaResource,
+    SealedRecord,
+    UnfilteredRecord,
+    UsableCheckpoint,
+    UserResource,
+)
 
 T = TypeVar("T")
 
@@ -156,26 +164,6 @@ FEW_BYTES = 256 << 10
 MAX_SCHEMAS = 100
 #: Minimum rate at which the API stores data, in bytes per second.
 _STORED_RATE = 1 << 20
-
-
-class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A sealed record in JSON: ids and numbers as text, ciphertexts in base64."""
-
-    id: str
-    url: str
-    schema: str
-    version: U32
-    group: str
-    ordinal: U32
-    key_id: str
-    key_version: U32
-    fields: dict[str, bytes]
-
-
-class UnfilteredRecord(SealedRecord, forbid_unknown_fields=True):
-    """A row in the API's storage, with or without a ``dead`` member."""
-
-    dead: bool
 
 
 class _SealedRecords(msgspec.Struct):
@@ -461,23 +449,6 @@ def _job(job: bytes) -> str:
     return f"/api/jobs/{uuid.UUID(bytes=job)}/"
 
 
-_Uid = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
-
-
-class LostRows(msgspec.Struct):
-    """Lost ordinals of a group, as runs of (first, count)."""
-
-    group: _Uid
-    runs: list[tuple[U32, U32]]
-
-
-class Damage(msgspec.Struct):
-    """The uids, in hex, of segments with lost pages, and live rows without bytes."""
-
-    segments: list[_Uid]
-    rows: list[LostRows]
-
-
 class DamageApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -489,16 +460,7 @@ class DamageApi:
         return damage
 
 
-class ListedCheckpoint(msgspec.Struct):
-    """A checkpoint in an API's answer; ``digest`` is in hexadecimal."""
-
-    version: U63
-    key_version: U32
-    digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    bytes: Annotated[int, Meta(ge=0, le=wire.MAX_CHECKPOINT_BYTES)]
-
-
-_Listed = Annotated[list[ListedCheckpoint], Meta(max_length=100)]
+_Listed = Annotated[list[UsableCheckpoint], Meta(max_length=100)]
 
 
 class CheckpointApi:
@@ -541,10 +503,10 @@ class CheckpointApi:
             raise ApiFailed("the API's answer contains no manifest")
         return checkpoint, deltas
 
-    async def listed(self, schema: bytes, auth: str) -> list[ListedCheckpoint]:
+    async def listed(self, schema: bytes, auth: str) -> list[UsableCheckpoint]:
         """Checkpoints that the API returns, the newest first."""
         answer = await self._transport.request("GET", _checkpoints(schema), auth=auth)
-        found: list[ListedCheckpoint] = answer.convert(_Listed)
+        found: list[UsableCheckpoint] = answer.convert(_Listed)
         return found
 
     async def add(self, schema: bytes, checkpoint: wire.Checkpoint, auth: str) -> None:
@@ -568,60 +530,6 @@ class CheckpointApi:
 
 def _checkpoints(schema: bytes) -> str:
     return f"{reference('schemas', schema)}checkpoints/"
-
-
-_Text = Annotated[str, msgspec.Meta(max_length=320)]
-
-
-class Held(msgspec.Struct):
-    """A hold on a version of a log, for a reader that takes long.
-
-    Attributes:
-        reason: kind of the work for which the data is kept.
-        email: address of the user who reads.
-        until: time at which the hold ends unless it is renewed.
-    """
-
-    version: U63
-    reason: _Text
-    email: _Text
-    begun: datetime
-    until: datetime
-
-
-class ErasureProgress(msgspec.Struct, kw_only=True):
-    """The progress of an erasure in a schema, as reported by the API.
-
-    Attributes:
-        version: version of the log.
-        asked: version up to which erasure was requested; 0 if it never was.
-        done: version up to which the erasure is complete.
-        due: time from which data is erased for the latest request; None if there was none.
-        holds: holds on versions of the log, whose data is kept for their readers.
-    """
-
-    version: U63
-    asked: U63
-    done: U63
-    due: datetime | None
-    database: Literal["sqlite", "postgresql"]
-    holds: Annotated[list[Held], msgspec.Meta(max_length=1000)]
-
-
-class ErasureState(ErasureProgress, kw_only=True):
-    """The progress of an erasure in a schema, and the ended data that remains at the API.
-
-    Attributes:
-        rows: number of ended rows whose bytes remain.
-        segments: number of ended segments whose bytes remain.
-        groups: number of ended groups whose bytes remain.
-        since: time at which the oldest of these rows ended; None if no row is left.
-    """
-
-    rows: U63
-    segments: U63
-    groups: U63
-    since: datetime | None
 
 
 class ErasureApi:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records.http import problem
-from encrypted_records.model import ids
+from encrypted_records.model.resources import SealedRecord
 
 _EXAMPLE_ID = "2Ja9xQ4mTk7VbN3sRd5LpE"
 _UUID = "0195f2c4-7c1e-7d43-9a55-3c1f0e6b2d18"
@@ -238,39 +238,6 @@ PROBLEM: dict[str, Any] = {
         "job_id": {"type": "string", "format": "uuid"},
     },
 }
-_ID = {"type": "string", "pattern": f"^{ids.PATTERN}$"}
-_HEX = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
-_COUNT = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
-_SEALED_RECORD: dict[str, Any] = {
-    "type": "object",
-    "required": [
-        *("id", "url", "schema", "version", "group", "ordinal", "key_id", "key_version", "fields"),
-    ],
-    "properties": {
-        "id": _ID,
-        "url": {"type": "string", "pattern": f"^/api/records/{ids.PATTERN}/$"},
-        "schema": {"type": "string", "pattern": f"^/api/schemas/{ids.PATTERN}/$"},
-        "version": _COUNT,
-        "group": _HEX,
-        "ordinal": _COUNT,
-        "key_id": _HEX,
-        "key_version": _COUNT,
-        "fields": {
-            "type": "object",
-            "description": "Ciphertexts in Base64, by field",
-            "additionalProperties": {"type": "string", "contentEncoding": "base64"},
-        },
-    },
-    "additionalProperties": False,
-}
-#: Parts that operations of both sides reference, by name.
-PARTS: dict[str, dict[str, Any]] = {
-    "Problem": PROBLEM,
-    "SealedRecord": _SEALED_RECORD,
-    # In a list, if the request asked for ``dead``.
-    "ListedRecord": _SEALED_RECORD
-    | {"properties": {**_SEALED_RECORD["properties"], "dead": {"type": "boolean"}}},
-}
 
 
 def link_to(part: str) -> dict[str, Any]:
@@ -278,14 +245,16 @@ def link_to(part: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{part}"}
 
 
-def parts_of(kind: type) -> dict[str, dict[str, Any]]:
+def parts_of(kind: type) -> dict[str, Any]:
     """The JSON Schemas of a structure and of those in it, by name.
 
     The first paragraph of a structure's docstring is its description, and those under
     ``Attributes:`` are of its members; inherited members have those of its bases. There are no
     other members.
     """
-    _, parts = msgspec.json.schema_components([kind], ref_template=link_to("{name}")["$ref"])
+    _, made = msgspec.json.schema_components([kind], ref_template=link_to("{name}")["$ref"])
+    # A $ of JavaScript is a \Z of Python.
+    parts: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made).replace(rb"\\Z", b"$"))
     structures = _structures(msgspec.inspect.type_info(kind), {})
     for name, part in parts.items():
         part.pop("title")
@@ -344,6 +313,15 @@ def _open_objects(part: dict[str, Any]) -> None:
             _open_objects(inner)
 
 
+_SEALED_RECORD = parts_of(SealedRecord)["SealedRecord"]
+#: Parts that operations of both sides reference, by name.
+PARTS: dict[str, dict[str, Any]] = {
+    "Problem": PROBLEM,
+    "SealedRecord": _SEALED_RECORD,
+    # In a list, if the request asked for ``dead``.
+    "ListedRecord": _SEALED_RECORD
+    | {"properties": {**_SEALED_RECORD["properties"], "dead": {"type": "boolean"}}},
+}
 #: A record at the API, by itself and in a list.
 SEALED_RECORD, LISTED_RECORD = link_to("SealedRecord"), link_to("ListedRecord")
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from encrypted_records.model import ids
+from encrypted_records.model import ids, wire
 from encrypted_records.model.definition_parser import MAX_SET_FIELDS, MAX_SETS
 from encrypted_records.model.field_types import FORMATS, PLAIN
-from encrypted_records.model.records import U32
+from encrypted_records.model.records import U32, U63
 
 _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 
@@ -334,6 +334,12 @@ class MessageResource(DetailResource, frozen=True):
     mail: Literal["sent", "folder"]
 
 
+class JobTokenResource(Struct, frozen=True):
+    """A new token of a job."""
+
+    token: str
+
+
 class CsrfResource(Struct, frozen=True):
     """A token for changes by a session."""
 
@@ -360,3 +366,107 @@ class StatusResource(Struct, frozen=True, kw_only=True):
     behind_proxy: bool
     clock_jumped: bool | UnsetType = UNSET
     mirror: MirrorStatus | UnsetType = UNSET
+
+
+_Uid = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+_Run = Annotated[list[U32], Meta(min_length=2, max_length=2)]
+
+
+class LostRows(Struct):
+    """Lost ordinals of a group, as runs of (first, count)."""
+
+    group: _Uid
+    runs: list[_Run]
+
+
+class Damage(Struct):
+    """The uids, in hex, of segments with lost pages, and live rows without bytes."""
+
+    segments: list[_Uid]
+    rows: list[LostRows]
+
+
+class UsableCheckpoint(Struct):
+    """A checkpoint that proxies accept; ``digest`` identifies it, in hexadecimal."""
+
+    version: U63
+    key_version: U32
+    digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    bytes: Annotated[int, Meta(ge=0, le=wire.MAX_CHECKPOINT_BYTES)]
+
+
+_Text = Annotated[str, Meta(max_length=320)]
+
+
+class Held(Struct):
+    """A hold on a version of a log, for a reader that takes long.
+
+    Attributes:
+        reason: kind of the work for which the data is kept.
+        email: address of the user who reads.
+        until: time at which the hold ends unless it is renewed.
+    """
+
+    version: U63
+    reason: _Text
+    email: _Text
+    begun: Time
+    until: Time
+
+
+class ErasureProgress(Struct, kw_only=True):
+    """The progress of an erasure in a schema, as reported by the API.
+
+    Attributes:
+        version: version of the log.
+        asked: version up to which erasure was requested; 0 if it never was.
+        done: version up to which the erasure is complete.
+        due: time from which data is erased for the latest request; None if there was none.
+        holds: holds on versions of the log, whose data is kept for their readers.
+    """
+
+    version: U63
+    asked: U63
+    done: U63
+    due: Time | None
+    database: Literal["sqlite", "postgresql"]
+    holds: Annotated[list[Held], Meta(max_length=1000)]
+
+
+class ErasureState(ErasureProgress, kw_only=True):
+    """The progress of an erasure in a schema, and the ended data that remains at the API.
+
+    Attributes:
+        rows: number of ended rows whose bytes remain.
+        segments: number of ended segments whose bytes remain.
+        groups: number of ended groups whose bytes remain.
+        since: time at which the oldest of these rows ended; None if no row is left.
+    """
+
+    rows: U63
+    segments: U63
+    groups: U63
+    since: Time | None
+
+
+_Hex = Annotated[str, Meta(extra_json_schema={"pattern": "^([0-9a-f]{2})+$"})]
+
+
+class SealedRecord(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A sealed record: ids and numbers as text, ciphertexts in Base64 by field."""
+
+    id: Id
+    url: RecordPath
+    schema: SchemaPath
+    version: U32
+    group: _Hex
+    ordinal: U32
+    key_id: _Hex
+    key_version: U32
+    fields: dict[str, bytes]
+
+
+class UnfilteredRecord(SealedRecord, forbid_unknown_fields=True, kw_only=True):
+    """A row in the API's storage, which may be dead."""
+
+    dead: bool

@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.api import ErasureProgress, ErasureState
 from encrypted_records.client.proxy.connection import Connection, Count, T, convert, encode
 from encrypted_records.errors import ErsError
 from encrypted_records.model.ids import reference
-from encrypted_records.model.resources import SchemaPath
+from encrypted_records.model.resources import ErasureProgress, ErasureState, SchemaPath
 
 
 class SchemaErasure(msgspec.Struct, frozen=True):

@@ -71,11 +71,7 @@ from encrypted_records.proxy.write.repair import SchemaLoss
 endpoint = Endpoints("schemas")
 
 
-#: The pattern is Python's; the document's pattern is JavaScript's, whose $ does not match a line
-#: end.
-Digest = Annotated[
-    str, Meta(pattern=r"^[0-9a-f]{64}\Z", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})
-]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class LogAcceptance(msgspec.Struct, forbid_unknown_fields=True):

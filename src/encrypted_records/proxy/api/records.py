@@ -15,7 +15,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.api import SealedRecord
 from encrypted_records.client.proxy.connection import ListPage
 from encrypted_records.client.proxy.records import Record, StoredRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
@@ -23,6 +22,7 @@ from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import strict_json
 from encrypted_records.model.ids import PATTERN, from_text, reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
+from encrypted_records.model.resources import SealedRecord
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import forward
 from encrypted_records.proxy.api.json_schema import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, SealedRecord
+from encrypted_records.client.api import Api
 from encrypted_records.crypto.keys import LogKeys
 from encrypted_records.crypto.sealing import has_fields, open_row, sort_fields
 from encrypted_records.index.log.snapshot import Snapshot
@@ -19,6 +19,7 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_row
 from encrypted_records.model.ids import from_reference, from_text, reference, to_text
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.model.resources import SealedRecord
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import Run, aside, by_size
 from encrypted_records.proxy.schemas.state import SchemaState

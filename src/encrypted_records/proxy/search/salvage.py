@@ -21,13 +21,14 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, StoredPage, UnfilteredRecord
+from encrypted_records.client.api import Api, StoredPage
 from encrypted_records.crypto.sealing import open_row, sort_fields
 from encrypted_records.errors import ApiFailed, Closed, DoesNotOpen, KeyMissing, Malformed
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS, LeastClass, fixed_class
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import MAX_GROUP_RECORDS, Group, PlainRecord, SealedRow
+from encrypted_records.model.resources import UnfilteredRecord
 from encrypted_records.proxy.disk import disk_errors
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SoundPart

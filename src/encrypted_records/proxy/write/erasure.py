@@ -17,12 +17,13 @@ from operator import itemgetter
 from typing import Any
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, ErasureApi, ErasureProgress, ErasureState
+from encrypted_records.client.api import Api, ErasureApi
 from encrypted_records.client.proxy.erasure import IndexLeft
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model import ids
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.records import RowRef, Segment
+from encrypted_records.model.resources import ErasureProgress, ErasureState
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas

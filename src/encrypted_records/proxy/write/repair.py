@@ -22,7 +22,7 @@ from itertools import islice
 from pyroaring import BitMap
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, Damage, DamageApi
+from encrypted_records.client.api import Api, DamageApi
 from encrypted_records.errors import Altered, Conflict, Malformed, NotFound
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.snapshot import Snapshot
@@ -37,6 +37,7 @@ from encrypted_records.model.digests import (
     run_digests,
 )
 from encrypted_records.model.records import Group, PageRef, RowDigests, RowRef, SealedRow, Segment
+from encrypted_records.model.resources import Damage
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas

@@ -37,6 +37,7 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
+from encrypted_records.model.resources import UsableCheckpoint
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
@@ -558,16 +559,6 @@ def require_successors(
 
 #: The most checkpoints kept per schema.
 KEPT_CHECKPOINTS = 3
-
-
-@dataclass(frozen=True)
-class UsableCheckpoint:
-    """A checkpoint in a list; ``digest`` identifies it, in hexadecimal."""
-
-    version: int
-    key_version: int
-    digest: str
-    bytes: int
 
 
 def add_checkpoint(user: User, schema_id: str, checkpoint: wire.Checkpoint) -> bool:

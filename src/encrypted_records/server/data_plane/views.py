@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from django.db import connection, transaction
 from django.http import HttpResponse, StreamingHttpResponse
-from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from msgspec.structs import asdict
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,6 +19,15 @@ from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLar
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef
+from encrypted_records.model.resources import (
+    Damage,
+    ErasureProgress,
+    ErasureState,
+    Held,
+    JobTokenResource,
+    SealedRecord,
+    UsableCheckpoint,
+)
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.authentication import (
@@ -45,11 +55,13 @@ from encrypted_records.server.http.bodies import (
     FramesParser,
     KnownMembers,
     Paging,
+    answer,
     body_of,
     flag_of,
     invalid_parameter,
     stream,
 )
+from encrypted_records.server.http.openapi import describe
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.records.models import AskedErasure, RecordGroup
 from encrypted_records.server.rows import contents
@@ -62,7 +74,6 @@ class TokenDigestSerializer(KnownMembers):
     )
 
 
-TOKEN = inline_serializer("JobToken", {"token": serializers.CharField()})
 #: Records that are requested by id are not paginated.
 _PAGE_OF_RECORDS = {
     "type": "object",
@@ -89,7 +100,9 @@ def _schema(request: Request, schema_id: str) -> Schema:
 class JobTokenView(APIView):
     token_uses = WRITES
 
-    @extend_schema(request=TokenDigestSerializer, responses={201: TOKEN, 204: None})
+    @extend_schema(
+        request=TokenDigestSerializer, responses={201: answer(JobTokenResource), 204: None}
+    )
     def post(self, request: Request, job: uuid.UUID) -> Response:
         """Have the token of this digest count for this job for a week; another one is void. Without
         a digest, the answer has a new token."""
@@ -98,7 +111,9 @@ class JobTokenView(APIView):
         named = sent.validated_data.get("digest")
         shown = None if named is None else bytes.fromhex(named)
         token = authentication.issue_job_token(_user(request), job.bytes, shown)
-        return Response(status=204) if token is None else Response({"token": token}, status=201)
+        return (
+            Response(status=204) if token is None else Response(JobTokenResource(token), status=201)
+        )
 
 
 class Publish(APIView):
@@ -201,6 +216,7 @@ class RecordsView(APIView):
         paging.request = request
         paging.limit = paging.get_limit(request)
         paging.offset = paging.get_offset(request)
+        records: Sequence[SealedRecord]
         if flag_of(request, "dead", default=False):
             paging.count, records = reading.list_stored(
                 schema, offset=paging.offset, limit=paging.limit
@@ -218,10 +234,10 @@ class RecordDetail(APIView):
     def get(self, request: Request, pk: str) -> Response:
         """One live record, sealed."""
         [record] = _look_up(_user(request), [pk])
-        return Response(record, headers={"ETag": f'"{record["version"]}"'})
+        return Response(record, headers={"ETag": f'"{record.version}"'})
 
 
-def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
+def _look_up(user: User, record_ids: list[str]) -> list[SealedRecord]:
     """Sealed records in the order of their ids; all of them, or none.
 
     Raises:
@@ -245,7 +261,7 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
     return [record for record in records if record is not None]
 
 
-def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
+def _find(user: User, record_ids: Sequence[str]) -> list[SealedRecord | None]:
     """The sealed record of each id, or None, with a constant number of statements."""
     named = [_identifier(text) for text in record_ids]
     rows = contents.live_rows_of({record_id for record_id in named if record_id is not None})
@@ -254,7 +270,7 @@ def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
     )
     reached = permissions.schemas(user).in_bulk({group.schema_id for group in groups.values()})
 
-    def sealed(segment: bytes | None) -> dict[str, Any] | None:
+    def sealed(segment: bytes | None) -> SealedRecord | None:
         for row in rows.get(segment or b"", ()):
             group = groups.get(row.group)
             schema = reached.get(group.schema_id) if group else None
@@ -276,37 +292,16 @@ def _identifier(text: str) -> bytes | None:
 # The endpoint that stores checkpoints, and lists them.
 
 
-_LISTED = inline_serializer(
-    "UsableCheckpoint",
-    {
-        "version": serializers.IntegerField(),
-        "key_version": serializers.IntegerField(),
-        "digest": serializers.CharField(),
-        "bytes": serializers.IntegerField(),
-    },
-    many=True,
-)
-
-
 class Checkpoints(APIView):
     token_uses = {"GET": Use.READ, "POST": Use.WRITE}
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
-    @extend_schema(responses={200: _LISTED})
+    @extend_schema(responses={200: answer(UsableCheckpoint)(many=True)})
     def get(self, request: Request, schema_id: str) -> Response:
         """The checkpoints of a schema's log that can be taken, the newest first."""
         schema = permissions.data_of(cast(User, request.user), schema_id)
-        listed: list[dict[str, Any]] = [
-            {
-                "version": checkpoint.version,
-                "key_version": checkpoint.key_version,
-                "digest": checkpoint.digest,
-                "bytes": checkpoint.bytes,
-            }
-            for checkpoint in commits.usable_checkpoints(schema)
-        ]
-        return Response(listed)
+        return Response(commits.usable_checkpoints(schema))
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, schema_id: str) -> HttpResponse:
@@ -319,50 +314,9 @@ class Checkpoints(APIView):
 # Endpoints that report what is left of ended data, erase it, and hold it.
 
 
-_HELD = inline_serializer(
-    "Held",
-    {
-        "version": serializers.IntegerField(),
-        "reason": serializers.CharField(),
-        "email": serializers.CharField(),
-        "begun": serializers.DateTimeField(),
-        "until": serializers.DateTimeField(),
-    },
-    many=True,
-)
-_STATE = inline_serializer(
-    "Erasure",
-    {
-        "version": serializers.IntegerField(),
-        "asked": serializers.IntegerField(),
-        "done": serializers.IntegerField(),
-        "due": serializers.DateTimeField(allow_null=True),
-        "rows": serializers.IntegerField(required=False),
-        "segments": serializers.IntegerField(required=False),
-        "groups": serializers.IntegerField(required=False),
-        "since": serializers.DateTimeField(allow_null=True, required=False),
-        "database": serializers.ChoiceField(choices=["sqlite", "postgresql"]),
-        "holds": _HELD,
-    },
-)
-
-
-_DAMAGE = inline_serializer(
-    "Damage",
-    {
-        "segments": serializers.ListField(child=serializers.CharField()),
-        "rows": inline_serializer(
-            "LostRows",
-            {
-                "group": serializers.CharField(),
-                "runs": serializers.ListField(
-                    child=serializers.ListField(child=serializers.IntegerField(min_value=0))
-                ),
-            },
-            many=True,
-        ),
-    },
-)
+_HELD = answer(Held)(many=True)
+#: With counts, or without.
+_PROGRESS = {"anyOf": [describe(ErasureState), describe(ErasureProgress)]}
 
 
 class _HoldBody(serializers.Serializer[Any]):
@@ -371,33 +325,29 @@ class _HoldBody(serializers.Serializer[Any]):
     reason = serializers.ChoiceField(choices=list(sweeping.HOLD_REASONS))
 
 
-def _progress(schema: Schema) -> dict[str, Any]:
+def _progress(schema: Schema) -> ErasureProgress:
     """Progress of an erasure, from a single row, however much is left."""
     entry = AskedErasure.objects.filter(schema=schema).first()
-    return {
-        "version": schema.version,
-        "asked": 0 if entry is None else entry.up_to,
-        "done": 0 if entry is None else entry.done,
-        "due": None if entry is None else entry.due,
-        "database": connection.vendor,
-        "holds": _holds(schema),
-    }
+    return ErasureProgress(
+        version=schema.version,
+        asked=0 if entry is None else entry.up_to,
+        done=0 if entry is None else entry.done,
+        due=None if entry is None else entry.due,
+        database=cast(Any, connection.vendor),
+        holds=sweeping.list_holds(schema),
+    )
 
 
-def _state(schema: Schema) -> dict[str, Any]:
+def _state(schema: Schema) -> ErasureState:
     left = erasing.left_of(schema, schema.version)
-    return _progress(schema) | vars(left)
-
-
-def _holds(schema: Schema) -> list[dict[str, Any]]:
-    return [vars(hold) for hold in sweeping.list_holds(schema)]
+    return ErasureState(**asdict(_progress(schema)), **vars(left))
 
 
 class Erasure(APIView):
     token_uses = {"GET": Use.READ, "POST": Use.WRITE}
 
     @extend_schema(
-        parameters=[OpenApiParameter("counts", bool, default=True)], responses={200: _STATE}
+        parameters=[OpenApiParameter("counts", bool, default=True)], responses={200: _PROGRESS}
     )
     def get(self, request: Request, schema_id: str) -> Response:
         """The remains of records that were deleted or changed, and who needs them; with
@@ -406,7 +356,7 @@ class Erasure(APIView):
         schema = permissions.data_of(_user(request), schema_id)
         return Response(_state(schema) if counts else _progress(schema))
 
-    @extend_schema(request=None, responses={202: _STATE})
+    @extend_schema(request=None, responses={202: answer(ErasureState)})
     def post(self, request: Request, schema_id: str) -> Response:
         """Have it go at once, as far as the log has ended it by now."""
         user = _user(request)
@@ -427,7 +377,7 @@ class Erasure(APIView):
 class DamageView(APIView):
     token_uses = {"GET": Use.READ}
 
-    @extend_schema(responses={200: _DAMAGE})
+    @extend_schema(responses={200: answer(Damage)})
     def get(self, request: Request, schema_id: str) -> Response:
         """Lost data that was found: segments whose pages are, and live rows without bytes."""
         return Response(damage.of(permissions.data_of(_user(request), schema_id)))
@@ -440,7 +390,7 @@ class HoldsView(APIView):
     @extend_schema(responses={200: _HELD})
     def get(self, request: Request, schema_id: str) -> Response:
         """The versions of a schema's log that somebody reads for long."""
-        return Response(_holds(permissions.data_of(_user(request), schema_id)))
+        return Response(sweeping.list_holds(permissions.data_of(_user(request), schema_id)))
 
     @extend_schema(request=_HoldBody, responses={200: _HELD})
     def put(self, request: Request, schema_id: str) -> Response:
@@ -450,7 +400,7 @@ class HoldsView(APIView):
         body.is_valid(raise_exception=True)
         sent = body.validated_data
         sweeping.keep_hold(_user(request), schema, sent["id"], sent["version"], sent["reason"])
-        return Response(_holds(schema))
+        return Response(sweeping.list_holds(schema))
 
     @extend_schema(parameters=[OpenApiParameter("id", str, required=True)], responses={204: None})
     def delete(self, request: Request, schema_id: str) -> Response:

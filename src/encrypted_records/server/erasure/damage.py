@@ -10,6 +10,7 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model.digests import HOLE
+from encrypted_records.model.resources import Damage, LostRows
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import fetch
 from encrypted_records.server.objects import objects
@@ -25,10 +26,8 @@ from encrypted_records.server.records.models import (
 from encrypted_records.server.rows import contents
 
 
-def of(schema: Schema) -> dict[str, Any]:
-    """``segments``: the uids of live segments that have lost pages. ``rows``: the live rows
-    without bytes, as the uid of each group with runs of ordinals (first, count).
-    """
+def of(schema: Schema) -> Damage:
+    """Live segments that have lost pages, and live rows without bytes."""
     pages = PagePart.objects.filter(Exists(_lost()), segment_id=OuterRef("pk"))
     segments = IndexSegment.objects.filter(
         Exists(pages), schema=schema, staging=None, superseded_at=None
@@ -41,14 +40,14 @@ def of(schema: Schema) -> dict[str, Any]:
     for group in groups:
         rows.setdefault(group.pk, set()).update(_lost_of(group, parts))
     uids = dict(RecordGroup.objects.filter(pk__in=list(rows)).values_list("pk", "uid"))
-    return {
-        "segments": sorted(bytes(segment.uid).hex() for segment in segments),
-        "rows": [
-            {"group": bytes(uids[number]).hex(), "runs": _runs(ordinals)}
+    return Damage(
+        sorted(bytes(segment.uid).hex() for segment in segments),
+        [
+            LostRows(bytes(uids[number]).hex(), _runs(ordinals))
             for number, ordinals in sorted(rows.items())
             if ordinals
         ],
-    }
+    )
 
 
 def among(keys: Sequence[store.Key]) -> set[store.Key]:

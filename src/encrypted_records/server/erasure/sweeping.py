@@ -15,7 +15,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import Error, connection, transaction
@@ -23,6 +22,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, TooLarge, Unavailable
+from encrypted_records.model.resources import Held
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import run
@@ -45,17 +45,6 @@ MOST_HOLDS = 100
 MOST_HOLDS_OF_USER = 10
 #: The purposes of holds.
 HOLD_REASONS = ("export", "job", "backup", "reading")
-
-
-@dataclass(frozen=True)
-class HoldSummary:
-    """A hold as other users see it."""
-
-    version: int
-    reason: str
-    email: str
-    begun: datetime
-    until: datetime
 
 
 def keep_hold(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) -> Hold:
@@ -108,14 +97,14 @@ def end_hold(user: User, schema: Schema, uid: uuid.UUID) -> None:
     Hold.objects.filter(schema=schema, uid=uid, user=user).delete()
 
 
-def list_holds(schema: Schema) -> list[HoldSummary]:
+def list_holds(schema: Schema) -> list[Held]:
     """The active holds of a schema, the oldest first."""
     now = timezone.now()
     counting = Hold.objects.filter(
         schema=schema, renewed__gt=now - store.HELD_FOR, begun__gt=now - LONGEST_HOLD
     )
     return [
-        HoldSummary(
+        Held(
             hold.version,
             hold.reason,
             hold.user.email,

@@ -150,6 +150,13 @@ class References(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-ca
 _structures: dict[str, dict[str, Any]] = {}
 
 
+def describe(structure: type) -> dict[str, Any]:
+    """A link to the JSON Schema of a structure."""
+    for name, part in reference.parts_of(structure).items():
+        _structures[name.removesuffix("Resource")] = part
+    return reference.link_to(structure.__name__.removesuffix("Resource"))
+
+
 class Structures(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  # as above
     """Describes answers by their structures. :func:`complete` inserts these, after the hook that
     names the choices of requests.
@@ -172,8 +179,7 @@ class Structures(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  
             return auto_schema._map_serializer(  # type: ignore[no-untyped-call]
                 self.target, direction, bypass_extensions=True
             )
-        for name, part in reference.parts_of(self.target.structure).items():
-            _structures[name.removesuffix("Resource")] = part
+        describe(self.target.structure)
         return {"type": "object", "additionalProperties": False}
 
 

@@ -16,20 +16,20 @@ fails. No answer shows which of the two it came from.
 
 from __future__ import annotations
 
-import base64
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Length
+from msgspec.structs import asdict
 
 from encrypted_records.errors import BadInput, Conflict, NotFound, ObjectAltered, ObjectLost
 from encrypted_records.model import ids, wire
@@ -55,6 +55,7 @@ from encrypted_records.model.records import (
     SegmentHeader,
     StoredRow,
 )
+from encrypted_records.model.resources import SealedRecord, UnfilteredRecord
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.records import store
@@ -448,12 +449,12 @@ def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 # --- records as sealed JSON ----------------------------------------------------------------
 
 
-def list_live(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]]:
+def list_live(schema: Schema, *, offset: int, limit: int) -> list[SealedRecord]:
     """Live records in storage order.
 
     Each group has a count of its live rows, so a late page costs no more than an early page.
     """
-    records: list[dict[str, Any]] = []
+    records: list[SealedRecord] = []
     visible = RecordGroup.objects.filter(schema=schema, live__gt=0, staging=None)
     groups = visible.order_by("start")
     for group in groups.iterator():
@@ -468,7 +469,7 @@ def list_live(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]
     return records
 
 
-def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[dict[str, Any]]]:
+def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[UnfilteredRecord]]:
     """The number of all rows ever stored, and the rows at these positions, dead rows too, in
     storage order.
 
@@ -477,7 +478,7 @@ def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[d
     live = RecordGroup.objects.filter(schema=schema, staging=None, ended_at=None)
     groups = live.order_by("start")
     count = groups.aggregate(rows=Sum("count", default=0))["rows"]
-    stored_rows: list[dict[str, Any]] = []
+    stored_rows: list[UnfilteredRecord] = []
     for group in groups.iterator():
         if limit <= 0:
             break
@@ -486,15 +487,14 @@ def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[d
             continue
         end = min(offset + limit, group.count)
         for row, dead in contents.rows_between(group.pk, offset, end, damaged=True):
-            stored_rows.append(_whole_or_bare(schema, group, row) | {"dead": dead})
+            found = _whole_or_bare(schema, group, row)
+            stored_rows.append(UnfilteredRecord(**asdict(found), dead=dead))
         limit -= end - offset
         offset = 0
     return count, stored_rows
 
 
-def _whole_or_bare(
-    schema: Schema, group: RecordGroup, row: store.StoredSealedRow
-) -> dict[str, Any]:
+def _whole_or_bare(schema: Schema, group: RecordGroup, row: store.StoredSealedRow) -> SealedRecord:
     """A sealed record; without its fields if the stored row is damaged."""
     try:
         return sealed_record(schema, group, row)
@@ -507,25 +507,22 @@ def sealed_record(
     group: RecordGroup,
     row: store.StoredSealedRow,
     names: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> SealedRecord:
     if names is None:
         fields = schema.parse().by_id
         names = [fields[field].name for field in store.fields_of(group.fields)]
     identifier = ids.to_text(row.record_id)
-    return {
-        "id": identifier,
-        "url": ids.reference("records", identifier),
-        "schema": schema.url,
-        "version": row.version,
-        "group": bytes(group.uid).hex(),
-        "ordinal": row.ordinal,
-        "key_id": bytes(group.key_id).hex(),
-        "key_version": group.key_version,
-        "fields": {
-            name: base64.b64encode(sealed).decode()
-            for name, sealed in zip(names, row.fields, strict=True)
-        },
-    }
+    return SealedRecord(
+        id=identifier,
+        url=ids.reference("records", identifier),
+        schema=schema.url,
+        version=row.version,
+        group=bytes(group.uid).hex(),
+        ordinal=row.ordinal,
+        key_id=bytes(group.key_id).hex(),
+        key_version=group.key_version,
+        fields=dict(zip(names, row.fields, strict=True)),
+    )
 
 
 # Ids and versions of the rows of whole blocks, each with one sealed field of its row.
