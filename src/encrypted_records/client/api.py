@@ -21,7 +21,7 @@ from encrypted_records import runtime
 from encrypted_records.client.messages import Response, Whole
 from encrypted_records.client.transport import ANSWER_SECONDS, Transport
 from encrypted_records.errors import ApiFailed, ErsError, Malformed, Unsupported
-from encrypted_records.model import wire
+from encrypted_records.model import resources, wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import (
     ATTEMPT_HEADER,
@@ -41,17 +41,6 @@ from encrypted_records.model.records import (
     RowDigests,
     RowRef,
     StoredRow,
-)
-from encrypted_records.model.resources import (
-    AccessResource,
-    Damage,
-    ErasureProgress,
-    ErasureState,
-    SchemaResource,
-    SealedRecord,
-    UnfilteredRecord,
-    UsableCheckpoint,
-    UserResource,
 )
 
 T = TypeVar("T")
@@ -167,14 +156,14 @@ _STORED_RATE = 1 << 20
 
 
 class _SealedRecords(msgspec.Struct):
-    results: list[SealedRecord]
+    results: list[resources.SealedRecord]
 
 
 class StoredPage(msgspec.Struct):
     """Some rows of a schema, and the total ``count`` of its places."""
 
     count: U63
-    results: list[UnfilteredRecord]
+    results: list[resources.UnfilteredRecord]
 
 
 class Api:
@@ -184,7 +173,7 @@ class Api:
     async def access_token(self, email: str, password: str, code: str = "") -> str:
         body = {"email": email, "password": password, **({"code": code} if code else {})}
         answer = await self.transport.request("POST", "/api/token/", json=body)
-        access: str = answer.convert(AccessResource).access
+        access: str = answer.convert(resources.AccessResource).access
         return access
 
     async def session_token(self, headers: Mapping[str, str]) -> str:
@@ -193,7 +182,7 @@ class Api:
         answer = await self.transport.request(
             "POST", "/api/token/session/", headers={**headers, **origin}
         )
-        access: str = answer.convert(AccessResource).access
+        access: str = answer.convert(resources.AccessResource).access
         return access
 
     async def end_login(self, auth: str) -> None:
@@ -206,14 +195,14 @@ class Api:
     async def email(self, auth: str) -> str:
         return (await self._user(auth)).email
 
-    async def _user(self, auth: str) -> UserResource:
+    async def _user(self, auth: str) -> resources.UserResource:
         answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
-        resource: UserResource = answer.convert(UserResource)
+        resource: resources.UserResource = answer.convert(resources.UserResource)
         return resource
 
-    async def schema(self, schema: bytes, auth: str) -> SchemaResource:
+    async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
         answer = await self.transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: SchemaResource = answer.convert(SchemaResource)
+        resource: resources.SchemaResource = answer.convert(resources.SchemaResource)
         return resource
 
     async def show_definition(self, schema: bytes, text: bytes, auth: str) -> None:
@@ -233,17 +222,19 @@ class Api:
         """
         await self.transport.request("GET", reference("datasets", dataset), auth=auth)
 
-    async def schemas_of(self, dataset: bytes, auth: str) -> list[SchemaResource]:
+    async def schemas_of(self, dataset: bytes, auth: str) -> list[resources.SchemaResource]:
         """The schemas of a dataset that the caller can access."""
         path = f"/api/schemas/?dataset={to_text(dataset)}&limit={MAX_SCHEMAS}"
-        return await read_list(self.transport, path, SchemaResource, auth)
+        return await read_list(self.transport, path, resources.SchemaResource, auth)
 
-    async def schema_keys(self, auth: str) -> list[SchemaResource]:
+    async def schema_keys(self, auth: str) -> list[resources.SchemaResource]:
         """All schemas that the caller can access."""
         path = f"/api/schemas/?limit={MAX_SCHEMAS}"
-        return await read_list(self.transport, path, SchemaResource, auth)
+        return await read_list(self.transport, path, resources.SchemaResource, auth)
 
-    async def sealed_records(self, record_ids: Sequence[bytes], auth: str) -> list[SealedRecord]:
+    async def sealed_records(
+        self, record_ids: Sequence[bytes], auth: str
+    ) -> list[resources.SealedRecord]:
         """The records with these ids (at most 100), in their order."""
         query = "&".join(f"id={to_text(record_id)}" for record_id in record_ids)
         answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
@@ -453,14 +444,14 @@ class DamageApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def of(self, schema: bytes, auth: str) -> Damage:
+    async def of(self, schema: bytes, auth: str) -> resources.Damage:
         path = f"{reference('schemas', schema)}damage/"
         answer = await self._transport.request("GET", path, auth=auth)
-        damage: Damage = answer.convert(Damage)
+        damage: resources.Damage = answer.convert(resources.Damage)
         return damage
 
 
-_Listed = Annotated[list[UsableCheckpoint], Meta(max_length=100)]
+_Listed = Annotated[list[resources.UsableCheckpoint], Meta(max_length=100)]
 
 
 class CheckpointApi:
@@ -503,10 +494,10 @@ class CheckpointApi:
             raise ApiFailed("the API's answer contains no manifest")
         return checkpoint, deltas
 
-    async def listed(self, schema: bytes, auth: str) -> list[UsableCheckpoint]:
+    async def listed(self, schema: bytes, auth: str) -> list[resources.UsableCheckpoint]:
         """Checkpoints that the API returns, the newest first."""
         answer = await self._transport.request("GET", _checkpoints(schema), auth=auth)
-        found: list[UsableCheckpoint] = answer.convert(_Listed)
+        found: list[resources.UsableCheckpoint] = answer.convert(_Listed)
         return found
 
     async def add(self, schema: bytes, checkpoint: wire.Checkpoint, auth: str) -> None:
@@ -536,35 +527,23 @@ class ErasureApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def state(self, schema: bytes, auth: str) -> ErasureState:
+    async def state(self, schema: bytes, auth: str) -> resources.ErasureState:
         answer = await self._transport.request("GET", _erasure(schema), auth=auth)
-        state: ErasureState = answer.convert(ErasureState)
+        state: resources.ErasureState = answer.convert(resources.ErasureState)
         return state
 
-    async def progress(self, schema: bytes, auth: str) -> ErasureProgress:
+    async def progress(self, schema: bytes, auth: str) -> resources.ErasureProgress:
         """The same as :meth:`state`, without the counts: cheap enough to poll."""
         params = {"counts": "false"}
         answer = await self._transport.request("GET", _erasure(schema), params=params, auth=auth)
-        progress: ErasureProgress = answer.convert(ErasureProgress)
+        progress: resources.ErasureProgress = answer.convert(resources.ErasureProgress)
         return progress
 
-    async def ask(self, schema: bytes, auth: str) -> ErasureState:
+    async def ask(self, schema: bytes, auth: str) -> resources.ErasureState:
         """Request immediate erasure of all ended data."""
         answer = await self._transport.request("POST", _erasure(schema), auth=auth, repeatable=True)
-        state: ErasureState = answer.convert(ErasureState)
+        state: resources.ErasureState = answer.convert(resources.ErasureState)
         return state
-
-    async def schemas_of(self, dataset: bytes, auth: str) -> list[str]:
-        """The ids of a dataset's schemas that the caller can access.
-
-        Raises:
-            NotFound: there is no such dataset for this caller.
-        """
-        await self._transport.request("GET", reference("datasets", dataset), auth=auth)
-        path = f"/api/schemas/?dataset={to_text(dataset)}&limit=1000"
-        return [
-            schema.id for schema in await read_list(self._transport, path, SchemaResource, auth)
-        ]
 
     async def hold(
         self, schema: bytes, uid: uuid.UUID, version: int, reason: str, auth: str

@@ -16,16 +16,8 @@ from encrypted_records.client.api import read_list
 from encrypted_records.client.messages import Response
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported
-from encrypted_records.model import wire
+from encrypted_records.model import resources, wire
 from encrypted_records.model.ids import reference, to_text
-from encrypted_records.model.resources import (
-    DatasetResource,
-    InvitationResource,
-    MemberResource,
-    OrganizationResource,
-    SchemaResource,
-    ServiceResource,
-)
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 
 #: Minimum rate at which the API stores data, in bytes per second.
@@ -108,12 +100,12 @@ class RosterApi:
         )
         await self._transport.request("DELETE", path, auth=auth)
 
-    async def invitation(self, invitation: bytes, auth: str) -> InvitationResource | None:
+    async def invitation(self, invitation: bytes, auth: str) -> resources.InvitationResource | None:
         """The caller's pending invitation with this id, as the API returns it; None if there is
         none.
         """
         path, wanted = f"/api/invitations/?limit={_PAGE}", to_text(invitation)
-        listed = await read_list(self._transport, path, InvitationResource, auth)
+        listed = await read_list(self._transport, path, resources.InvitationResource, auth)
         return next((entry for entry in listed if entry.id == wanted), None)
 
     async def invitations_of(self, organization: bytes, auth: str) -> set[str]:
@@ -121,7 +113,7 @@ class RosterApi:
         this; no entry does.
         """
         path = f"{reference('organizations', organization)}invitations/?limit={_PAGE}"
-        listed = await read_list(self._transport, path, InvitationResource, auth)
+        listed = await read_list(self._transport, path, resources.InvitationResource, auth)
         return {entry.id for entry in listed}
 
     async def make_service(self, organization: bytes, body: dict[str, Any], auth: str) -> None:
@@ -134,7 +126,7 @@ class RosterApi:
         API.
         """
         path = f"{reference('organizations', organization)}services/?limit={_PAGE}"
-        listed = await read_list(self._transport, path, ServiceResource, auth)
+        listed = await read_list(self._transport, path, resources.ServiceResource, auth)
         return {entry.id: entry.last_used for entry in listed}
 
     async def accounts_of(self, organization: bytes, auth: str) -> dict[str, str]:
@@ -142,37 +134,37 @@ class RosterApi:
         Deleted accounts are missing.
         """
         path = f"{reference('organizations', organization)}members/?limit={_PAGE}"
-        listed = await read_list(self._transport, path, MemberResource, auth)
+        listed = await read_list(self._transport, path, resources.MemberResource, auth)
         return {member.user.rstrip("/").rpartition("/")[2]: member.email for member in listed}
 
-    async def organizations(self, auth: str) -> list[OrganizationResource]:
+    async def organizations(self, auth: str) -> list[resources.OrganizationResource]:
         """All organizations of the caller."""
         path = f"/api/organizations/?limit={_PAGE}"
-        return await read_list(self._transport, path, OrganizationResource, auth)
+        return await read_list(self._transport, path, resources.OrganizationResource, auth)
 
-    async def dataset(self, dataset: bytes, auth: str) -> DatasetResource:
+    async def dataset(self, dataset: bytes, auth: str) -> resources.DatasetResource:
         answer = await self._transport.request("GET", reference("datasets", dataset), auth=auth)
-        resource: DatasetResource = answer.convert(DatasetResource)
+        resource: resources.DatasetResource = answer.convert(resources.DatasetResource)
         return resource
 
-    async def schema(self, schema: bytes, auth: str) -> SchemaResource:
+    async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
         answer = await self._transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: SchemaResource = answer.convert(SchemaResource)
+        resource: resources.SchemaResource = answer.convert(resources.SchemaResource)
         return resource
 
-    async def datasets(self, organization: bytes, auth: str) -> list[DatasetResource]:
+    async def datasets(self, organization: bytes, auth: str) -> list[resources.DatasetResource]:
         """All datasets of an organization that the caller can access."""
         path = (
             f"/api/datasets/?limit={_PAGE}&organization={reference('organizations', organization)}"
         )
-        return await read_list(self._transport, path, DatasetResource, auth)
+        return await read_list(self._transport, path, resources.DatasetResource, auth)
 
-    async def schemas(self, organization: bytes, auth: str) -> list[SchemaResource]:
+    async def schemas(self, organization: bytes, auth: str) -> list[resources.SchemaResource]:
         """All schemas of an organization that the caller can access."""
         path = (
             f"/api/schemas/?limit={_PAGE}&organization={reference('organizations', organization)}"
         )
-        return await read_list(self._transport, path, SchemaResource, auth)
+        return await read_list(self._transport, path, resources.SchemaResource, auth)
 
     async def _put(
         self, method: str, path: str, items: Sequence[msgspec.Struct], auth: str

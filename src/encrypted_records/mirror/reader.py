@@ -48,7 +48,7 @@ from encrypted_records.mirror.layout import (
     read_head,
     require_complete,
 )
-from encrypted_records.model import digests, ids, wire
+from encrypted_records.model import digests, ids, resources, wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import HOLE, RUN
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
@@ -73,7 +73,6 @@ from encrypted_records.model.records import (
     Segment,
     StoredRow,
 )
-from encrypted_records.model.resources import MirrorStatus, StatusResource, UserResource
 from encrypted_records.model.roster import ENTRIES_AT_ONCE
 
 JSON = "application/json"
@@ -203,11 +202,11 @@ class MirrorReader:
         assert head.taken is not None, "the head is complete"
         taken = datetime.fromtimestamp(int(head.taken), UTC)
         return _json(
-            StatusResource(
+            resources.StatusResource(
                 status="ok",
                 api_version=__version__,
                 behind_proxy=False,
-                mirror=MirrorStatus(head.source, taken),
+                mirror=resources.MirrorStatus(head.source, taken),
             )
         )
 
@@ -216,7 +215,7 @@ class MirrorReader:
         if request.parts["id"] not in ("self", text):
             raise _nothing()
         return _json(
-            UserResource(
+            resources.UserResource(
                 id=text,
                 url=ids.reference("users", text),
                 email="",

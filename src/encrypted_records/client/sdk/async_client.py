@@ -40,12 +40,7 @@ from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
-from encrypted_records.model.resources import (
-    ApiTokenResource,
-    CreatedApiTokenResource,
-    Scope,
-    UserResource,
-)
+from encrypted_records.model import resources
 
 if TYPE_CHECKING:
     from encrypted_records.sql.limits import SqlLimits
@@ -257,7 +252,7 @@ class AsyncClient:
         """
         return self._link.calls
 
-    async def user(self) -> UserResource:
+    async def user(self) -> resources.UserResource:
         """The account, and the paths of its organizations."""
         return await self._link.proxy.user()
 
@@ -289,11 +284,11 @@ class AsyncClient:
         self,
         name: str,
         *,
-        scope: Scope = "read",
+        scope: resources.Scope = "read",
         datasets: Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
-    ) -> CreatedApiTokenResource:
+    ) -> resources.CreatedApiTokenResource:
         """An API token for another program. Its text is said once.
 
         Args:
@@ -309,7 +304,7 @@ class AsyncClient:
             name, scope=scope, datasets=paths, expires_in=expires_in, password=password
         )
 
-    async def tokens(self) -> AsyncIterator[ApiTokenResource]:
+    async def tokens(self) -> AsyncIterator[resources.ApiTokenResource]:
         """Your API tokens: what they may, and when they were used."""
         async for token in self._link.proxy.api_tokens():
             yield token

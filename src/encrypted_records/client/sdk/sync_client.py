@@ -31,12 +31,7 @@ from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
-from encrypted_records.model.resources import (
-    ApiTokenResource,
-    CreatedApiTokenResource,
-    Scope,
-    UserResource,
-)
+from encrypted_records.model import resources
 
 if TYPE_CHECKING:
     from encrypted_records.sql.limits import SqlLimits
@@ -256,7 +251,7 @@ class Client:
         """
         return self._link.calls
 
-    def user(self) -> UserResource:
+    def user(self) -> resources.UserResource:
         """The account, and the paths of its organizations."""
         return self._link.run(self._link.proxy.user())
 
@@ -288,11 +283,11 @@ class Client:
         self,
         name: str,
         *,
-        scope: Scope = "read",
+        scope: resources.Scope = "read",
         datasets: Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
-    ) -> CreatedApiTokenResource:
+    ) -> resources.CreatedApiTokenResource:
         """An API token for another program. Its text is said once.
 
         Args:
@@ -310,7 +305,7 @@ class Client:
             )
         )
 
-    def tokens(self) -> Iterator[ApiTokenResource]:
+    def tokens(self) -> Iterator[resources.ApiTokenResource]:
         """Your API tokens: what they may, and when they were used."""
         for token in self._link.each(self._link.proxy.api_tokens()):
             yield token

@@ -21,7 +21,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -39,11 +39,10 @@ from starlette.websockets import WebSocket
 
 from encrypted_records import errors
 from encrypted_records.client.messages import note_request
-from encrypted_records.model import credentials, ids
+from encrypted_records.model import credentials, ids, resources
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import FORWARDED, SIGNED, Forwarded, has_form, methods_of
-from encrypted_records.model.resources import DatasetResource, SchemaResource, StatusResource
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute, require_writing
 from encrypted_records.proxy.api.parameters import find_slug
@@ -152,7 +151,7 @@ async def free_name(request: Request, path: str) -> None:
         log.warning("a deleted resource keeps its name in the roster: %s", error.reason)
 
 
-def _organization(shown: DatasetResource | SchemaResource) -> bytes:
+def _organization(shown: resources.DatasetResource | resources.SchemaResource) -> bytes:
     return ids.from_reference(shown.organization, "organizations", pointer="/organization")
 
 
@@ -167,16 +166,6 @@ def _text_of_change(members: dict[str, Any], name: str) -> str | None:
 _Resource = dict[str, msgspec.Raw]
 
 
-class _Named(msgspec.Struct):
-    """Members of each dataset and schema; ``dataset`` is only for schemas."""
-
-    id: str
-    organization: str
-    slug: str
-    name: str
-    dataset: str = ""
-
-
 async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
     """An answer of the API, with the roster's names of datasets or schemas.
 
@@ -187,8 +176,8 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         ApiFailed: it is malformed.
         Refused, Unavailable: as :meth:`ShownNames.find`.
     """
-    whole, listed = _read_change(body)
-    if not listed:
+    whole, texts = _read_answer(body)
+    if not texts:
         return body
     services = services_of(request)
     try:
@@ -196,7 +185,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         holder = await services.admission.holder(request)
     except (errors.NotAuthenticated, errors.NotAllowed):
         return body  # without keys they store nothing
-    shown = [_shown_object(kind, name) for name in listed]
+    shown = [_shown_object(kind, text) for text in texts]
     params = request.query_params
     found = await services.sharing.shown_names.find(
         holder,
@@ -204,6 +193,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         everywhere="dataset" not in params,
         by_names={params[name] for name in ("slug", "name") if name in params},
     )
+    listed = [msgspec.json.decode(text, type=_Resource) for text in texts]
     for resource, named in zip(listed, found, strict=True):
         if named is not None:
             _signed_name(resource, named)
@@ -212,36 +202,28 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
     return msgspec.json.encode(whole | {"results": listed})
 
 
-def _read_change(body: bytes) -> tuple[dict[str, Any] | None, list[_Resource]]:
+def _read_answer(body: bytes) -> tuple[dict[str, Any] | None, Sequence[bytes | msgspec.Raw]]:
     """A list's other members, None for a single resource; and the resources."""
     try:
         whole = msgspec.json.decode(body, type=_Resource)
         if "results" not in whole:
-            return None, [whole]
-        return dict(whole), msgspec.json.decode(whole["results"], type=list[_Resource])
+            return None, [body]
+        return dict(whole), msgspec.json.decode(whole["results"], type=list[msgspec.Raw])
     except msgspec.DecodeError:
         raise refusal("it is not a dataset or schema") from None
 
 
-def _shown_object(kind: str, resource: _Resource) -> ShownName:
+def _shown_object(kind: str, text: bytes | msgspec.Raw) -> ShownName:
     try:
-        shown = msgspec.convert(
-            {
-                name: msgspec.json.decode(resource[name])
-                for name in _Named.__struct_fields__
-                if name in resource
-            },
-            _Named,
-        )
-        return ShownName(
-            ids.from_text(shown.id),
-            ids.from_reference(shown.organization, "organizations", pointer=""),
-            shown.slug,
-            shown.name,
-            ids.from_reference(shown.dataset, "datasets", pointer="")
-            if kind == "schemas"
-            else None,
-        )
+        shown: resources.DatasetResource | resources.SchemaResource
+        dataset: bytes | None = None
+        if kind == "schemas":
+            shown = msgspec.json.decode(text, type=resources.SchemaResource)
+            dataset = ids.from_reference(shown.dataset, "datasets", pointer="")
+        else:
+            shown = msgspec.json.decode(text, type=resources.DatasetResource)
+        organization = ids.from_reference(shown.organization, "organizations", pointer="")
+        return ShownName(ids.from_text(shown.id), organization, shown.slug, shown.name, dataset)
     except (msgspec.MsgspecError, errors.Malformed, errors.BadInput):
         raise refusal("it is not a dataset or schema") from None
 
@@ -542,7 +524,7 @@ async def get_status(request: Request) -> Response:
     """The API's own answer, with ``behind_proxy``, and ``clock_jumped`` where that is so."""
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
-    status = replace(upstream.convert(StatusResource), behind_proxy=True)
+    told = replace(upstream.convert(resources.StatusResource), behind_proxy=True)
     if services_of(request).clock.doubtful > 0:
         status = replace(status, clock_jumped=True)
     response = answer(status)

@@ -33,9 +33,8 @@ from encrypted_records.crypto.recovery import (
     unwrap,
     wrap,
 )
-from encrypted_records.model import credentials
+from encrypted_records.model import credentials, resources
 from encrypted_records.model.ids import from_reference, from_text
-from encrypted_records.model.resources import SchemaResource
 from encrypted_records.proxy.admission import NOBODY, Applicant
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
@@ -168,7 +167,7 @@ async def list_schema_keys(request: Request) -> Response:
     return answer(shown)
 
 
-async def _holds(services: Services, caller: Holder, schema: SchemaResource) -> bool:
+async def _holds(services: Services, caller: Holder, schema: resources.SchemaResource) -> bool:
     organization = from_reference(schema.organization, "organizations", pointer="/organization")
     try:
         key_id = bytes.fromhex(schema.key_id or "")

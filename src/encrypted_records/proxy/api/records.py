@@ -19,10 +19,9 @@ from encrypted_records.client.proxy.connection import ListPage
 from encrypted_records.client.proxy.records import Record, StoredRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
-from encrypted_records.model import strict_json
+from encrypted_records.model import resources, strict_json
 from encrypted_records.model.ids import PATTERN, from_text, reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
-from encrypted_records.model.resources import SealedRecord
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import forward
 from encrypted_records.proxy.api.json_schema import (
@@ -249,8 +248,8 @@ async def decrypt_records(request: Request) -> Response:
     )
 
 
-def _sealed_records(body: bytes) -> SealedRecord | list[SealedRecord]:
-    return msgspec.json.decode(body, type=SealedRecord | list[SealedRecord])
+def _sealed_records(body: bytes) -> resources.SealedRecord | list[resources.SealedRecord]:
+    return msgspec.json.decode(body, type=resources.SealedRecord | list[resources.SealedRecord])
 
 
 def _opened_records(body: bytes) -> bytes | None:

@@ -46,11 +46,10 @@ from encrypted_records.index.query.key_sets import MAX_OPENED
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.index.segments.loaded import LoadedSegment
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
-from encrypted_records.model.resources import SchemaResource
 from encrypted_records.model.signatures import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import Run, aside, here
@@ -265,7 +264,7 @@ def _placed_by(roster: Roster) -> Callable[[bytes], bool]:
     return is_placed
 
 
-def _shown(resource: SchemaResource) -> DatasetSchema:
+def _shown(resource: resources.SchemaResource) -> DatasetSchema:
     return DatasetSchema(_id_of(resource.id), resource.slug, resource.name, signed=False)
 
 

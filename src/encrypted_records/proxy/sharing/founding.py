@@ -22,10 +22,9 @@ from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.index.roster.belief import believe
 from encrypted_records.index.roster.roster import Roster, holders_of, sign_entry
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.resources import DatasetResource
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster
@@ -91,7 +90,7 @@ class Founding:
         holder: Holder,
         organization: bytes,
         name: str,
-        dataset: DatasetResource,
+        dataset: resources.DatasetResource,
         placement: form.Placement,
     ) -> bool:
         """Found the organization of a first record, create the keys of its dataset, and place its

@@ -20,10 +20,9 @@ from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api, ErasureApi
 from encrypted_records.client.proxy.erasure import IndexLeft
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.records import RowRef, Segment
-from encrypted_records.model.resources import ErasureProgress, ErasureState
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
@@ -64,7 +63,7 @@ class ErasureReceipt:
     log_digest: bytes
     merged: int
     gone: bool
-    left: ErasureState
+    left: resources.ErasureState
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +105,11 @@ class Eraser:
         self._ledgers = ledgers
         self._wait_seconds = wait_seconds
 
-    async def look_briefly(self, caller: Holder, schema: bytes) -> ErasureProgress:
+    async def look_briefly(self, caller: Holder, schema: bytes) -> resources.ErasureProgress:
         """Progress at the API; nothing is counted."""
         return await self._erasures.progress(schema, caller.auth)
 
-    async def look(self, caller: Holder, schema: bytes) -> tuple[ErasureState, IndexLeft]:
+    async def look(self, caller: Holder, schema: bytes) -> tuple[resources.ErasureState, IndexLeft]:
         """The ended data of a schema that remains: at the API, and in its index."""
         state = await self._schemas.refresh(caller, schema)
         snapshot = state.ledger.snapshot()
@@ -173,7 +172,7 @@ class Eraser:
         Raises:
             ErsError: it failed; completed steps stay done, and it can be repeated.
         """
-        requested: list[tuple[SchemaState, int, ErasureState]] = []
+        requested: list[tuple[SchemaState, int, resources.ErasureState]] = []
         for schema in sorted(schemas):
             state = await self._schemas.refresh(caller, schema)
             merged = await self._merger.purge(caller, state)
@@ -195,14 +194,14 @@ class Eraser:
         self,
         caller: Holder,
         state: SchemaState,
-        requested: ErasureState,
+        requested: resources.ErasureState,
         version: int,
         until: float,
-    ) -> ErasureState:
+    ) -> resources.ErasureState:
         """The state once all data up to a version is gone, once a hold delays it, or at the moment
         ``until``. Only the end is counted: each poll in between is a small request.
         """
-        latest: ErasureProgress | ErasureState = requested
+        latest: resources.ErasureProgress | resources.ErasureState = requested
         pause = LOOK_SECONDS
         while latest.done < version and not latest.holds:
             left = until - runtime.monotonic()
@@ -370,7 +369,6 @@ class OlderKeys:
         eraser: Eraser,
     ) -> None:
         self._api = api
-        self._erasures = ErasureApi(api.transport)
         self._schemas = schemas
         self._sharing = sharing
         self._datasets = datasets
@@ -396,9 +394,9 @@ class OlderKeys:
             )
             for schema in view.roster.schemas(dataset)
         }
-        listed = [
-            ids.from_text(text) for text in await self._erasures.schemas_of(dataset, caller.auth)
-        ]
+        await self._api.require_dataset(dataset, caller.auth)
+        found_there = await self._api.schemas_of(dataset, caller.auth)
+        listed = [ids.from_text(schema.id) for schema in found_there]
         found, absent = [], []
         for schema in sorted({*placed, *listed}):
             try:
@@ -467,7 +465,7 @@ class OlderKeys:
         wanted = []
         for schema in keys.schemas:
             if schema.resealed:
-                progress = await self._erasures.progress(schema.schema, caller.auth)
+                progress = await self._eraser.look_briefly(caller, schema.schema)
                 if progress.done < schema.resealed:
                     wanted.append(schema.schema)
         resealed = {schema.schema: schema.resealed for schema in keys.schemas}

@@ -28,7 +28,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records import errors
-from encrypted_records.model import ids, wire
+from encrypted_records.model import ids, resources, wire
 from encrypted_records.model.records import (
     MAX_SMALL_SEGMENTS,
     SMALL_SEGMENT_ROWS,
@@ -37,7 +37,6 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
-from encrypted_records.model.resources import UsableCheckpoint
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
@@ -622,11 +621,11 @@ def _newest_checkpoints(schema: Schema) -> QuerySet[LogCheckpoint]:
     return LogCheckpoint.objects.filter(schema=schema).order_by("-version", "-pk")
 
 
-def usable_checkpoints(schema: Schema) -> list[UsableCheckpoint]:
+def usable_checkpoints(schema: Schema) -> list[resources.UsableCheckpoint]:
     """Checkpoints that proxies would accept, the newest first."""
     shown = _query_usable(schema).values_list("version", "key_version", "digest", "size")
     return [
-        UsableCheckpoint(version, key_version, bytes(digest).hex(), size)
+        resources.UsableCheckpoint(version, key_version, bytes(digest).hex(), size)
         for version, key_version, digest, size in shown
     ]
 

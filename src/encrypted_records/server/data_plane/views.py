@@ -17,17 +17,8 @@ from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLarge
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
-from encrypted_records.model import ids, wire
+from encrypted_records.model import ids, resources, wire
 from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef
-from encrypted_records.model.resources import (
-    Damage,
-    ErasureProgress,
-    ErasureState,
-    Held,
-    JobTokenResource,
-    SealedRecord,
-    UsableCheckpoint,
-)
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.authentication import (
@@ -101,7 +92,8 @@ class JobTokenView(APIView):
     token_uses = WRITES
 
     @extend_schema(
-        request=TokenDigestSerializer, responses={201: answer(JobTokenResource), 204: None}
+        request=TokenDigestSerializer,
+        responses={201: answer(resources.JobTokenResource), 204: None},
     )
     def post(self, request: Request, job: uuid.UUID) -> Response:
         """Have the token of this digest count for this job for a week; another one is void. Without
@@ -112,7 +104,9 @@ class JobTokenView(APIView):
         shown = None if named is None else bytes.fromhex(named)
         token = authentication.issue_job_token(_user(request), job.bytes, shown)
         return (
-            Response(status=204) if token is None else Response(JobTokenResource(token), status=201)
+            Response(status=204)
+            if token is None
+            else Response(resources.JobTokenResource(token), status=201)
         )
 
 
@@ -216,7 +210,7 @@ class RecordsView(APIView):
         paging.request = request
         paging.limit = paging.get_limit(request)
         paging.offset = paging.get_offset(request)
-        records: Sequence[SealedRecord]
+        records: Sequence[resources.SealedRecord]
         if flag_of(request, "dead", default=False):
             paging.count, records = reading.list_stored(
                 schema, offset=paging.offset, limit=paging.limit
@@ -237,7 +231,7 @@ class RecordDetail(APIView):
         return Response(record, headers={"ETag": f'"{record.version}"'})
 
 
-def _look_up(user: User, record_ids: list[str]) -> list[SealedRecord]:
+def _look_up(user: User, record_ids: list[str]) -> list[resources.SealedRecord]:
     """Sealed records in the order of their ids; all of them, or none.
 
     Raises:
@@ -261,7 +255,7 @@ def _look_up(user: User, record_ids: list[str]) -> list[SealedRecord]:
     return [record for record in records if record is not None]
 
 
-def _find(user: User, record_ids: Sequence[str]) -> list[SealedRecord | None]:
+def _find(user: User, record_ids: Sequence[str]) -> list[resources.SealedRecord | None]:
     """The sealed record of each id, or None, with a constant number of statements."""
     named = [_identifier(text) for text in record_ids]
     rows = contents.live_rows_of({record_id for record_id in named if record_id is not None})
@@ -270,7 +264,7 @@ def _find(user: User, record_ids: Sequence[str]) -> list[SealedRecord | None]:
     )
     reached = permissions.schemas(user).in_bulk({group.schema_id for group in groups.values()})
 
-    def sealed(segment: bytes | None) -> SealedRecord | None:
+    def sealed(segment: bytes | None) -> resources.SealedRecord | None:
         for row in rows.get(segment or b"", ()):
             group = groups.get(row.group)
             schema = reached.get(group.schema_id) if group else None
@@ -297,7 +291,7 @@ class Checkpoints(APIView):
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
 
-    @extend_schema(responses={200: answer(UsableCheckpoint)(many=True)})
+    @extend_schema(responses={200: answer(resources.UsableCheckpoint)(many=True)})
     def get(self, request: Request, schema_id: str) -> Response:
         """The checkpoints of a schema's log that can be taken, the newest first."""
         schema = permissions.data_of(cast(User, request.user), schema_id)
@@ -314,9 +308,9 @@ class Checkpoints(APIView):
 # Endpoints that report what is left of ended data, erase it, and hold it.
 
 
-_HELD = answer(Held)(many=True)
+_HELD = answer(resources.Held)(many=True)
 #: With counts, or without.
-_PROGRESS = {"anyOf": [describe(ErasureState), describe(ErasureProgress)]}
+_PROGRESS = {"anyOf": [describe(resources.ErasureState), describe(resources.ErasureProgress)]}
 
 
 class _HoldBody(serializers.Serializer[Any]):
@@ -325,10 +319,10 @@ class _HoldBody(serializers.Serializer[Any]):
     reason = serializers.ChoiceField(choices=list(sweeping.HOLD_REASONS))
 
 
-def _progress(schema: Schema) -> ErasureProgress:
+def _progress(schema: Schema) -> resources.ErasureProgress:
     """Progress of an erasure, from a single row, however much is left."""
     entry = AskedErasure.objects.filter(schema=schema).first()
-    return ErasureProgress(
+    return resources.ErasureProgress(
         version=schema.version,
         asked=0 if entry is None else entry.up_to,
         done=0 if entry is None else entry.done,
@@ -338,9 +332,9 @@ def _progress(schema: Schema) -> ErasureProgress:
     )
 
 
-def _state(schema: Schema) -> ErasureState:
+def _state(schema: Schema) -> resources.ErasureState:
     left = erasing.left_of(schema, schema.version)
-    return ErasureState(**asdict(_progress(schema)), **vars(left))
+    return resources.ErasureState(**asdict(_progress(schema)), **vars(left))
 
 
 class Erasure(APIView):
@@ -356,7 +350,7 @@ class Erasure(APIView):
         schema = permissions.data_of(_user(request), schema_id)
         return Response(_state(schema) if counts else _progress(schema))
 
-    @extend_schema(request=None, responses={202: answer(ErasureState)})
+    @extend_schema(request=None, responses={202: answer(resources.ErasureState)})
     def post(self, request: Request, schema_id: str) -> Response:
         """Have it go at once, as far as the log has ended it by now."""
         user = _user(request)
@@ -377,7 +371,7 @@ class Erasure(APIView):
 class DamageView(APIView):
     token_uses = {"GET": Use.READ}
 
-    @extend_schema(responses={200: answer(Damage)})
+    @extend_schema(responses={200: answer(resources.Damage)})
     def get(self, request: Request, schema_id: str) -> Response:
         """Lost data that was found: segments whose pages are, and live rows without bytes."""
         return Response(damage.of(permissions.data_of(_user(request), schema_id)))

@@ -26,10 +26,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed, PreconditionFailed
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.model.definition_changes import refuse_reserved
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.resources import DEFINITION, DatasetResource, SchemaResource
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import CHANGES, CHANGES_ALL, READS, JobToken
 from encrypted_records.server.accounts.models import User
@@ -57,7 +56,7 @@ from encrypted_records.server.organizations.roster_data import placed_elsewhere
 # Datasets and schemas as requests write them and responses show them.
 
 
-@extend_schema_field(DEFINITION)
+@extend_schema_field(resources.DEFINITION)
 class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
     """A definition as the text it was sent as: kept, and given back, to the letter."""
 
@@ -78,7 +77,7 @@ class _Common(Shown, KnownMembers, serializers.ModelSerializer[Any]):
 
 
 class DatasetSerializer(_Common):
-    structure = DatasetResource
+    structure = resources.DatasetResource
     organization = ReferenceField("organizations")
 
     class Meta:
@@ -88,7 +87,7 @@ class DatasetSerializer(_Common):
         validators: list[Any] = []
 
     def to_representation(self, instance: Dataset) -> Any:
-        return DatasetResource(
+        return resources.DatasetResource(
             id=instance.id,
             url=instance.url,
             name=instance.name,
@@ -101,7 +100,7 @@ class DatasetSerializer(_Common):
 
 
 class SchemaSerializer(_Common):
-    structure = SchemaResource
+    structure = resources.SchemaResource
     dataset = ReferenceField("datasets")
     schema = DefinitionField(source="definition")
 
@@ -111,7 +110,7 @@ class SchemaSerializer(_Common):
         validators: list[Any] = []
 
     def to_representation(self, instance: Schema) -> Any:
-        return SchemaResource(
+        return resources.SchemaResource(
             id=instance.id,
             url=instance.url,
             name=instance.name,

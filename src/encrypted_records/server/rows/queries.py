@@ -32,7 +32,7 @@ from django.db.models.functions import Length
 from msgspec.structs import asdict
 
 from encrypted_records.errors import BadInput, Conflict, NotFound, ObjectAltered, ObjectLost
-from encrypted_records.model import ids, wire
+from encrypted_records.model import ids, resources, wire
 from encrypted_records.model.digests import DIGEST, HOLE, RUN, pack_fields, row_digest
 from encrypted_records.model.records import (
     DELTA_BYTES,
@@ -55,7 +55,6 @@ from encrypted_records.model.records import (
     SegmentHeader,
     StoredRow,
 )
-from encrypted_records.model.resources import SealedRecord, UnfilteredRecord
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.records import store
@@ -449,12 +448,12 @@ def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 # --- records as sealed JSON ----------------------------------------------------------------
 
 
-def list_live(schema: Schema, *, offset: int, limit: int) -> list[SealedRecord]:
+def list_live(schema: Schema, *, offset: int, limit: int) -> list[resources.SealedRecord]:
     """Live records in storage order.
 
     Each group has a count of its live rows, so a late page costs no more than an early page.
     """
-    records: list[SealedRecord] = []
+    records: list[resources.SealedRecord] = []
     visible = RecordGroup.objects.filter(schema=schema, live__gt=0, staging=None)
     groups = visible.order_by("start")
     for group in groups.iterator():
@@ -469,7 +468,9 @@ def list_live(schema: Schema, *, offset: int, limit: int) -> list[SealedRecord]:
     return records
 
 
-def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[UnfilteredRecord]]:
+def list_stored(
+    schema: Schema, *, offset: int, limit: int
+) -> tuple[int, list[resources.UnfilteredRecord]]:
     """The number of all rows ever stored, and the rows at these positions, dead rows too, in
     storage order.
 
@@ -478,7 +479,7 @@ def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[U
     live = RecordGroup.objects.filter(schema=schema, staging=None, ended_at=None)
     groups = live.order_by("start")
     count = groups.aggregate(rows=Sum("count", default=0))["rows"]
-    stored_rows: list[UnfilteredRecord] = []
+    stored_rows: list[resources.UnfilteredRecord] = []
     for group in groups.iterator():
         if limit <= 0:
             break
@@ -488,13 +489,15 @@ def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[U
         end = min(offset + limit, group.count)
         for row, dead in contents.rows_between(group.pk, offset, end, damaged=True):
             found = _whole_or_bare(schema, group, row)
-            stored_rows.append(UnfilteredRecord(**asdict(found), dead=dead))
+            stored_rows.append(resources.UnfilteredRecord(**asdict(found), dead=dead))
         limit -= end - offset
         offset = 0
     return count, stored_rows
 
 
-def _whole_or_bare(schema: Schema, group: RecordGroup, row: store.StoredSealedRow) -> SealedRecord:
+def _whole_or_bare(
+    schema: Schema, group: RecordGroup, row: store.StoredSealedRow
+) -> resources.SealedRecord:
     """A sealed record; without its fields if the stored row is damaged."""
     try:
         return sealed_record(schema, group, row)
@@ -507,12 +510,12 @@ def sealed_record(
     group: RecordGroup,
     row: store.StoredSealedRow,
     names: Sequence[str] | None = None,
-) -> SealedRecord:
+) -> resources.SealedRecord:
     if names is None:
         fields = schema.parse().by_id
         names = [fields[field].name for field in store.fields_of(group.fields)]
     identifier = ids.to_text(row.record_id)
-    return SealedRecord(
+    return resources.SealedRecord(
         id=identifier,
         url=ids.reference("records", identifier),
         schema=schema.url,
