@@ -26,7 +26,8 @@ def read(next_of: Callable[[int], str | None]) -> tuple[list[dict[str, int]], li
 
         def do_GET(self) -> None:
             asked.append(self.path)
-            page = {"next": next_of(len(asked)), "results": [{"n": len(asked)}]}
+            links = {"next": next_of(len(asked)), "previous": None}
+            page = {"count": 9, **links, "results": [{"n": len(asked)}]}
             body = json.dumps(page).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

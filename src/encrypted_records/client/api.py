@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -49,11 +49,6 @@ T = TypeVar("T")
 MOST_PAGES = 200
 
 
-class _Page(msgspec.Struct, Generic[T]):
-    next: str | None
-    results: list[T]
-
-
 async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -> list[T]:
     """All items of a list.
 
@@ -67,7 +62,7 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
     here, _, _ = path.partition("?")
     for _ in range(MOST_PAGES):
         answer = await transport.request("GET", path, auth=auth)
-        page: Any = answer.convert(_Page[kind])  # type: ignore[valid-type]
+        page: Any = answer.convert(resources.ListPage[kind])  # type: ignore[valid-type]
         found += page.results
         if page.next is None:
             return found

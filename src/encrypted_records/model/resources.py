@@ -7,7 +7,7 @@ paths. A member that is added to a structure needs a default, as long as older A
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -75,7 +75,12 @@ DEFINITION: dict[str, Any] = {
     "additionalProperties": True,
 }
 
+T = TypeVar("T")
+
 #: Types of members, with what the OpenAPI documents say of them.
+Count = Annotated[int, Meta(ge=0)]
+Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Link = Annotated[str, Meta(extra_json_schema={"format": "uri-reference"})]
 Time = Annotated[datetime, Meta(tz=True)]
 Id = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
 Slug = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.SLUG}$"})]
@@ -87,6 +92,15 @@ DatasetPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/datasets
 SchemaPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/schemas/{ids.PATTERN}/$"})]
 UserPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/users/{ids.PATTERN}/$"})]
 RecordPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/records/{ids.PATTERN}/$"})]
+
+
+class ListPage(Struct, Generic[T], frozen=True):
+    """A page of a list; ``next`` and ``previous`` are the paths of its neighbours."""
+
+    count: Count
+    next: Link | None
+    previous: Link | None
+    results: list[T]
 
 
 class OrganizationResource(Struct, frozen=True, kw_only=True):

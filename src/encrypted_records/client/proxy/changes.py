@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from encrypted_records.client.proxy.connection import Connection, Count, convert
+from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
-from encrypted_records.model.resources import Id, RecordPath, SchemaPath
+from encrypted_records.model.resources import Count, Id, RecordPath, SchemaPath
 
 #: Seconds for which a request waits for changes.
 WAIT_SECONDS = 30

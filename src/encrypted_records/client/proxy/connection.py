@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -28,7 +28,7 @@ from encrypted_records.client.messages import Closing
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, Malformed
-from encrypted_records.model import strict_json
+from encrypted_records.model import resources, strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
 #: Types that JSON represents directly.
@@ -177,19 +177,6 @@ def time_of(nanoseconds: int) -> datetime.time | str:
 
 T = TypeVar("T")
 
-#: Types of members, with what the OpenAPI document says of them.
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Uuid = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
-
-
-class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list; ``next`` and ``previous`` are the paths of its neighbours."""
-
-    count: Count
-    next: str | None
-    previous: str | None
-    results: list[T]
-
 
 def basic(email: str, password: str) -> str:
     """The Authorization value of Basic credentials (RFC 7617, UTF-8)."""
@@ -274,7 +261,7 @@ class Connection(Closing):
         after: str | None = path
         params: Mapping[str, str] | None = {"limit": str(self.limits.listed), **filters}
         while after is not None:
-            page = convert(await self._ask("GET", after, params=params), ListPage[kind])  # type: ignore[valid-type] # of a variable
+            page = convert(await self._ask("GET", after, params=params), resources.ListPage[kind])  # type: ignore[valid-type] # of a variable
             after, params = page.next, None  # the link holds them
             for result in page.results:
                 yield result

@@ -10,15 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.model import resources
 from encrypted_records.model.ids import from_text, reference
-from encrypted_records.model.resources import (
-    ApiTokenResource,
-    CreatedApiTokenResource,
-    NewSecondFactor,
-    RecoveryCodesResource,
-    Scope,
-    SecondFactorResource,
-)
 
 _PATH = "/api/accounts/second-factor/"
 
@@ -29,10 +22,10 @@ def with_code(code: str) -> dict[str, str]:
 
 
 class SecondFactorCalls(Connection):
-    async def second_factor(self) -> SecondFactorResource:
-        return convert(await self._ask("GET", _PATH), SecondFactorResource)
+    async def second_factor(self) -> resources.SecondFactorResource:
+        return convert(await self._ask("GET", _PATH), resources.SecondFactorResource)
 
-    async def begin_second_factor(self, password: str) -> NewSecondFactor:
+    async def begin_second_factor(self, password: str) -> resources.NewSecondFactor:
         """Get a key for an authenticator app. It takes effect after :meth:`confirm_second_factor`
         got a code from the app.
 
@@ -40,7 +33,9 @@ class SecondFactorCalls(Connection):
             Conflict: ``second_factor_exists``.
             BadInput: ``wrong_password``.
         """
-        return convert(await self._ask("POST", _PATH, {"password": password}), NewSecondFactor)
+        return convert(
+            await self._ask("POST", _PATH, {"password": password}), resources.NewSecondFactor
+        )
 
     async def confirm_second_factor(self, code: str) -> list[str]:
         """Require a code for logins from now on.
@@ -75,7 +70,7 @@ class SecondFactorCalls(Connection):
 
     async def _recovery_codes(self, path: str, body: dict[str, str]) -> list[str]:
         answer = await self._ask("POST", f"{_PATH}{path}/", body)
-        return convert(answer, RecoveryCodesResource).recovery_codes
+        return convert(answer, resources.RecoveryCodesResource).recovery_codes
 
 
 TOKEN_LIFETIME = timedelta(days=30)
@@ -86,12 +81,12 @@ class ApiTokens(Connection):
         self,
         name: str,
         *,
-        scope: Scope = "read",
+        scope: resources.Scope = "read",
         datasets: Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
         code: str = "",
-    ) -> CreatedApiTokenResource:
+    ) -> resources.CreatedApiTokenResource:
         """Create a token.
 
         Args:
@@ -112,11 +107,13 @@ class ApiTokens(Connection):
         }
         if password is not None:
             body |= {"password": password, **with_code(code)}
-        return convert(await self._ask("POST", "/api/tokens/", body), CreatedApiTokenResource)
+        return convert(
+            await self._ask("POST", "/api/tokens/", body), resources.CreatedApiTokenResource
+        )
 
-    async def api_tokens(self) -> AsyncIterator[ApiTokenResource]:
+    async def api_tokens(self) -> AsyncIterator[resources.ApiTokenResource]:
         """The account's tokens, page by page."""
-        async for token in self._list("/api/tokens/", ApiTokenResource):
+        async for token in self._list("/api/tokens/", resources.ApiTokenResource):
             yield token
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.connection import Connection, Count, T, convert, encode
+from encrypted_records.client.proxy.connection import Connection, T, convert, encode
 from encrypted_records.errors import ErsError
 from encrypted_records.model.ids import reference
-from encrypted_records.model.resources import ErasureProgress, ErasureState, SchemaPath
+from encrypted_records.model.resources import Count, ErasureProgress, ErasureState, SchemaPath
 
 
 class SchemaErasure(msgspec.Struct, frozen=True):

@@ -10,9 +10,9 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Body
-from encrypted_records.client.proxy.connection import Connection, Count, ListPage, Uuid, convert
+from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.errors import ApiFailed, Unavailable
-from encrypted_records.model.resources import Id
+from encrypted_records.model.resources import Count, Id, ListPage, Uuid
 
 JobState = Literal["uploading", "processing", "completed", "failed"]
 #: A job stores the records of an upload, or reseals stored records.

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from encrypted_records.client.proxy.connection import Connection, Count, T, convert, encode
+from encrypted_records.client.proxy.connection import Connection, T, convert, encode
 from encrypted_records.client.transport import ANSWER_SECONDS
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
-from encrypted_records.model.resources import Id, RecordPath, SchemaPath
+from encrypted_records.model.resources import Count, Id, RecordPath, SchemaPath
 
 #: Maximum silence of a sorted export: a proxy fetches some thousand records a second.
 SORTED_EXPORT_SECONDS = 4 * 3600.0

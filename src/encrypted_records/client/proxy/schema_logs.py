@@ -11,9 +11,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from encrypted_records.client.proxy.connection import Connection, Count, Uuid, convert, encode
+from encrypted_records.client.proxy.connection import Connection, convert, encode
 from encrypted_records.client.proxy.jobs import BegunJob
 from encrypted_records.client.proxy.keyring import Proof, proof_member
+from encrypted_records.model.resources import Count, Uuid
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ from encrypted_records.proxy.api.relay import (
     changed_answer_of,
     headers_of,
     query_of,
+    read_object,
     refusal,
 )
 from encrypted_records.proxy.http.messages import answer
@@ -524,7 +525,11 @@ async def get_status(request: Request) -> Response:
     """The API's own answer, with ``behind_proxy``, and ``clock_jumped`` where that is so."""
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
-    told = replace(upstream.convert(resources.StatusResource), behind_proxy=True)
+    try:
+        status = msgspec.convert(read_object(upstream), resources.StatusResource)
+    except msgspec.ValidationError:
+        raise refusal("it is not a status") from None
+    status = replace(status, behind_proxy=True)
     if services_of(request).clock.doubtful > 0:
         status = replace(status, clock_jumped=True)
     response = answer(status)

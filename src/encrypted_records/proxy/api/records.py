@@ -15,7 +15,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.proxy.connection import ListPage
 from encrypted_records.client.proxy.records import Record, StoredRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
 from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
@@ -148,7 +147,7 @@ async def list_records(request: Request) -> Response:
     query = f"schema={to_text(schema)}&"
     head = page_head("/api/records/", query, count, limit=limit, offset=offset)
     return await records_answer(
-        page.records, schema, page.definition, page=ListPage(**head, results=[])
+        page.records, schema, page.definition, page=resources.ListPage(**head, results=[])
     )
 
 

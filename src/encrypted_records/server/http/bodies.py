@@ -31,9 +31,11 @@ from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from encrypted_records.errors import BadInput, ErsError, Flaw, Malformed
-from encrypted_records.model import strict_json, wire
+from encrypted_records.http.openapi import parts_of
+from encrypted_records.model import resources, strict_json, wire
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.model.record_formats import charset_of, require_utf8
 
@@ -265,12 +267,17 @@ class Paging(LimitOffsetPagination):
     def get_offset(self, request: Request) -> int:
         return number_of(request, "offset", 0) or 0
 
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response(
+            resources.ListPage(
+                self.count or 0, self.get_next_link(), self.get_previous_link(), list(data)
+            )
+        )
+
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        response_schema: dict[str, Any] = super().get_paginated_response_schema(schema)
-        for name in ("next", "previous"):
-            response_schema["properties"][name] |= {"format": "uri-reference"}
-            del response_schema["properties"][name]["example"]
-        return response_schema
+        page: dict[str, Any] = parts_of(resources.ListPage)["ListPage"]
+        page["properties"]["results"] = schema
+        return page
 
     def get_next_link(self) -> Any:
         return _path_of(super().get_next_link())
