@@ -131,8 +131,11 @@ class Front:
                     self.send_header("Set-Cookie", cookie)
                 length = reply.headers.get("Content-Length") if asked.method == "HEAD" else None
                 self.send_header("Content-Length", length or str(len(reply.body)))
-                self.end_headers()
-                self.wfile.write(reply.body)
+                try:
+                    self.end_headers()
+                    self.wfile.write(reply.body)
+                except ConnectionError:  # the proxy has given up, or has ended
+                    self.close_connection = True
 
         return Handler
 
