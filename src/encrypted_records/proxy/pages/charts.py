@@ -456,7 +456,7 @@ async def facet(visit: Visit) -> Response:
         drawn = await draw_picture(visit, on, name)
     except ErsError as error:
         return _refuse(visit, error)
-    return visit.render("facet.html", one=drawn, failed=None, **shown)
+    return visit.render("facet.html", chart=drawn, failed=None, **shown)
 
 
 async def complete(visit: Visit) -> Response:
@@ -488,7 +488,7 @@ async def pair(visit: Visit) -> Response:
     shown: dict[str, Any] = {
         "schema": on.schema,
         "query": on.query,
-        "said": on.question.says(on.types),
+        "parts": on.question.says(on.types),
     }
     try:
         return visit.render("pair.html", map=await draw_heat_map(visit, on, down, across), **shown)
@@ -509,7 +509,7 @@ def _field_at(on: SchemaQuestion, position: str) -> str:
 
 def _refuse(visit: Visit, error: ErsError) -> Response:
     """The error instead of the picture; other pictures stay."""
-    return visit.render("facet.html", problems.status_of(error), one=None, failed=error)
+    return visit.render("facet.html", problems.status_of(error), chart=None, failed=error)
 
 
 routes = [

@@ -228,7 +228,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "question": question,
         "query": on.query,
         "q": on.name,
-        "said": visit.desk.take(("said", visit.id), PageMessage),
+        "message": visit.desk.take(("said", visit.id), PageMessage),
         "gone": visit.desk.find(("gone", visit.id), RestorableRecords),
         "misread": misread,
         "found": answer,

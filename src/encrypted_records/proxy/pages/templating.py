@@ -227,6 +227,6 @@ templates = Environment(
     auto_reload=False,
 )
 templates.filters |= formatting.FILTERS
-templates.filters |= {"said": error_text, "flaws_of": flaws_of}
+templates.filters |= {"error_text": error_text, "flaws_of": flaws_of}
 templates.globals |= {"static": static_address, "find_help": find_help}
 templates.globals |= {"widget_of": widget_of, "example_of": example_of}
