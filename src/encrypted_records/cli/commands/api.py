@@ -21,7 +21,7 @@ from encrypted_records.client.proxy.keyring import Proof, proof_member
 from encrypted_records.errors import InvalidSetting, Malformed
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-#: What only the client itself says, or what would stand in the list of processes.
+#: Headers that only the client sets, or that would be visible in the list of processes.
 _OWN_HEADERS = ("authorization", "cookie", "host", "content-length", "x-ers-")
 _MOST_BYTES = 64 << 20
 

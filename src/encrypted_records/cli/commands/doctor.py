@@ -37,9 +37,9 @@ from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.keyring import Devices, KeyringInfo
 from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated, NotFound
 
-#: The way out where nobody is logged in.
+#: The hint for commands without a login.
 LOG_IN = "run: ers login (or set ERS_EMAIL and ERS_PASSWORD); ers register makes an account"
-#: What was deleted is gone by then, where proxies come by and nobody asked for longer.
+#: Days until deleted data is erased, if proxies run and no hold keeps it longer.
 _ERASED_WITHIN_DAYS = 31
 _STATES: dict[str, Literal["ok", "warning", "failed"]] = {
     "ok": "ok",
@@ -94,7 +94,7 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
     try:
         schemas = await _schemas(session, schema)
     except ErsError as error:
-        # By a roster that is not believed no name is found: what follows says what is the matter.
+        # A roster that is not believed resolves no names; a later check reports the reason.
         yield _report_failure("schema", error)
     async for finding in _keyring(session, schemas):
         yield finding
@@ -103,7 +103,7 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
         if found[0].state != "failed":
             found += [await _index(session, resource), await _erasure(session, resource)]
         if schema is None and all(finding.state == "ok" for finding in found):
-            # Of many schemas, those of which something is to be said would be lost in the list.
+            # In a list of many schemas, one line each keeps those with problems visible.
             every = "; ".join(finding.message for finding in found)
             found = [Finding(found[0].check, "ok", every)]
         for finding in found:

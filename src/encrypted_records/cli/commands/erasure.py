@@ -123,7 +123,7 @@ async def run(
     async def found() -> AsyncIterator[Mapping[str, Any]]:
         for url, name in every.items():
             try:
-                # What the proxy has verified; the API's list may hide a rule, or make one up.
+                # The proxy's verified rule: the API's list may hide or invent rules.
                 due: Retained = await session.client.look_at_retention(url)
                 if due.retention is None and not named:
                     continue
@@ -236,7 +236,7 @@ async def erase(
             return
         for schema in found.counts:
             say(f"{schema.schema}: {format_count(schema.records, 'record')}")
-        # Who said that there are none is told that there are.
+        # A wrong --confirm is refused with the actual number.
         count = found.records if confirm is None else confirm
     ask(
         f"Delete and erase {format_count(count, 'record')}?",

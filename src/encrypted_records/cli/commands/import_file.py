@@ -36,9 +36,9 @@ _DELIMITERS |= {mark: mark for mark in ",;\t|"}
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULL = "null"
 _LOCAL = "local date and time"
-#: Instead of a file of a reading: none is used.
+#: The value of --reading for no stored reading.
 _NO_READING = "none"
-#: By member of what is said of a reading.
+#: The option for each member of a reading.
 _OPTIONS = {
     "/delimiter": "--delimiter",
     "/encoding": "--encoding",

@@ -116,8 +116,8 @@ async def upload_exactly(
     *,
     skip_invalid: bool,
 ) -> int:
-    """Send a file in the format of the HTTP API and unless told otherwise wait for its job; the
-    exit code.
+    """Send a file in the format of the HTTP API, and wait for its job unless --detach was given;
+    returns the exit code.
 
     Args:
         schema: id of the schema of records that name none.
@@ -211,7 +211,7 @@ async def send_pieces(
         try:
             return await session.client.upload(body, media_type, **order.members, filename=filename)
         except Unavailable:
-            # A source that fails breaks the connection off: what it said is the reason.
+            # A failing source ends the connection; its error is the reason.
             if flawed:
                 raise flawed[0] from None
             raise

@@ -29,7 +29,7 @@ from encrypted_records.cli.terminal import ask, confirm, day, printable, say, ta
 from encrypted_records.client.proxy.keyring import KeyringInfo, Proof, SealedSchema
 from encrypted_records.errors import BadInput, InvalidSetting, NotAuthenticated
 
-#: Of a backup file; one of a hundred versions has far less.
+#: Maximum bytes of a backup file; a file of a hundred versions is much smaller.
 _MOST_BYTES = 1 << 20
 
 
@@ -223,7 +223,7 @@ async def _backup_to(file: Path, session: CommandSession) -> None:
         session, lambda proof: session.client.backup_file(passphrase, proof=proof)
     )
     _write_new(file, content)
-    # What is on the disk counts, not what was sent.
+    # The file on the disk is confirmed, not the response.
     await session.client.confirm_backup_file(backup_in(file), passphrase)
     say(f"The backup of all versions is in {file}. It opens with its passphrase.")
     say("Keep it on another machine or disk than the keyring.")

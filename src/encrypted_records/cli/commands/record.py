@@ -163,8 +163,8 @@ async def list_(
 
 
 def _most(limit: int | None, *, everything: bool) -> int | None:
-    """How many records --limit and --all ask for; None is all. To tell whether there are more, one
-    more is asked for."""
+    """The number of records of --limit and --all; None is all. One more is requested, to know
+    whether there are more."""
     if everything and limit is not None:
         raise click.UsageError("--all and --limit contradict each other")
     return None if everything else limit or SHOWN

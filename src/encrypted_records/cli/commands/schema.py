@@ -458,7 +458,7 @@ async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool)
 
 
 async def _has_records(session: CommandSession, url: str) -> bool:
-    # Where it cannot be told, such as of a log that is broken, the service decides.
+    # If the log cannot be read, for instance because it is broken, the service decides.
     with suppress(ErsError):
         async for _ in session.client.sealed_records(url, limit=1):
             return True
@@ -518,7 +518,7 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
         for line in lost_change_lines(standing):
             warn(line)
         confirm(f"Accept this log of {path}?", yes=yes, undone="nothing was accepted")
-    # Of anything else the proxy says itself why not.
+    # In all other states the proxy refuses, with a reason.
     await call_with_proof(
         session,
         lambda proof: session.client.accept_log(

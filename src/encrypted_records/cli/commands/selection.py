@@ -32,7 +32,7 @@ default_schema_option = click.option(
 dataset_option = click.option(
     "--dataset", type=DATASET, metavar="NAME", help="Dataset of the schema."
 )
-#: How many records are shown where nothing is said.
+#: Number of records shown by default.
 SHOWN = 100
 where_option = click.option(
     "--where", metavar="JSON", help="Condition as JSON, as in the HTTP API."
@@ -44,7 +44,7 @@ limit_option = click.option(
     "--limit", type=click.IntRange(1), help=f"Maximum number of records (default: {SHOWN})."
 )
 all_option = click.option("--all", "all_", is_flag=True, help="All records, without a limit.")
-#: What a file of CSV may contain besides the stored values.
+#: Additions to the stored values in a CSV file.
 safe_cells_option = click.option(
     "--safe-cells",
     is_flag=True,
@@ -56,7 +56,7 @@ schema_id_option = click.option(
 
 
 def file_format(form: str | None, file: str | None, *, safe_cells: bool, schema_id: bool) -> str:
-    """The format of a file of records: what was said, or what its name ends with.
+    """The format of a file of records: as stated, or by the ending of its name.
 
     Raises:
         click.UsageError: an option is for another format.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from encrypted_records.client.proxy.schema_logs import LostEntry, RosterStanding
 
 
-#: What API and proxy together can be told; the proxy's base URL is then a given.
+#: Settings of API and proxy together; the proxy's base URL follows from them.
 SETTINGS_OF_BOTH = (
     "data_dir",
     "api_host",
