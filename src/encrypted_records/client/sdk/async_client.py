@@ -70,18 +70,17 @@ class AsyncDataset(AsyncNamed):
         description: str | None = None,
         get_or_create: bool = False,
     ) -> AsyncSchema:
-        """Create a schema. The ``notes`` of a proposed definition say what is worth a look.
+        """Create a schema. Read the ``notes`` of a proposed definition.
 
         Args:
-            definition: its JSON Schema, as docs/http-api.md describes it; or a frame of pandas,
-                Polars or Arrow, a dataclass, ``msgspec.Struct``, Pydantic model or ``TypedDict``,
-                whose types the fields get.
-            get_or_create: take the schema of this dataset that has this slug or name, if there is
-                one.
+            definition: the JSON Schema, as docs/http-api.md describes it; or a frame of pandas,
+                Polars or Arrow, a dataclass, ``msgspec.Struct``, Pydantic model or ``TypedDict``:
+                the fields get its types.
+            get_or_create: return the dataset's schema with this slug or name, if it exists.
 
         Raises:
-            Conflict: ``slug_taken``; there is a schema of this name, or slug, in the dataset
-                already. ``other_definition``; the one that is there has another definition.
+            Conflict: ``slug_taken``; the dataset has a schema with this name or slug.
+                ``other_definition``; that schema has another definition.
             InvalidSetting: a column or a member has values that cannot be stored.
         """
         proposal = proposal_of(definition)
@@ -115,27 +114,27 @@ class AsyncDataset(AsyncNamed):
         skip_invalid: bool = False,
         progress: bool = False,
     ) -> AsyncImportedFile:
-        """A new schema of a file as people have it, of CSV in whatever form, JSON or a workbook,
-        with all its rows; as ``ers import`` makes one. The reading is kept for the next file, which
-        ``schema.import_file`` takes.
+        """Create a schema for a CSV file of any form, a JSON file or a workbook, and store all its
+        rows, as ``ers import`` does. The reading is kept for the next file, which
+        ``schema.import_file`` stores.
 
-        The file's form is detected. An error asks what the file leaves open, and nothing is made
-        before that is answered.
+        The file's form is detected. If it is ambiguous, an error asks for the missing choices, and
+        nothing is created.
 
         Args:
-            name: of the schema; the file's if left out.
-            reading: what is known of the file, such as ``{"delimiter": ";", "decimal": ","}`` or
+            name: name of the schema (default: the file's name).
+            reading: known parts of the reading, such as ``{"delimiter": ";", "decimal": ","}`` or
                 ``{"columns": {"born": {"format": "dd/mm/yyyy"}}}``, as docs/python.md lists it.
-            tight: propose bounds near the numbers of the file.
-            skip_invalid: store the good rows where some are bad, instead of nothing.
+            tight: propose bounds close to the numbers of the file.
+            skip_invalid: if some rows are invalid, store the valid rows instead of nothing.
             progress: show a bar on a terminal.
 
         Raises:
-            ReadingQuestion: it is left open how the file is read.
-            ReadingRefused: it cannot be read, or not so.
-            InvalidRecords: rows do not fit, as ``flaws`` say.
-            Conflict: ``slug_taken``; there is a schema of this name, and it has another definition
-                or records. ``uploaded_before``.
+            ReadingQuestion: the reading of the file is ambiguous.
+            ReadingRefused: the file cannot be read, or not with this ``reading``.
+            InvalidRecords: rows are invalid; ``flaws`` lists the errors.
+            Conflict: ``slug_taken``; a schema with this name exists, and has another definition or
+                records. ``uploaded_before``.
         """
         where = path_of(path)
         try:
@@ -179,12 +178,12 @@ class AsyncDataset(AsyncNamed):
         return await self._link.proxy.look_at_keys(self.url)
 
     async def erase(self, field: str, value: object, *, confirm: int | None = None) -> ErasedData:
-        """Delete every record of its schemas with this value, have the bytes go, and wait; the
-        receipt, which holds no value.
+        """Delete every record of its schemas with this value, erase the bytes, and wait; returns
+        the receipt, which contains no value.
 
         Args:
-            confirm: how many there have to be; without it nothing is deleted, and the error
-                ``confirm_count`` says how many there are.
+            confirm: the expected number of records; without it nothing is deleted, and the error
+                ``confirm_count`` states the number.
         """
         return await self._link.proxy.erase_subject(self.url, field, value, confirm=confirm)
 
@@ -193,15 +192,15 @@ class AsyncClient:
     """A proxy, used by one account.
 
     Args:
-        email, password: who asks.
-        token: an API token instead, which may be limited and ends on its day.
-        auth: what gives an Authorization value instead, asked for each request.
-        device: the secret of a device that the proxy has taken in, or a ``new_device()``.
-        organization: where to look for names; not needed by those who have one.
-        limits: how much is sent and asked for at once, and how long it waits.
+        email, password: of the account.
+        token: an API token instead; it expires, and may be limited to datasets.
+        auth: returns an Authorization value instead; called for each request.
+        device: the secret of a registered device, or a ``new_device()``.
+        organization: the organization of the names; not needed for members of only one.
+        limits: sizes of requests, and time limits.
 
-    Every method raises the :class:`~encrypted_records.errors.ErsError` that the service answers
-    with, or an ``Unavailable``.
+    Every method raises the :class:`~encrypted_records.errors.ErsError` of the service, or
+    ``Unavailable``.
     """
 
     def __init__(
@@ -239,7 +238,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """End its connections; a call after that is a ``ClientClosed``."""
+        """Close the connections; later calls raise ``ClientClosed``."""
         await self._link.close()
 
     def __repr__(self) -> str:
@@ -264,16 +263,16 @@ class AsyncClient:
         """Register this client's device, or a new one. Keep its secret.
 
         Args:
-            shown: ``code``, ``passphrase`` or ``phrase``, as :meth:`ProxyClient.add_device` has it.
+            shown: ``code``, ``passphrase`` or ``phrase``, as for :meth:`ProxyClient.add_device`.
         """
         return await self._link.proxy.add_device(name, **shown)
 
     async def create_device(self, name: str, *, proof: Proof | None = None) -> OwnDevice:
-        """A further device, for another program; its secret is said once."""
+        """Create a device for another program; its secret is returned only once."""
         return await self._link.proxy.create_device(name, proof=proof)
 
     async def device_code(self, *, proof: Proof | None = None) -> Code:
-        """A code that takes one further device in, once."""
+        """A code that registers one more device, once."""
         return await self._link.proxy.device_code(proof=proof)
 
     async def revoke_device(self, id: str, *, proof: Proof | None = None) -> None:  # noqa: A002
@@ -289,11 +288,11 @@ class AsyncClient:
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
     ) -> resources.CreatedApiTokenResource:
-        """An API token for another program. Its text is said once.
+        """Create an API token for another program; its text is returned only once.
 
         Args:
-            datasets: names of those that it is limited to; None is all that you reach.
-            password: of the account, where this client was not made with it.
+            datasets: names of the datasets to which it is limited; None is all of yours.
+            password: of the account, unless this client was created with it.
         """
         paths = None
         if datasets is not None:
@@ -305,7 +304,7 @@ class AsyncClient:
         )
 
     async def tokens(self) -> AsyncIterator[resources.ApiTokenResource]:
-        """Your API tokens: what they may, and when they were used."""
+        """Your API tokens, with their rights and times of use."""
         async for token in self._link.proxy.api_tokens():
             yield token
 
@@ -334,13 +333,13 @@ class AsyncClient:
         organization: str | None = None,
         get_or_create: bool = False,
     ) -> AsyncDataset:
-        """A new dataset, of the only organization where none is named.
+        """Create a dataset, in your only organization unless you name another.
 
         Args:
-            get_or_create: take the dataset that has this slug or name, if there is one.
+            get_or_create: return the dataset with this slug or name, if it exists.
 
         Raises:
-            Conflict: ``slug_taken``; there is a dataset of this name, or slug, already.
+            Conflict: ``slug_taken``; a dataset with this name or slug exists.
         """
         owner = await self._link.names.organization(organization)
         within = {"organization": str(owner["id"])}
@@ -360,7 +359,7 @@ class AsyncClient:
             yield AsyncSchema(self._link, schema)
 
     async def schema(self, name: str, *, dataset: str | None = None) -> AsyncSchema:
-        """A schema by its name, alone or after those of its dataset and organization, as in
+        """A schema by its name, optionally after its dataset and organization, as in
         ``acme/medical/patient``.
 
         Raises:
@@ -397,17 +396,17 @@ class AsyncClient:
         dataset: str | None = None,
         limits: SqlLimits | None = None,
     ) -> SqlResult:
-        """The rows of a SELECT over the records that you can read, as frames. It runs in this
-        process, over columns that the proxy opens, and needs the extra ``sql``.
+        """The rows of a SELECT over the records that you can read, as frames. The statement runs in
+        this process, over columns that the proxy decrypts. Requires the extra ``sql``.
 
         Args:
             parameters: values for ``$1`` or ``?``, or by name for ``$name``.
-            dataset: the slug of the dataset whose tables need no qualification; not needed by
-                those who reach one.
-            limits: how much the statement may take.
+            dataset: slug of the dataset whose tables need no qualification; not needed if you can
+                access only one.
+            limits: limits of time and memory.
 
         Raises:
-            SqlError: the statement cannot be run, as its SQLSTATE says.
+            SqlError: the statement cannot be run; the SQLSTATE names the reason.
             NotInstalled: the extra is missing here, or at the proxy.
         """
         filters = await self._link.names.in_organization()

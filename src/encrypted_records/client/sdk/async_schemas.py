@@ -68,9 +68,10 @@ class AsyncJob:
             progress: show a bar on a terminal.
 
         Raises:
-            InvalidRecords: rows do not fit; ``flaws`` says which.
-            Conflict: ``not_unique``; others have values of unique fields, as ``flaws`` says.
-            ErsError: it failed for another reason.
+            InvalidRecords: rows are invalid; ``flaws`` lists them.
+            Conflict: ``not_unique``; other records have values of unique fields; ``flaws`` lists
+                them.
+            ErsError: the job failed for another reason.
         """
         with job_bar(shown=progress) as move:
             async for state in self.watch():
@@ -109,7 +110,9 @@ class AsyncJob:
         return tuple(flaws)
 
     async def cancel(self) -> None:
-        """Cancel it, so that nothing of it is stored; or forget one that has ended."""
+        """Cancel the job: nothing of it is stored. A job that has ended is deleted from the
+        list.
+        """
         await self._link.proxy.cancel_job(self.id)
 
 
@@ -141,17 +144,19 @@ class AsyncRecord(Mapping[str, Any]):
         return reference("records", self.id)
 
     async def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
-        """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
+        """Change the fields in ``data``; None removes a field. With ``replace``, change all
+        fields.
+        """
         record = await self._link.proxy.change_record(self.id, data, replace=replace)
         self.data = record.data
         warn_of_rounding(record.rounded)
 
     async def delete(self, *, erase: bool = False) -> ErasedData | None:
-        """Delete it.
+        """Delete the record.
 
         Args:
-            erase: have the bytes go now, and wait; then the receipt is returned, whose ``gone``
-                says whether all of them have, and else what is left and who needs it.
+            erase: also erase the bytes now, and wait; returns the receipt, whose ``gone`` says
+                whether all bytes are erased, and otherwise which are left and who needs them.
         """
         if erase:
             return await self._link.proxy.erase_record(self.id)
@@ -193,16 +198,16 @@ class AsyncNamed:
     async def update(
         self, *, name: str | None = None, slug: str | None = None, description: str | None = None
     ) -> None:
-        """Change what is named here; the rest stays."""
+        """Change only the given members."""
         self.members = await self._link.proxy.change(
             self.url, name=name, slug=slug, description=description
         )
 
     async def delete(self, *, cascade: bool = False) -> None:
-        """Delete it.
+        """Delete the object.
 
         Args:
-            cascade: with all that is in it, which is refused otherwise.
+            cascade: also delete its content; without this, an object with content is not deleted.
         """
         await self._link.proxy.delete(self.url, cascade=cascade)
 
@@ -211,7 +216,7 @@ class AsyncCare(AsyncNamed):
     """The maintenance methods of a schema."""
 
     async def reseal(self) -> AsyncJob:
-        """Seal all records again, under the dataset's newest key; the job that does it.
+        """Re-encrypt all records under the dataset's newest key; returns the job.
 
         Raises:
             Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
@@ -248,7 +253,9 @@ class AsyncCare(AsyncNamed):
 
 
 class AsyncSchema(AsyncCare):
-    """``notes`` say of its fields what is worth a look, where it was made of a frame or a class."""
+    """A schema. ``notes`` are remarks about its fields, if it was created from a frame or a
+    class.
+    """
 
     def __init__(
         self, link: AsyncLink, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
@@ -310,15 +317,14 @@ class AsyncSchema(AsyncCare):
     async def ingest(
         self, rows: AsyncRows, *, skip_invalid: bool = False, progress: bool = False
     ) -> int:
-        """Store any number of rows: all of them, or on any error none. How many were stored.
+        """Store any number of rows, all or, on any error, none; returns the number of stored rows.
 
-        Up to 100 go in one request, which is repeated under one key where its answer is lost. More
-        become a job, whose bytes are sent again after an interruption only where the proxy says
-        that it does not have them. So no row is stored twice.
+        Up to 100 rows are sent in one request, which is retried under one idempotency key. More
+        rows become a job, which resumes after an interruption. So no row is stored twice.
 
         Args:
-            rows: field names and values, such as a generator's; it is read as it is sent. Or a
-                frame of pandas or Polars, or a table of Arrow, where missing values are absent.
+            rows: field names and values; a generator is read while it is sent. Or a frame of pandas
+                or Polars, or a table of Arrow, whose missing values are absent.
             skip_invalid: store the good rows where some are bad, instead of nothing.
             progress: show a bar on a terminal.
 
@@ -349,20 +355,20 @@ class AsyncSchema(AsyncCare):
     async def upsert(
         self, rows: AsyncRows | Path | str, *, by: str | Sequence[str], progress: bool = False
     ) -> int:
-        """Store any number of rows, or replace by them the records that have the same
-        values of ``by``: all of them, or on any error none. How many replaced one.
+        """Store any number of rows; a row replaces the record with the same values of ``by``. All
+        or, on any error, none are stored; returns the number of replaced records.
 
         Up to 100 rows go in one request; more, and files, become a job.
 
         Args:
-            rows: as :meth:`ingest` takes them, or the path of a file as :meth:`upload` takes it.
-            by: the field, or the fields, of a set that the definition calls unique.
+            rows: as for :meth:`ingest`, or the path of a file as for :meth:`upload`.
+            by: the field or fields of a unique set of the definition.
             progress: show a bar on a terminal.
 
         Raises:
             InvalidRecords: rows do not fit; ``flaws`` says which.
-            Conflict: ``not_unique``; other rows, or records that are not replaced, have values of
-                a unique set.
+            Conflict: ``not_unique``; other rows, or records that are not replaced, have the same
+                values of a unique set.
         """
         fields = [by] if isinstance(by, str) else list(by)
         if isinstance(rows, Path | str):
@@ -399,18 +405,18 @@ class AsyncSchema(AsyncCare):
         by: Sequence[str] = (),
         again: bool = False,
     ) -> AsyncJob:
-        """Send a file of CSV, JSON or JSON lines, of any size, or all that comes out of a pipe, and
-        begin the job that stores it.
+        """Upload a file of CSV, JSON or JSON lines, of any size, or a pipe, and begin the job that
+        stores it.
 
-        Connections may break: each attempt goes on with what the proxy does not have yet.
+        After a broken connection, the upload resumes.
 
         Args:
             skip_invalid, batch_size, on_conflict, by: as for :meth:`Jobs.upload`.
-            again: store it once more, if a job of the last thirty days has stored the same file.
+            again: store the file even if a job of the last thirty days has stored it.
 
         Raises:
-            Conflict: ``uploaded_before``; a job stores this file, or has stored it, and is named.
-                Not with ``again``, nor where ``on_conflict`` is ``skip`` or ``replace``. The job of
+            Conflict: ``uploaded_before``; the named job stores this file, or has stored it. Not
+                raised with ``again``, or if ``on_conflict`` is ``skip`` or ``replace``. The job of
                 a pipe fails instead.
         """
         job = await self._link.proxy.upload_file(
@@ -435,21 +441,20 @@ class AsyncSchema(AsyncCare):
         again: bool = False,
         progress: bool = False,
     ) -> AsyncImportedFile:
-        """Store the rows of a file as people have it, read as the schema's file before: as ``ers
-        import FILE --schema SCHEMA``. Without a file before, fields that are texts get the cells as
-        they are written, and the reading is kept for the next file.
+        """Store the rows of a file, read like the schema's previous file, as ``ers import FILE
+        --schema SCHEMA`` does. Without a previous file, text fields get the cells as written, and
+        the reading is kept for the next file.
 
         Args:
-            reading: as of :meth:`.AsyncDataset.import_file`; what it says goes before the kept
-                reading.
-            kept: use the reading that is kept for the schema, where there is one.
-            keep: keep the reading of this file for the next ones, instead of the one before.
-            skip_invalid, progress: as of :meth:`.AsyncDataset.import_file`.
-            again: as of :meth:`upload`.
+            reading: as for :meth:`.AsyncDataset.import_file`; it overrides the kept reading.
+            kept: use the schema's kept reading, if there is one.
+            keep: keep the reading of this file for the next files, instead of the previous reading.
+            skip_invalid, progress: as for :meth:`.AsyncDataset.import_file`.
+            again: as for :meth:`upload`.
 
         Raises:
-            ReadingRefused: also where the file differs from the one before in what may change
-                values; the hint is the ``reading`` that takes it.
+            ReadingRefused: also if the file differs from the previous file in ways that may change
+                values; the hint is the ``reading`` that accepts it.
             ReadingQuestion, InvalidRecords: as :meth:`.AsyncDataset.import_file`.
             Conflict: ``uploaded_before``.
         """
@@ -478,7 +483,7 @@ class AsyncSchema(AsyncCare):
         again: bool,
         progress: bool,
     ) -> AsyncImportedFile:
-        """Store the rows of a file by a reading that was found, and wait.
+        """Store the rows of a file with a detected reading, and wait.
 
         Args:
             keeps: keep the reading for the schema's next files, once the rows are stored.
@@ -548,16 +553,15 @@ class AsyncSchema(AsyncCare):
     async def aggregate(
         self, *measures: str, where: Where = None, raw: bool = False, **options: Any
     ) -> Any:
-        """Measures of the records that fit, taken from the index.
+        """Measures of the matching records, computed from the index.
 
-        Of one measure that is a number, or what else the measure is; of several
-        :class:`.Measures`, which has each by its text; with ``group_by`` :class:`.Groups`, which
-        becomes a frame.
+        Returns the result of a single measure; for several measures :class:`.Measures`, which has
+        each by its text; with ``group_by`` :class:`.Groups`, which can be converted to a frame.
 
         Args:
             measures: such as ``"avg(age)"``, ``"percentile(age, 50, 90)"`` or ``"count"``.
-            raw: give the answer as docs/http-api.md has it.
-            options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
+            raw: return the answer as described in docs/http-api.md.
+            options: ``group_by``, ``order``, ``limit``, as described in docs/http-api.md.
         """
         texts = measures or ("count",)
         parsed = [condition_language.parse_measure(text) for text in texts]
@@ -592,10 +596,11 @@ class AsyncSchema(AsyncCare):
             yield page
 
     async def delete_matching(self, where: Mapping[str, Any] | str, *, confirm: int) -> int:
-        """Delete the records that fit; how many.
+        """Delete the matching records; returns their number.
 
         Args:
-            confirm: how many there have to be, such as :meth:`count` said; else nothing is deleted.
+            confirm: the expected number, such as from :meth:`count`; if it differs, nothing is
+                deleted.
         """
         query = condition(where) or {}
         return await self._link.proxy.delete_matching(self.url, query, confirm=confirm)
@@ -603,8 +608,8 @@ class AsyncSchema(AsyncCare):
 
 @dataclass(frozen=True)
 class AsyncImportedFile:
-    """``stored`` rows of a file are in ``schema`` now, and ``rejected`` did not fit; ``reading`` is
-    how the file was read, and what became of its cells."""
+    """The result of an import: ``stored`` rows are in ``schema``, ``rejected`` rows were invalid;
+    ``reading`` describes how the file and its cells were read."""
 
     schema: AsyncSchema
     job: AsyncJob
@@ -614,7 +619,7 @@ class AsyncImportedFile:
 
 
 class AsyncSearch:
-    """Records that fit a condition, fetched page by page while they are looked at."""
+    """Records that match a condition, fetched page by page while they are read."""
 
     def __init__(
         self,
@@ -675,16 +680,16 @@ class AsyncSearch:
         return count if self._limit is None else min(count, self._limit)
 
     async def to_arrow(self) -> Any:
-        """All of them as a ``pyarrow.Table``, exact; absent values are nulls."""
+        """All records as a ``pyarrow.Table``, exact; absent values are nulls."""
         return rows.to_arrow(await self._data(), self._schema.definition, self._fields)
 
     async def to_pandas(self) -> Any:
-        """All of them as a ``pandas.DataFrame``, with the types that docs/python.md lists; numbers
+        """All records as a ``pandas.DataFrame``, with the types that docs/python.md lists; numbers
         with decimals are float64, which may round them."""
         return rows.to_pandas(await self._data(), self._schema.definition, self._fields)
 
     async def to_polars(self) -> Any:
-        """All of them as a ``polars.DataFrame``, as exact as :meth:`to_arrow`."""
+        """All records as a ``polars.DataFrame``, as exact as :meth:`to_arrow`."""
         return rows.to_polars(await self._data(), self._schema.definition, self._fields)
 
     async def _data(self) -> list[Mapping[str, Any]]:

@@ -36,7 +36,7 @@ from encrypted_records.model.field_types import type_in
 
 
 class Measures(Mapping[str, Any]):
-    """Results by their measures, as these were written. ``raw`` is the whole answer."""
+    """Results by the texts of their measures. ``raw`` is the whole answer."""
 
     def __init__(self, results: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
         self._results = results
@@ -56,12 +56,12 @@ class Measures(Mapping[str, Any]):
 
 
 class Groups(Sequence[Mapping[str, Any]]):
-    """Groups in their order, each with the values of its fields and its results by measure, which
-    is called ``measure count`` where a field is called ``count``.
+    """Groups in order, each with the values of its fields and its results by measure. A measure is
+    called ``measure count`` if a field is called ``count``.
 
     Attributes:
-        columns: what each group has.
-        total: how many groups there are; ``limit`` may have left some out.
+        columns: the fields and measures of each group.
+        total: number of groups, including those beyond ``limit``.
         raw: the whole answer.
     """
 
@@ -112,21 +112,21 @@ def _library(name: str) -> Any:
 
 
 def own_column(name: str, kind: str, fields: Collection[str]) -> str:
-    """The name of a column that is not a field, beside those of ``fields``: ``name``, and where a
-    field is called so, ``kind`` and ``name``, such as ``record id``."""
+    """The name of a column that is not among ``fields``: ``name``, or ``kind`` and ``name`` if a
+    field has that name, such as ``record id``."""
     while name in fields:
         name = f"{kind} {name}"
     return name
 
 
 def name_measures(texts: Iterable[str], fields: Collection[str]) -> dict[str, str]:
-    """The name of each measure's column beside the fields of groups: as the measure was
-    written, and where a field is called so, ``measure count``."""
+    """The name of each measure's column in a table of groups: the measure's text, or ``measure
+    count`` if a field is called ``count``."""
     return {text: own_column(text, "measure", fields) for text in texts}
 
 
 def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) -> Any:
-    """The result of an aggregation: of one measure its result, of several :class:`Measures`, of
+    """The result of an aggregation: for one measure its result, for several :class:`Measures`, for
     groups :class:`Groups`.
 
     Args:
@@ -197,8 +197,8 @@ AsyncRows = Iterable[Record] | AsyncIterable[Record] | Frame
 class Piece:
     """
     Attributes:
-        rows: of the piece, where there are no others and few enough for one request; else empty.
-        is_last: whether nothing follows.
+        rows: all rows, if they fit in one request; otherwise empty.
+        is_last: whether no piece follows.
     """
 
     body: bytes
@@ -231,15 +231,15 @@ class _Gathering:
 def encode_row(
     row: object, number: int, days: Collection[str] = ()
 ) -> tuple[dict[str, Any], bytes]:
-    """A row as it is sent: with plain values, and as a JSON line.
+    """Encode a row: with plain values, and as a JSON line.
 
     Args:
-        number: of the row, from 1, for the error.
-        days: fields whose values are days; midnight, by a clock without a zone, is its day there.
+        number: number of the row, from 1, for errors.
+        days: fields whose values are days; a midnight without time zone becomes its day.
 
     Raises:
-        InvalidRecords: it is not a record, or holds what cannot be stored. The kind of that is
-            named, never the value.
+        InvalidRecords: it is not a record, or contains a value that cannot be stored. The error
+            names the value's type, never the value.
     """
     fields = _fields_of(row)
     if fields is None:
@@ -265,7 +265,7 @@ def encode_row(
 
 
 def _fields_of(row: object) -> Mapping[Any, Any] | None:
-    """The fields of a row; None of what has none."""
+    """The fields of a row; None if it has none."""
     if isinstance(row, Mapping):
         return row
     if isinstance(row, msgspec.Struct):
@@ -387,8 +387,8 @@ def to_arrow(
     """A ``pyarrow.Table`` with a column for each field: exact, absent values as nulls.
 
     Args:
-        definition: the whole of it; what a field is may depend on what stands at its root.
-        fields: those that are asked for; None is all.
+        definition: the whole definition; types of fields may depend on its root.
+        fields: the requested fields; None is all.
 
     Raises:
         InvalidSetting: pyarrow is not installed.
@@ -414,9 +414,9 @@ def to_arrow(
 def to_pandas(
     records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str] | None = None
 ) -> Any:
-    """A ``pandas.DataFrame`` with a column for each field: integers as Int64 or UInt64, and as
-    objects where 64 bits do not hold them; other numbers as float64, which may round them; absent
-    values as what pandas calls missing.
+    """A ``pandas.DataFrame`` with a column for each field: integers as Int64 or UInt64, or as
+    objects if they exceed 64 bits; other numbers as float64, which may round them; absent values
+    as missing values of pandas.
 
     Args:
         definition, fields: as for :func:`to_arrow`.
@@ -443,8 +443,8 @@ def to_polars(
         definition, fields: as for :func:`to_arrow`.
 
     Raises:
-        InvalidSetting: Polars or pyarrow is not installed, or a field has numbers of more digits
-            than Polars has.
+        InvalidSetting: Polars or pyarrow is not installed, or a field's numbers have more digits
+            than Polars supports.
     """
     try:
         import polars  # noqa: PLC0415 - optional

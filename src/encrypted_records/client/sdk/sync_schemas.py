@@ -72,9 +72,10 @@ class Job:
             progress: show a bar on a terminal.
 
         Raises:
-            InvalidRecords: rows do not fit; ``flaws`` says which.
-            Conflict: ``not_unique``; others have values of unique fields, as ``flaws`` says.
-            ErsError: it failed for another reason.
+            InvalidRecords: rows are invalid; ``flaws`` lists them.
+            Conflict: ``not_unique``; other records have values of unique fields; ``flaws`` lists
+                them.
+            ErsError: the job failed for another reason.
         """
         with job_bar(shown=progress) as move:
             for state in self.watch():
@@ -112,7 +113,9 @@ class Job:
         return tuple(flaws)
 
     def cancel(self) -> None:
-        """Cancel it, so that nothing of it is stored; or forget one that has ended."""
+        """Cancel the job: nothing of it is stored. A job that has ended is deleted from the
+        list.
+        """
         self._link.run(self._link.proxy.cancel_job(self.id))
 
 
@@ -143,17 +146,19 @@ class Record(Mapping[str, Any]):
         return reference("records", self.id)
 
     def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
-        """Change the fields in ``data``, where None removes one; or with ``replace`` all."""
+        """Change the fields in ``data``; None removes a field. With ``replace``, change all
+        fields.
+        """
         record = self._link.run(self._link.proxy.change_record(self.id, data, replace=replace))
         self.data = record.data
         warn_of_rounding(record.rounded)
 
     def delete(self, *, erase: bool = False) -> ErasedData | None:
-        """Delete it.
+        """Delete the record.
 
         Args:
-            erase: have the bytes go now, and wait; then the receipt is returned, whose ``gone``
-                says whether all of them have, and else what is left and who needs it.
+            erase: also erase the bytes now, and wait; returns the receipt, whose ``gone`` says
+                whether all bytes are erased, and otherwise which are left and who needs them.
         """
         if erase:
             return self._link.run(self._link.proxy.erase_record(self.id))
@@ -195,16 +200,16 @@ class Named:
     def update(
         self, *, name: str | None = None, slug: str | None = None, description: str | None = None
     ) -> None:
-        """Change what is named here; the rest stays."""
+        """Change only the given members."""
         self.members = self._link.run(
             self._link.proxy.change(self.url, name=name, slug=slug, description=description)
         )
 
     def delete(self, *, cascade: bool = False) -> None:
-        """Delete it.
+        """Delete the object.
 
         Args:
-            cascade: with all that is in it, which is refused otherwise.
+            cascade: also delete its content; without this, an object with content is not deleted.
         """
         self._link.run(self._link.proxy.delete(self.url, cascade=cascade))
 
@@ -213,7 +218,7 @@ class Care(Named):
     """The maintenance methods of a schema."""
 
     def reseal(self) -> Job:
-        """Seal all records again, under the dataset's newest key; the job that does it.
+        """Re-encrypt all records under the dataset's newest key; returns the job.
 
         Raises:
             Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
@@ -252,7 +257,9 @@ class Care(Named):
 
 
 class Schema(Care):
-    """``notes`` say of its fields what is worth a look, where it was made of a frame or a class."""
+    """A schema. ``notes`` are remarks about its fields, if it was created from a frame or a
+    class.
+    """
 
     def __init__(
         self, link: Link, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
@@ -313,15 +320,14 @@ class Schema(Care):
         return plan
 
     def ingest(self, rows: Rows, *, skip_invalid: bool = False, progress: bool = False) -> int:
-        """Store any number of rows: all of them, or on any error none. How many were stored.
+        """Store any number of rows, all or, on any error, none; returns the number of stored rows.
 
-        Up to 100 go in one request, which is repeated under one key where its answer is lost. More
-        become a job, whose bytes are sent again after an interruption only where the proxy says
-        that it does not have them. So no row is stored twice.
+        Up to 100 rows are sent in one request, which is retried under one idempotency key. More
+        rows become a job, which resumes after an interruption. So no row is stored twice.
 
         Args:
-            rows: field names and values, such as a generator's; it is read as it is sent. Or a
-                frame of pandas or Polars, or a table of Arrow, where missing values are absent.
+            rows: field names and values; a generator is read while it is sent. Or a frame of pandas
+                or Polars, or a table of Arrow, whose missing values are absent.
             skip_invalid: store the good rows where some are bad, instead of nothing.
             progress: show a bar on a terminal.
 
@@ -356,20 +362,20 @@ class Schema(Care):
     def upsert(
         self, rows: Rows | Path | str, *, by: str | Sequence[str], progress: bool = False
     ) -> int:
-        """Store any number of rows, or replace by them the records that have the same
-        values of ``by``: all of them, or on any error none. How many replaced one.
+        """Store any number of rows; a row replaces the record with the same values of ``by``. All
+        or, on any error, none are stored; returns the number of replaced records.
 
         Up to 100 rows go in one request; more, and files, become a job.
 
         Args:
-            rows: as :meth:`ingest` takes them, or the path of a file as :meth:`upload` takes it.
-            by: the field, or the fields, of a set that the definition calls unique.
+            rows: as for :meth:`ingest`, or the path of a file as for :meth:`upload`.
+            by: the field or fields of a unique set of the definition.
             progress: show a bar on a terminal.
 
         Raises:
             InvalidRecords: rows do not fit; ``flaws`` says which.
-            Conflict: ``not_unique``; other rows, or records that are not replaced, have values of
-                a unique set.
+            Conflict: ``not_unique``; other rows, or records that are not replaced, have the same
+                values of a unique set.
         """
         fields = [by] if isinstance(by, str) else list(by)
         if isinstance(rows, Path | str):
@@ -408,18 +414,18 @@ class Schema(Care):
         by: Sequence[str] = (),
         again: bool = False,
     ) -> Job:
-        """Send a file of CSV, JSON or JSON lines, of any size, or all that comes out of a pipe, and
-        begin the job that stores it.
+        """Upload a file of CSV, JSON or JSON lines, of any size, or a pipe, and begin the job that
+        stores it.
 
-        Connections may break: each attempt goes on with what the proxy does not have yet.
+        After a broken connection, the upload resumes.
 
         Args:
             skip_invalid, batch_size, on_conflict, by: as for :meth:`Jobs.upload`.
-            again: store it once more, if a job of the last thirty days has stored the same file.
+            again: store the file even if a job of the last thirty days has stored it.
 
         Raises:
-            Conflict: ``uploaded_before``; a job stores this file, or has stored it, and is named.
-                Not with ``again``, nor where ``on_conflict`` is ``skip`` or ``replace``. The job of
+            Conflict: ``uploaded_before``; the named job stores this file, or has stored it. Not
+                raised with ``again``, or if ``on_conflict`` is ``skip`` or ``replace``. The job of
                 a pipe fails instead.
         """
         job = self._link.run(
@@ -446,21 +452,20 @@ class Schema(Care):
         again: bool = False,
         progress: bool = False,
     ) -> ImportedFile:
-        """Store the rows of a file as people have it, read as the schema's file before: as ``ers
-        import FILE --schema SCHEMA``. Without a file before, fields that are texts get the cells as
-        they are written, and the reading is kept for the next file.
+        """Store the rows of a file, read like the schema's previous file, as ``ers import FILE
+        --schema SCHEMA`` does. Without a previous file, text fields get the cells as written, and
+        the reading is kept for the next file.
 
         Args:
-            reading: as of :meth:`.AsyncDataset.import_file`; what it says goes before the kept
-                reading.
-            kept: use the reading that is kept for the schema, where there is one.
-            keep: keep the reading of this file for the next ones, instead of the one before.
-            skip_invalid, progress: as of :meth:`.AsyncDataset.import_file`.
-            again: as of :meth:`upload`.
+            reading: as for :meth:`.AsyncDataset.import_file`; it overrides the kept reading.
+            kept: use the schema's kept reading, if there is one.
+            keep: keep the reading of this file for the next files, instead of the previous reading.
+            skip_invalid, progress: as for :meth:`.AsyncDataset.import_file`.
+            again: as for :meth:`upload`.
 
         Raises:
-            ReadingRefused: also where the file differs from the one before in what may change
-                values; the hint is the ``reading`` that takes it.
+            ReadingRefused: also if the file differs from the previous file in ways that may change
+                values; the hint is the ``reading`` that accepts it.
             ReadingQuestion, InvalidRecords: as :meth:`.AsyncDataset.import_file`.
             Conflict: ``uploaded_before``.
         """
@@ -491,7 +496,7 @@ class Schema(Care):
         again: bool,
         progress: bool,
     ) -> ImportedFile:
-        """Store the rows of a file by a reading that was found, and wait.
+        """Store the rows of a file with a detected reading, and wait.
 
         Args:
             keeps: keep the reading for the schema's next files, once the rows are stored.
@@ -565,16 +570,15 @@ class Schema(Care):
     def aggregate(
         self, *measures: str, where: Where = None, raw: bool = False, **options: Any
     ) -> Any:
-        """Measures of the records that fit, taken from the index.
+        """Measures of the matching records, computed from the index.
 
-        Of one measure that is a number, or what else the measure is; of several
-        :class:`.Measures`, which has each by its text; with ``group_by`` :class:`.Groups`, which
-        becomes a frame.
+        Returns the result of a single measure; for several measures :class:`.Measures`, which has
+        each by its text; with ``group_by`` :class:`.Groups`, which can be converted to a frame.
 
         Args:
             measures: such as ``"avg(age)"``, ``"percentile(age, 50, 90)"`` or ``"count"``.
-            raw: give the answer as docs/http-api.md has it.
-            options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
+            raw: return the answer as described in docs/http-api.md.
+            options: ``group_by``, ``order``, ``limit``, as described in docs/http-api.md.
         """
         texts = measures or ("count",)
         parsed = [condition_language.parse_measure(text) for text in texts]
@@ -609,10 +613,11 @@ class Schema(Care):
             yield page
 
     def delete_matching(self, where: Mapping[str, Any] | str, *, confirm: int) -> int:
-        """Delete the records that fit; how many.
+        """Delete the matching records; returns their number.
 
         Args:
-            confirm: how many there have to be, such as :meth:`count` said; else nothing is deleted.
+            confirm: the expected number, such as from :meth:`count`; if it differs, nothing is
+                deleted.
         """
         query = condition(where) or {}
         return self._link.run(self._link.proxy.delete_matching(self.url, query, confirm=confirm))
@@ -620,8 +625,8 @@ class Schema(Care):
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """``stored`` rows of a file are in ``schema`` now, and ``rejected`` did not fit; ``reading`` is
-    how the file was read, and what became of its cells."""
+    """The result of an import: ``stored`` rows are in ``schema``, ``rejected`` rows were invalid;
+    ``reading`` describes how the file and its cells were read."""
 
     schema: Schema
     job: Job
@@ -631,7 +636,7 @@ class ImportedFile:
 
 
 class Search:
-    """Records that fit a condition, fetched page by page while they are looked at."""
+    """Records that match a condition, fetched page by page while they are read."""
 
     def __init__(
         self,
@@ -693,16 +698,16 @@ class Search:
         return count if self._limit is None else min(count, self._limit)
 
     def to_arrow(self) -> Any:
-        """All of them as a ``pyarrow.Table``, exact; absent values are nulls."""
+        """All records as a ``pyarrow.Table``, exact; absent values are nulls."""
         return rows.to_arrow(self._data(), self._schema.definition, self._fields)
 
     def to_pandas(self) -> Any:
-        """All of them as a ``pandas.DataFrame``, with the types that docs/python.md lists; numbers
+        """All records as a ``pandas.DataFrame``, with the types that docs/python.md lists; numbers
         with decimals are float64, which may round them."""
         return rows.to_pandas(self._data(), self._schema.definition, self._fields)
 
     def to_polars(self) -> Any:
-        """All of them as a ``polars.DataFrame``, as exact as :meth:`to_arrow`."""
+        """All records as a ``polars.DataFrame``, as exact as :meth:`to_arrow`."""
         return rows.to_polars(self._data(), self._schema.definition, self._fields)
 
     def _data(self) -> list[Mapping[str, Any]]:
