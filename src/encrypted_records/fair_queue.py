@@ -19,7 +19,7 @@ _arrivals = count()
 
 
 @dataclass(order=True, slots=True)
-class _Waiting:
+class _QueuedTask:
     """Sorted by the time that the task states, then by arrival."""
 
     since: float
@@ -42,7 +42,7 @@ class FairQueue:
         self._most_per_user = most_per_user
         self._admitted: Counter[bytes] = Counter()
         #: heaps by user, in the order of their turns; no heap is empty
-        self._lines: OrderedDict[bytes, list[_Waiting]] = OrderedDict()
+        self._lines: OrderedDict[bytes, list[_QueuedTask]] = OrderedDict()
 
     @asynccontextmanager
     async def take(
@@ -73,7 +73,7 @@ class FairQueue:
 
     async def _wait(self, user: bytes, size: int, since: float | None) -> None:
         loop = asyncio.get_running_loop()
-        task = _Waiting(
+        task = _QueuedTask(
             loop.time() if since is None else since, size=size, admitted=loop.create_future()
         )
         heappush(self._lines.setdefault(user, []), task)

@@ -85,7 +85,7 @@ def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
     Raises:
         OSError: the port is not available.
     """
-    server = make_server(HOST, port, _Answering(registry), _Server, _Handler)
+    server = make_server(HOST, port, _Answering(registry), _MetricsServer, _Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 
@@ -125,7 +125,7 @@ def _refusal(start: StartResponse, status: str) -> list[bytes]:
     return [f"{status}\n".encode()]
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _MetricsServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 

@@ -64,14 +64,14 @@ _PAGE = 100
 _DELTA_BYTES = 16 << 20
 
 
-class _Named(msgspec.Struct):
+class _ListedResource(msgspec.Struct):
     """The members of a resource that a mirror reads; schemas have ``organization``, a path."""
 
     id: str
     organization: str = ""
 
     @classmethod
-    def of(cls, raw: msgspec.Raw) -> _Named:
+    def of(cls, raw: msgspec.Raw) -> _ListedResource:
         """
         Raises:
             ApiFailed: it is not a resource.
@@ -92,7 +92,7 @@ class _OrganizationState:
 
 
 @dataclass(slots=True)
-class _SchemaState:
+class _CopyState:
     organization: str
     log: SchemaLog
     fresh: list[LogEntry] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Copier:
         self._forget = forget
         self._names: set[str] = set()
         self._organizations: dict[str, _OrganizationState] = {}
-        self._schemas: dict[str, _SchemaState] = {}
+        self._schemas: dict[str, _CopyState] = {}
         self._resources = b""
         self._organization_ids: list[str] = []
         #: the organization of each schema
@@ -230,7 +230,9 @@ class Copier:
             for collection in COLLECTIONS
         }
         self._resources = msgspec.json.encode(found)
-        named = {collection: list(map(_Named.of, some)) for collection, some in found.items()}
+        named = {
+            collection: list(map(_ListedResource.of, some)) for collection, some in found.items()
+        }
         for gone in self._organizations.keys() - {
             organization.id for organization in named["organizations"]
         }:
@@ -307,7 +309,7 @@ class Copier:
             by = roster if roster.number else None
             log = begin_log(ids.from_text(organization), ids.from_text(schema), by)
         checkpoint = "" if named is None else named.checkpoint
-        self._schemas[schema] = _SchemaState(organization, log, checkpoint=checkpoint)
+        self._schemas[schema] = _CopyState(organization, log, checkpoint=checkpoint)
 
     async def _read_grants(self) -> None:
         """Read the grants of all members, or only of the caller, if not an owner."""
@@ -349,7 +351,7 @@ class Copier:
 
     # --- objects --------------------------------------------------------------------------------
 
-    async def _copy(self, schema: str, state: _SchemaState) -> None:
+    async def _copy(self, schema: str, state: _CopyState) -> None:
         objects = state.log.objects()
         headers = [
             segment.uid
@@ -370,7 +372,7 @@ class Copier:
         for group in objects.groups():
             await self._copy_group(objects, group, earlier)
 
-    async def _copy_checkpoint(self, schema: str, state: _SchemaState) -> None:
+    async def _copy_checkpoint(self, schema: str, state: _CopyState) -> None:
         """Copy the newest checkpoint of the log, if the API has one that proxies would accept. A
         checkpoint of another log is left out: readers do not depend on it.
         """
@@ -394,7 +396,7 @@ class Copier:
             self._write(state.checkpoint, data)
 
     async def _copy_segment(
-        self, objects: layout.SchemaObjects, segment: Segment, state: _SchemaState
+        self, objects: layout.SchemaObjects, segment: Segment, state: _CopyState
     ) -> None:
         wanted = [place for place in objects.pages(segment) if place.name not in self._names]
         header_name, digests_name = objects.header(segment), objects.page_digests(segment)
@@ -566,9 +568,7 @@ class Copier:
         digest = state.roster.head.digest.hex() if number else ""
         return layout.OrganizationHead(roster, number, digest, grants)
 
-    def _publish_schema(
-        self, schema: str, state: _SchemaState, old: MirrorCopy
-    ) -> layout.SchemaHead:
+    def _publish_schema(self, schema: str, state: _CopyState, old: MirrorCopy) -> layout.SchemaHead:
         before = old.head.schemas.get(schema)
         head, count = state.log.ledger.head, len(state.fresh)
         log = [] if before is None or count == head.version else list(before.log)

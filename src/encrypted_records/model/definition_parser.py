@@ -271,7 +271,7 @@ def parse_definition(text: str | bytes, *, pointer: str = "/schema") -> SchemaDe
 
 
 def _read(root: Any, pointer: str) -> SchemaDefinition:
-    reader = _Reader(pointer)
+    reader = _DefinitionReader(pointer)
     definition = reader.root(root)
     if reader.errors or definition is None:
         raise _unacceptable(reader.errors)
@@ -325,7 +325,7 @@ def _unacceptable(errors: list[Flaw]) -> InvalidDefinition:
     return InvalidDefinition("the schema definition is not acceptable", flaws=tuple(errors))
 
 
-class _Reader:
+class _DefinitionReader:
     """Collects errors while it reads, so that one mistake does not hide the next."""
 
     def __init__(self, base: str) -> None:

@@ -128,10 +128,10 @@ Predicate = Everything | Leaf | And | Or | Not
 
 def matches(predicate: Predicate, data: Mapping[str, Value], definition: SchemaDefinition) -> bool:
     """Whether a plain record fits. This defines the meaning; the index is tested against it."""
-    return _Record(data, definition).matches(predicate)
+    return _TestedRecord(data, definition).matches(predicate)
 
 
-class _Record:
+class _TestedRecord:
     """A record tested against a predicate of many comparisons; each text is normalized once."""
 
     def __init__(self, data: Mapping[str, Value], definition: SchemaDefinition) -> None:

@@ -395,7 +395,7 @@ _CODE_TRIES = 5
 
 
 @dataclass(slots=True)
-class _Code:
+class _IssuedCode:
     digest: bytes = field(repr=False)
     until: float
     wrong: int = 0
@@ -414,13 +414,13 @@ class Codes:
 
     def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         self._clock = clock
-        self._codes: dict[bytes, _Code] = {}
+        self._codes: dict[bytes, _IssuedCode] = {}
         self._lock = threading.Lock()
 
     def make(self, user: bytes) -> NewCode:
         text = "".join(runtime.chance.choice(_ALPHABET) for _ in range(_CODE_CHARACTERS))
         with self._lock:
-            self._codes[user] = _Code(_digest(user, text), self._clock() + _CODE_SECONDS)
+            self._codes[user] = _IssuedCode(_digest(user, text), self._clock() + _CODE_SECONDS)
         return NewCode(f"{text[:4]}-{text[4:]}", _CODE_SECONDS)
 
     def user_of(self, typed: str) -> bytes | None:

@@ -460,7 +460,7 @@ def services_of(connection: HTTPConnection) -> Services:
     return cast(Services, connection.app.state.services)
 
 
-class _LogHeads:
+class _LateLogHeads:
     """The sharing services need the heads of logs, and reading logs needs the rights from sharing:
     so the schemas are set last.
     """
@@ -504,7 +504,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
     beside = overrides.background()
     workers = overrides.workers(beside)
-    heads = _LogHeads()
+    heads = _LateLogHeads()
     shared = (api.transport, identity.keyrings, stores.rosters)
     sharing = Sharing.of(*shared, heads, beside, overrides.attend_seconds)
     memory = MemoryCache.within(settings.memory_cache << 20)

@@ -82,7 +82,7 @@ def condition_of(table: SqlTable, filters: Sequence[str], parse: Parse) -> Pushe
     if any(text.count("'") % 2 for text in filters):
         # DuckDB lists the lines of a multi-line literal as separate filters.
         return PushedCondition(None, exact=False)
-    reader = _Reader(table)
+    reader = _FilterReader(table)
     reader.exact = not any(map(_AGAIN.search, filters))
     try:
         found = [part for text in filters for part in _all_of(reader, parse(_plain_text(text)))]
@@ -97,7 +97,7 @@ def _plain_text(text: str) -> str:
     return _NOTED.sub(lambda found: found[1] or stands_for[found[0][0]], text)
 
 
-def _all_of(reader: _Reader, tree: Any) -> list[Where]:
+def _all_of(reader: _FilterReader, tree: Any) -> list[Where]:
     """The supported parts of a conjunction."""
     if isinstance(tree, dict) and tree.get("type") == "CONJUNCTION_AND":
         return [part for child in tree["children"] for part in _all_of(reader, child)]
@@ -111,7 +111,7 @@ def _joined(word: str, parts: list[Where]) -> Where:
     return parts[0] if len(parts) == 1 else {word: parts}
 
 
-class _Reader:
+class _FilterReader:
     """``exact`` is whether everything was supported, and is requested exactly."""
 
     def __init__(self, table: SqlTable) -> None:

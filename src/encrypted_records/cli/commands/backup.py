@@ -134,7 +134,7 @@ async def _copy_schemas(
         if not quiet:
             warn(line)
 
-    copied = await copy_api(base_url, place, _Login(session).authorization, tell, forget=forget)
+    copied = await copy_api(base_url, place, _ApiLogin(session).authorization, tell, forget=forget)
     written = format_count(copied.objects, "object")
     say(
         f"{format_count(copied.schemas, 'schema')} mirrored: {written} with {copied.bytes:,} bytes"
@@ -185,7 +185,7 @@ def mirror(
     _copy_schemas(place=place, base_url=settings.base_url, quiet=quiet, forget=forget, **where)
 
 
-class _Login:
+class _ApiLogin:
     """The Authorization value of a session's account at the API itself."""
 
     def __init__(self, session: CommandSession) -> None:

@@ -76,7 +76,7 @@ async def watch(
       ers watch --schema patient --once --cursor-file patients.cursor > changes.ndjson
     """
     resource = await session.names.schema(schema, dataset)
-    place = _Place(_begin(begin, cursor_file), cursor_file)
+    place = _KeptCursor(_begin(begin, cursor_file), cursor_file)
     ended = False
     while not ended:
         try:
@@ -99,7 +99,7 @@ def _explained(error: Gone) -> ErsError:
     return Gone(error.message, code=error.reason, hint=hint)
 
 
-class _Place:
+class _KeptCursor:
     """The cursor behind what was printed, kept in a file if there is one."""
 
     def __init__(self, cursor: str | None, file: Path | None) -> None:
@@ -137,7 +137,7 @@ def _begin(named: str | None, file: Path | None) -> str | None:
     return file.read_text(encoding="ascii", errors="replace").strip() or None
 
 
-async def _follow(session: CommandSession, schema: str, place: _Place, *, once: bool) -> None:
+async def _follow(session: CommandSession, schema: str, place: _KeptCursor, *, once: bool) -> None:
     async for page in session.client.changes(schema, place.cursor, follow=not once):
         for change in page.changes:
             show(strict_json.encode(_members(change)).decode())

@@ -185,7 +185,7 @@ async def sql(
             "Parquet cannot be written to a terminal", hint="add > FILE to the command"
         )
     filters = await session.names.in_organization()
-    shell = _Shell(form or ("table" if sys.stdout.isatty() else "ndjson"), timing=timing)
+    shell = _SqlShell(form or ("table" if sys.stdout.isatty() else "ndjson"), timing=timing)
     async with Engine(
         session.client, dataset=dataset, organization=filters.get("organization")
     ) as engine:
@@ -201,7 +201,7 @@ async def sql(
             raise
 
 
-class _Shell:
+class _SqlShell:
     def __init__(self, form: str, *, timing: bool) -> None:
         self._form = form
         self._timing = timing

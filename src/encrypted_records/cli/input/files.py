@@ -34,7 +34,7 @@ def values_of(pieces: Iterator[bytes]) -> Iterator[Any]:
         Malformed: not UTF-8, not JSON, or refused by :mod:`~encrypted_records.model.strict_json`;
             the message identifies the value by its number, never by its content.
     """
-    text = _Text(pieces)
+    text = _TextStream(pieces)
     number = 1
     if text.next() != "[":
         while text.next():
@@ -70,7 +70,7 @@ class _Ends(Protocol):
 T = TypeVar("T", bound=_Ends)
 
 
-class _Text:
+class _TextStream:
     """Characters that are read on demand, and dropped after use."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

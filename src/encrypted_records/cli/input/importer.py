@@ -190,7 +190,7 @@ class Import:
             move(done.read, total)
             while True:
                 async with aclosing(self.table.rows(pointer, self.page_rows)) as rows:
-                    page = _Page(self.table, rows, schema, pointer, done.read)
+                    page = _RowPage(self.table, rows, schema, pointer, done.read)
                     first = await page.begin()
                     if first is None:
                         break
@@ -208,7 +208,7 @@ class Import:
 
     async def _send(
         self,
-        page: _Page,
+        page: _RowPage,
         first: bytes,
         schema: Resource,
         done: ImportProgress,
@@ -296,7 +296,7 @@ class Import:
         return ImportProgress(done.schema, done.read + last.total, stored)
 
 
-class _Page:
+class _RowPage:
     """The rows of a job."""
 
     def __init__(

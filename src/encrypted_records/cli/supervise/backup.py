@@ -228,7 +228,7 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
     folder = settings.data_dir.absolute()
     _check(settings, folder)
     with whole_or_nothing(target) as partial, named(target), _as_named():
-        files = _Files(folder, partial)
+        files = _BackupFiles(folder, partial)
         database = folder / "api" / "db.sqlite3"
         if database.exists():
             files.add_objects(_objects_of(database))
@@ -261,7 +261,7 @@ def _check(settings: Settings, folder: Path) -> None:
         )
 
 
-class _Files:
+class _BackupFiles:
     """The files of a backup in progress; ``copied`` are those of the manifest, by path."""
 
     def __init__(self, folder: Path, partial: Path) -> None:

@@ -142,7 +142,7 @@ def parse(text: str) -> dict[str, Any]:
     Raises:
         NotUnderstood: it is no expression; the message points at the place.
     """
-    return _Parser(text).whole()
+    return _ConditionParser(text).whole()
 
 
 def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
@@ -152,7 +152,7 @@ def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
     Raises:
         NotUnderstood: as for :func:`parse`.
     """
-    parser = _Parser(text)
+    parser = _ConditionParser(text)
     return parser.whole(), parser.places
 
 
@@ -241,7 +241,7 @@ def parse_measure(text: str) -> dict[str, Any]:
     Raises:
         InvalidQuery: it is no measure; the message points at the place.
     """
-    return _Parser(text).measure()
+    return _ConditionParser(text).measure()
 
 
 def parse_group(text: str, known: Collection[str] = ()) -> str | dict[str, str]:
@@ -265,7 +265,7 @@ def fields_of(where: Mapping[str, Any]) -> list[str]:
     return [name for part in parts for name in fields_of(part)]
 
 
-class _Parser:
+class _ConditionParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = list(self.split())

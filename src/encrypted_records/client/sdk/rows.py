@@ -207,7 +207,7 @@ class Piece:
 
 
 @dataclass
-class _Gathering:
+class _PieceBuilder:
     piece_bytes: int
     days: Collection[str]
     count: int = 0
@@ -298,7 +298,7 @@ def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Itera
     Raises:
         InvalidRecords: a row is not a record, or has a value that cannot be stored.
     """
-    gathering = _Gathering(piece_bytes, _days(definition))
+    gathering = _PieceBuilder(piece_bytes, _days(definition))
     data = rows_of(rows)
     if not isinstance(data, Iterable):
         raise explain(
@@ -317,7 +317,7 @@ async def async_pieces(
         for piece in pieces(rows, piece_bytes, definition):
             yield piece
         return
-    gathering = _Gathering(piece_bytes, _days(definition))
+    gathering = _PieceBuilder(piece_bytes, _days(definition))
     async for row in rows:
         for piece in gathering.add(row):
             yield piece
@@ -330,7 +330,7 @@ def _days(definition: Mapping[str, Any]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _FrameColumn:
     """
     Attributes:
         arrow: as :attr:`.FrameTypes.arrow`; None of numbers that need decimals of Arrow, which have
@@ -347,24 +347,26 @@ class _Column:
 
 def _columns(
     records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str]
-) -> Iterator[_Column]:
+) -> Iterator[_FrameColumn]:
     for name in fields:
         kind = type_in(definition, name)
         values = [kind.to_frame(value) for value in (record.get(name) for record in records)]
         if not kind.is_number:
-            yield _Column(name, values, kind.frame.arrow, kind.frame.pandas)
+            yield _FrameColumn(name, values, kind.frame.arrow, kind.frame.pandas)
             continue
         spec = definition["properties"][name]
         low, high = int(spec["minimum"]), int(spec["maximum"])
         digits = max(len(str(abs(end))) for end in (low, high))
         if kind.has_decimals:
-            yield _Column(name, values, None, kind.frame.pandas, digits, int(spec["precision"]))
+            yield _FrameColumn(
+                name, values, None, kind.frame.pandas, digits, int(spec["precision"])
+            )
         elif low >= -(2**63) and high < 2**63:
-            yield _Column(name, values, "int64", "Int64")
+            yield _FrameColumn(name, values, "int64", "Int64")
         elif low >= 0 and high < 2**64:
-            yield _Column(name, values, "uint64", "UInt64")
+            yield _FrameColumn(name, values, "uint64", "UInt64")
         else:
-            yield _Column(name, values, None, "object", digits)
+            yield _FrameColumn(name, values, None, "object", digits)
 
 
 def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
@@ -398,7 +400,7 @@ def to_arrow(
     except ImportError:
         raise _missing("pyarrow") from None
 
-    def type_of(column: _Column) -> Any:
+    def type_of(column: _FrameColumn) -> Any:
         if column.arrow is not None:
             return pyarrow.type_for_alias(column.arrow)
         width = column.digits + column.places

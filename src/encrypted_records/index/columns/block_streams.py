@@ -56,11 +56,11 @@ def join(blocks: Sequence[EntryBlock]) -> EntryBlock:
 def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
     """Merge several streams of a field; the ordinals of each stream are above those of the
     previous."""
-    heads: list[_Head] = []
+    heads: list[_StreamHead] = []
     for stream in streams:
         for block in stream:
             if len(block.keys):
-                heads.append(_Head(block, stream))
+                heads.append(_StreamHead(block, stream))
                 break
             yield block
     while len(heads) > 1:
@@ -76,7 +76,7 @@ def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
         yield from head.take_all()
 
 
-class _Head:
+class _StreamHead:
     """The rest of a stream: the remaining runs of a block, and further blocks."""
 
     def __init__(self, block: EntryBlock, rest: Iterator[EntryBlock]) -> None:

@@ -59,7 +59,7 @@ class ColumnTexts:
         Raises:
             DoesNotOpen: a key is not a text.
         """
-        self._chunks = [_Chunk(keys[at : at + CHUNK]) for at in range(0, len(keys), CHUNK)]
+        self._chunks = [_TextChunk(keys[at : at + CHUNK]) for at in range(0, len(keys), CHUNK)]
 
     @property
     def size(self) -> int:
@@ -81,7 +81,7 @@ class ColumnTexts:
         return np.concatenate(certain), np.concatenate(possible)
 
 
-class _Joined:
+class _JoinedTexts:
     """Texts between zero bytes, and the positions of the zeros."""
 
     def __init__(self, data: bytes) -> None:
@@ -136,7 +136,7 @@ class _Joined:
         return mask
 
 
-class _Chunk:
+class _TextChunk:
     def __init__(self, keys: Keys) -> None:
         cells = matrix(keys)
         self.long: Mask = np.any(cells[:, INDEX_KEY_PREFIX:], axis=1)
@@ -155,13 +155,13 @@ class _Chunk:
         framed[:, 1:] = np.where((self.long | escaped)[:, None], np.uint8(0), cells)
         kept = framed != 0
         kept[:, 0] = True
-        self._plain = _Joined(framed[kept].tobytes() + b"\0")
+        self._plain = _JoinedTexts(framed[kept].tobytes() + b"\0")
         try:
             self._plain.data.decode()
         except UnicodeDecodeError:
             raise DoesNotOpen("an index key contains no text") from None
         self._empty = np.logical_or(self.long, escaped)
-        self._folded: _Joined | None = None
+        self._folded: _JoinedTexts | None = None
 
     @property
     def size(self) -> int:
@@ -182,16 +182,16 @@ class _Chunk:
                 passed[at] = needle in begun
         return passed
 
-    def _joined(self, *, fold: bool) -> _Joined:
+    def _joined(self, *, fold: bool) -> _JoinedTexts:
         if not fold:
             return self._plain
         if self._folded is None:
             data = self._plain.data
             alike = data.lower() if data.isascii() else folded(data.decode()).encode()
-            self._folded = self._plain if alike == data else _Joined(alike)
+            self._folded = self._plain if alike == data else _JoinedTexts(alike)
         return self._folded
 
-    def _passed(self, texts: _Joined, test: TextTest) -> Mask:
+    def _passed(self, texts: _JoinedTexts, test: TextTest) -> Mask:
         first = test.texts[0]
         match test.how:
             case "contains" | "ends_with" if not first:
@@ -212,7 +212,7 @@ class _Chunk:
                 return _match(texts, test)
 
 
-def _any_of(texts: _Joined, wanted: tuple[str, ...]) -> Mask:
+def _any_of(texts: _JoinedTexts, wanted: tuple[str, ...]) -> Mask:
     if len(wanted) <= _FEW:
         mask = np.zeros(len(texts), np.bool_)
         for text in wanted:
@@ -222,7 +222,7 @@ def _any_of(texts: _Joined, wanted: tuple[str, ...]) -> Mask:
     return np.array([text in known for text in texts.texts()], np.bool_)
 
 
-def _with_words(texts: _Joined, test: TextTest) -> Mask:
+def _with_words(texts: _JoinedTexts, test: TextTest) -> Mask:
     likely = np.ones(len(texts), np.bool_)
     for word in test.texts:
         likely &= texts.find("", word, "")
@@ -233,7 +233,7 @@ def _with_words(texts: _Joined, test: TextTest) -> Mask:
     return likely
 
 
-def _near(texts: _Joined, wanted: str, within: int) -> Mask:
+def _near(texts: _JoinedTexts, wanted: str, within: int) -> Mask:
     # An edit changes up to four bytes.
     apart = np.abs(texts.lengths() - len(wanted.encode()))
     likely = np.flatnonzero(apart <= 4 * within)
@@ -248,7 +248,7 @@ def _near(texts: _Joined, wanted: str, within: int) -> Mask:
     return mask
 
 
-def _match(texts: _Joined, test: TextTest) -> Mask:
+def _match(texts: _JoinedTexts, test: TextTest) -> Mask:
     pattern = test.by_line()
     every = texts.texts() if pattern is None or b"\n" in texts.data else []
     if pattern is None:

@@ -286,7 +286,7 @@ def aggregate(
         DoesNotOpen: a column that is needed does not open.
         InvalidQuery: too many groups, values to keep or to show, or long strings to open.
     """
-    work = _Work(aggregation, definition, texts, limits, reading, by_row)
+    work = _Aggregator(aggregation, definition, texts, limits, reading, by_row)
     parts = [part for part in parts if len(part)]
     # A column may have a key for each row of its segment, even if few rows match.
     rows, keys = sum(map(len, parts)), sum(part.segment.segment.count for part in parts)
@@ -299,7 +299,7 @@ def aggregate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _Aggregator:
     """Aggregation work. A text that is not known yet is requested from ``texts``, and a placeholder
     is used; the answer is discarded then.
     """

@@ -249,7 +249,7 @@ class MeasureResults:
             cells = tally.table.cells
             if cells.is_exact:
                 continue
-            need = _Need(cells)
+            need = _FinerCells(cells)
             for measure in tally.measures:
                 for group in filter(len, groups):
                     self._note_need(need, measure, group)
@@ -257,7 +257,7 @@ class MeasureResults:
                 again[name] = tally.within(need.finer)
         return again
 
-    def _note_need(self, need: _Need, measure: Measure, group: GroupValues) -> None:
+    def _note_need(self, need: _FinerCells, measure: Measure, group: GroupValues) -> None:
         """Record the cells of a group that a measure needs more precisely."""
         match measure:
             case Percentile():
@@ -298,7 +298,7 @@ class MeasureResults:
         return values.from_key(spec, key)
 
 
-class _Need:
+class _FinerCells:
     """The cells that must be counted more precisely."""
 
     def __init__(self, cells: Cells) -> None:

@@ -179,7 +179,7 @@ def narrow(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _RankCut:
     """Rows before the last wanted row, and rows equal to it, by this field; ``open`` if only
     records decide the order of the equal rows."""
 
@@ -242,7 +242,7 @@ class _Narrowing:
         column = self.segment.columns.get(name)
         return self.segment.dictionary(name) if column is None else column
 
-    def _cut(self, order: SortKey, rows: BitMap, want: int) -> Asking[_Cut]:
+    def _cut(self, order: SortKey, rows: BitMap, want: int) -> Asking[_RankCut]:
         held = yield from self._held(order.field)
         if not isinstance(held, PageMap):
             held = only_rows(held, rows)
@@ -251,7 +251,7 @@ class _Narrowing:
         before, equal = _cut_codes(held.pages, group_of, rows, want, descending=order.descending)
         inner = yield from read_rows(self.segment, order.field, held, equal, self.limits)
         found = _cut_by(inner, _ranks(inner)[0], equal, want - len(before), order)
-        return _Cut(before | found.before, found.equal, found.open)
+        return _RankCut(before | found.before, found.equal, found.open)
 
     def _split(self, order: SortKey, rows: BitMap, key: int | bytes | None) -> Asking[_Split]:
         held = yield from self._held(order.field)
@@ -308,13 +308,13 @@ def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
     return ranks, np.bincount(ranks, minlength=int(ranks[-1]) + 1) > 1
 
 
-def _cut_by(held: Dictionary, ranks: Codes, rows: BitMap, want: int, order: SortKey) -> _Cut:
+def _cut_by(held: Dictionary, ranks: Codes, rows: BitMap, want: int, order: SortKey) -> _RankCut:
     mixed = _ranks(held)[1]
     before, equal = _cut_held(held, ranks, rows, want, descending=order.descending)
     if not equal:
-        return _Cut(before, equal, open=False)
+        return _RankCut(before, equal, open=False)
     (code,) = held.codes_of(ordinals(BitMap([equal[0]]))).tolist()
-    return _Cut(before, equal, open=bool(mixed[ranks[code]]))
+    return _RankCut(before, equal, open=bool(mixed[ranks[code]]))
 
 
 def _cut_held(

@@ -103,7 +103,7 @@ def _narrow(
 ) -> NDArray[np.intp]:
     """The rows of a segment that can be among the first ``want`` rows after ``after``."""
     levels = [
-        _Level(part, term, after.keys[at] if after else None) for at, term in enumerate(order)
+        _EvenRanks(part, term, after.keys[at] if after else None) for at, term in enumerate(order)
     ]
     unsure = np.zeros(len(part), np.bool_)
     remaining = np.arange(len(part))
@@ -134,7 +134,7 @@ def _narrow(
     return np.concatenate((*chosen, remaining))
 
 
-class _Level:
+class _EvenRanks:
     """Even ranks of a segment's rows by a field. ``after`` also has a rank, which is odd if it
     differs from all theirs. Rows of the same class share a rank."""
 

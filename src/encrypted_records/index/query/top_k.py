@@ -78,7 +78,7 @@ def _scan_sorted(
     """All rows that can be among the first ``want`` after ``after``, with the sort fields. With few
     rows, the needed columns are loaded into their segments.
     """
-    sought = _First(
+    sought = _FirstRowsSearch(
         space,
         query,
         condition,
@@ -99,7 +99,7 @@ def _scan_sorted(
 
 
 @dataclass(frozen=True, slots=True)
-class _First:
+class _FirstRowsSearch:
     """The first rows of segments: for each large segment only the few that can be among them, with
     the sort fields, so that no segment's columns stay in memory."""
 

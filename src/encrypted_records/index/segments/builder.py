@@ -121,7 +121,7 @@ class SealedSegment(NamedTuple):
     pages: Iterator[Page]
 
 
-class _Place(NamedTuple):
+class _PagePlace(NamedTuple):
     """The meaning of a page number: a field and a kind, and the location of its content: a number
     of the contents, or the bytes themselves.
     """
@@ -285,10 +285,10 @@ class Builder:
         origin = b"".join(sorted(self._shell.inputs)) or self._shell.origin
         return slots + self._key.uids.draw(origin, class_step(slots))
 
-    def _assign_pages(self, total: int) -> tuple[list[_Place], list[bytes]]:
+    def _assign_pages(self, total: int) -> tuple[list[_PagePlace], list[bytes]]:
         """Every page by its number, and the numbers of each field's directory."""
         numbers = iter(_permutation(total))
-        places = [_Place(self._cuts[0].name, PAGE_DUMMY, b"")] * total
+        places = [_PagePlace(self._cuts[0].name, PAGE_DUMMY, b"")] * total
         directories: list[bytes] = []
         for cut in self._cuts:
             page_numbers = _take(numbers, cut.directory_pages)
@@ -297,17 +297,17 @@ class Builder:
             encoded = directory.encode(cut.directory, kind, packed=self.packed)
             for number, at in zip(page_numbers, count(0, pages.CAPACITY)):
                 part = encoded[at : at + pages.CAPACITY]
-                places[number] = _Place(cut.name, PAGE_DIRECTORY, part)
+                places[number] = _PagePlace(cut.name, PAGE_DIRECTORY, part)
             for number, content in zip(cut.directory.numbers, cut.contents, strict=True):
-                places[number] = _Place(cut.name, PAGE_DATA, content)
+                places[number] = _PagePlace(cut.name, PAGE_DATA, content)
             directories.append(encode_numbers(page_numbers))
         return places, directories
 
-    def _content(self, place: _Place) -> bytes:
+    def _content(self, place: _PagePlace) -> bytes:
         content = place.content
         return content if isinstance(content, bytes) else self._contents.read(content)
 
-    def _digest(self, header: bytes, places: Sequence[_Place]) -> bytes:
+    def _digest(self, header: bytes, places: Sequence[_PagePlace]) -> bytes:
         """The digest of all plaintext that the segment's keys will seal.
 
         Pages enter in the order of their numbers; header and directories name each page's field.
@@ -318,7 +318,7 @@ class Builder:
             state.update(part)
         return state.digest()
 
-    def _seal_pages(self, uid: bytes, places: Sequence[_Place]) -> Iterator[bytes]:
+    def _seal_pages(self, uid: bytes, places: Sequence[_PagePlace]) -> Iterator[bytes]:
         """Seal every page, and free its content in memory."""
         where = sealing.context_of(self._key)
         specs = {cut.name: column_spec(self._definition, cut.name) for cut in self._cuts}

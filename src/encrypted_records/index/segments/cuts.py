@@ -296,7 +296,7 @@ def cut_stream(
     most: int,
 ) -> Cut:
     """Cut a streamed column like :func:`cut`."""
-    cutter, counted = StreamCutter(kind, most, packed=packed), _Counted(kind)
+    cutter, counted = StreamCutter(kind, most, packed=packed), _StreamCounter(kind)
     first = len(contents)
     for content in cutter.cut(counted.through(blocks)):
         contents.add(content)
@@ -307,7 +307,7 @@ def cut_stream(
     return Cut(name, first, built, directory_pages, slots, zone, made)
 
 
-class _Counted:
+class _StreamCounter:
     """Counts a streamed column's rows; for a word column, also the entries it has room for."""
 
     def __init__(self, kind: KeyKind) -> None:

@@ -42,7 +42,7 @@ _HEAD = struct.Struct("<IIH")
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RunBlocks:
     """The location of a run's blocks, its number of entries besides one for each row, and the
     length of its longest key in bytes.
     """
@@ -85,7 +85,9 @@ class RunMerger:
         self._count = 0
         #: the added rows of each group
         self._living: list[NDArray[np.bool_]] = []
-        self._runs: dict[str, list[_Run]] = {column.name: [] for column in columns_of(definition)}
+        self._runs: dict[str, list[_RunBlocks]] = {
+            column.name: [] for column in columns_of(definition)
+        }
 
     def add(self, group: Group, runs: Iterable[Blocks]) -> None:
         """Add the next group, all of whose rows are live.
@@ -123,7 +125,7 @@ class RunMerger:
                 self._contents.add(content)
                 width = max(width, _width(content))
             blocks = range(first, len(self._contents))
-            runs_of_field.append(_Run(base, blocks, present - rows, width))
+            runs_of_field.append(_RunBlocks(base, blocks, present - rows, width))
 
     def seal(self) -> SealedSegment:
         """The segment; its pages are sealed as they are consumed."""
@@ -144,7 +146,7 @@ class RunMerger:
                 builder.add(name, block_streams.gather(blocks, kind))
         return builder.seal()
 
-    def _find_beyond(self, runs: Sequence[_Run]) -> NDArray[np.bool_] | None:
+    def _find_beyond(self, runs: Sequence[_RunBlocks]) -> NDArray[np.bool_] | None:
         """A mask of the local ordinals with more words than a column may list; None if all may be
         listed.
         """
@@ -160,12 +162,12 @@ class RunMerger:
     def _kind(self, name: str) -> KeyKind:
         return column_spec(self._definition, name).kind
 
-    def _stream(self, run: _Run, keys: np.dtype[Any]) -> Iterator[EntryBlock]:
+    def _stream(self, run: _RunBlocks, keys: np.dtype[Any]) -> Iterator[EntryBlock]:
         for number in run.blocks:
             yield _decode(self._contents.read(number), keys, run.base)
 
 
-def _keys_of(runs: Sequence[_Run], kind: KeyKind) -> np.dtype[Any]:
+def _keys_of(runs: Sequence[_RunBlocks], kind: KeyKind) -> np.dtype[Any]:
     """The type of a column's keys during a merge. Texts are as wide as the longest of them, and
     mostly half as wide as the maximum, so that half as much memory is moved and compared.
     """

@@ -93,7 +93,7 @@ class Text(FieldType):
         return comparable(raw)
 
 
-class _Number(FieldType):
+class _AnyNumber(FieldType):
     is_format = False
     is_number = True
     phrases = "number"
@@ -175,7 +175,7 @@ class _Number(FieldType):
         return Decimal(cell) if "." in cell else int(cell)
 
 
-class Integer(_Number):
+class Integer(_AnyNumber):
     name = "integer"
     json_type = "integer"
     type_byte = 1
@@ -204,7 +204,7 @@ class Integer(_Number):
         return point
 
 
-class Number(_Number):
+class Number(_AnyNumber):
     name = "number"
     json_type = "number"
     type_byte = 2

@@ -300,7 +300,7 @@ _LONG = (
 )
 
 
-class _Pace:
+class _Throughput:
     """The throughput under load: answers, and the seconds of load in which they were given.
 
     Both decay with the time under load, and not with each answer, because answers come in bursts:
@@ -341,7 +341,7 @@ class RunningRequests:
         self._under_way: Counter[bytes] = Counter()
         #: arrival times of the requests under way, if they were answered in order of arrival
         self._came: deque[float] = deque()
-        self._pace = _Pace(_FIRST_PACE)
+        self._pace = _Throughput(_FIRST_PACE)
         self._answered = 0
         #: time of the last answer
         self._left_at = -math.inf
@@ -410,11 +410,11 @@ class RunningRequests:
         # answered. So it is not judged by an earlier crowd, which may have been smaller or cheaper.
         if self._seen_at is None:
             if self._answered >= _FIRST:
-                self._pace = _Pace(_PACE)
+                self._pace = _Throughput(_PACE)
         else:
             ago = now - self._seen_at
             if ago > _SHOWN_SECONDS or (ago > _PAUSE_SECONDS and self._pace.seconds < _PACE):
-                self._pace = _Pace(_PACE)
+                self._pace = _Throughput(_PACE)
         self._seen_at = self._began_at = now
 
     def _look(self, now: float) -> None:

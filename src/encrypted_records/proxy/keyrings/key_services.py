@@ -45,25 +45,25 @@ _TRY_SECONDS = 5
 _KEY_BYTES = 32
 
 
-class _Failed(Exception):
+class _ServiceFailed(Exception):
     """The name of an error or its code; never its text, which may quote the request."""
 
     words: ClassVar[str]
 
 
-class ServiceRefusal(_Failed):
+class ServiceRefusal(_ServiceFailed):
     """The service answers with a refusal: access is denied, or it does not have the key."""
 
     words = "it refuses the request"
 
 
-class Unreachable(_Failed):
+class Unreachable(_ServiceFailed):
     """The service cannot be reached, is too slow, or reports that it is unavailable."""
 
     words = "it cannot be reached"
 
 
-class Unfit(_Failed):
+class Unfit(_ServiceFailed):
     """The key service cannot be used, although it has not refused: credentials are missing, or a
     setting or the ciphertext does not fit.
     """
@@ -160,7 +160,7 @@ def service_key(
 def _make(service: KeyService, path: Path) -> None:
     try:
         made = _ask(lambda: service.encrypt(runtime.random_bytes(_KEY_BYTES)))
-    except _Failed as error:
+    except _ServiceFailed as error:
         raise _does_not_open(service, error) from None
     # If another process was first, its key counts.
     if write_once(path, made.encode("ascii")):
@@ -194,7 +194,7 @@ def _recall(service: KeyService, error: Unreachable, kept: KeychainSecret | None
     return secret
 
 
-def _does_not_open(service: KeyService, error: _Failed) -> Startup:
+def _does_not_open(service: KeyService, error: _ServiceFailed) -> Startup:
     why = f"{error.words} ({error})"
     return Startup(
         f"{service.name} at {service.where} does not decrypt the keyrings' key: {why}",

@@ -33,7 +33,7 @@ OWN_PATH = re.compile(r"/(?:[A-Za-z0-9_-]+/)*(?:\?q=[A-Za-z0-9_-]{1,64})?")
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
+class _SignedLinkPage:
     """One kind of signed link, and the texts of its page."""
 
     path: str
@@ -89,7 +89,7 @@ class _Link:
 
 
 _LINKS = (
-    _Link(
+    _SignedLinkPage(
         path="/verify-registration/",
         endpoint="/api/accounts/verify-registration/",
         title="Confirm your e-mail address",
@@ -101,7 +101,7 @@ _LINKS = (
         " ready: log in. If not, register again with the same address to get a new message.",
         again=("/register/", "Register again"),
     ),
-    _Link(
+    _SignedLinkPage(
         path="/confirm-email/",
         endpoint="/api/accounts/confirm-email/",
         title="Use this e-mail address",
@@ -112,7 +112,7 @@ _LINKS = (
         instead="A link works once, and for a day. Another link, or a new password, ends it.",
         again=("/account/email/", "Ask for a new message"),
     ),
-    _Link(
+    _SignedLinkPage(
         path="/reset-password/",
         endpoint="/api/accounts/reset-password/",
         title="Choose a new password",

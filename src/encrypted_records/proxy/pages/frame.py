@@ -253,7 +253,7 @@ KNOWN_FOR = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
+class _RecordCount:
     records: int
     heard_at: float
 
@@ -263,13 +263,13 @@ def keep_count(desk: Desk, schema: str, records: int) -> None:
     Args:
         schema: its identifier.
     """
-    desk.put(("count", schema), _Count(records, runtime.monotonic()))
+    desk.put(("count", schema), _RecordCount(records, runtime.monotonic()))
 
 
 def find_count(desk: Desk, schema: Mapping[str, Any]) -> int | None:
     """The cached number of records; None if it is unknown, or if records may have been stored or
     deleted since.
     """
-    known = desk.find(("count", str(schema.get("id"))), _Count)
+    known = desk.find(("count", str(schema.get("id"))), _RecordCount)
     oldest = max(desk.changed_at, runtime.monotonic() - KNOWN_FOR)
     return None if known is None or known.heard_at < oldest else known.records

@@ -204,7 +204,7 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
 
 def reading_of(form: Mapping[str, str]) -> ReadingForm:
     """The reading in the form; earlier choices hold until they are changed."""
-    before = _object(form.get("reading", ""), _Recipe)
+    before = _object(form.get("reading", ""), _HiddenRecipe)
     choices = earlier_choices(form)
     reading = ReadingForm(copy.deepcopy(choices), None, before)
     known = before or {}
@@ -283,16 +283,16 @@ def _of_column(
     return choices
 
 
-class _Column(msgspec.Struct):
+class _RecipeColumn(msgspec.Struct):
     source: str
     name: str
     null: list[str] = []
 
 
-class _Recipe(msgspec.Struct):
+class _HiddenRecipe(msgspec.Struct):
     """The members of a hidden recipe that this page relies on."""
 
-    columns: list[_Column]
+    columns: list[_RecipeColumn]
 
 
 class _EarlierChoices(msgspec.Struct):
@@ -301,7 +301,7 @@ class _EarlierChoices(msgspec.Struct):
     columns: dict[str, dict[str, Any]] = {}
 
 
-def _object(text: str, kind: type[_Recipe | _EarlierChoices]) -> dict[str, Any] | None:
+def _object(text: str, kind: type[_HiddenRecipe | _EarlierChoices]) -> dict[str, Any] | None:
     """Parse a hidden form value that this page wrote; None if it was tampered with."""
     try:
         value: dict[str, Any] = msgspec.json.decode(text.encode() or b"null")

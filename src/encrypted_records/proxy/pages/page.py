@@ -84,7 +84,7 @@ MAX_PARTS = 10_000
 
 
 @dataclass
-class _Part:
+class _FormPart:
     name: str = ""
     filename: str | None = None
     content: bytearray = field(default_factory=bytearray, repr=False)
@@ -105,7 +105,7 @@ class FileForm:
         self.filename = ""
         self._stream = request.stream()
         self._pieces: deque[bytes] = deque()
-        self._part = _Part()
+        self._part = _FormPart()
         self._header: tuple[bytearray, bytearray] = (bytearray(), bytearray())
         self._size = self._count = 0
         self._in_file = self._complete = False
@@ -147,7 +147,7 @@ class FileForm:
     # --- callbacks of the parser --------------------------------------------------------------
 
     def on_part_begin(self) -> None:
-        self._part = _Part()
+        self._part = _FormPart()
         self._count += 1
         self._in_file = False
 

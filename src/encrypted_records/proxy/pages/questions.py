@@ -223,7 +223,7 @@ _OF_A_PAGE = ("pages", "asked", "start")
 
 
 @dataclass(frozen=True, slots=True)
-class _ShownSchema:
+class _ReadSchema:
     content: dict[str, Any]
     asked_at: float
 
@@ -294,7 +294,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
     Raises:
         ErsError: there is no such schema, or the API is down and it was not shown before.
     """
-    shown = visit.desk.find(("schema", visit.id), _ShownSchema)
+    shown = visit.desk.find(("schema", visit.id), _ReadSchema)
     asking: asyncio.Task[dict[str, Any] | errors.ErsError] | None = None
     down: errors.ErsError | None = None
     remembered = early and shown is not None
@@ -362,11 +362,11 @@ async def _ask_for_schema(visit: Visit) -> dict[str, Any] | errors.ErsError:
         schema: dict[str, Any] = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     except errors.ErsError as error:
         return error
-    visit.desk.put(("schema", visit.id), _ShownSchema(schema, runtime.monotonic()))
+    visit.desk.put(("schema", visit.id), _ReadSchema(schema, runtime.monotonic()))
     return schema
 
 
-def _is_fresh(visit: Visit, shown: _ShownSchema) -> bool:
+def _is_fresh(visit: Visit, shown: _ReadSchema) -> bool:
     changed_at = visit.desk.changed_at
     return shown.asked_at > max(changed_at, runtime.monotonic() - FRESH_SECONDS)
 

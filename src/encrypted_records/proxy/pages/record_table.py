@@ -221,7 +221,7 @@ def write_rows(
         sealed: values as stored at the server, which are shown below; empty to show none.
         first: the number of the first record.
     """
-    writers = [_Writer(column, place) for place, column in enumerate(columns)]
+    writers = [_CellWriter(column, place) for place, column in enumerate(columns)]
     cells = [(cell.name, cell.is_text, cell.start, cell.end, cell) for cell in writers]
     texts = [cell.name for cell in writers if cell.is_text]
     at, query = escape(links.at), escape(links.query)
@@ -254,7 +254,7 @@ def write_rows(
     return Markup("".join(parts))  # noqa: S704 - each value was escaped
 
 
-class _Writer:
+class _CellWriter:
     """Writes the cells of a column. A value of a list is a chip (``b``)."""
 
     def __init__(self, column: ColumnHead, place: int) -> None:

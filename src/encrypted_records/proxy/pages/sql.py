@@ -45,7 +45,7 @@ WAIT_SECONDS = 30.0
 _NUMBERS = ("BIGINT", "INTEGER", "DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "SMALLINT", "TINYINT")
 
 
-class _Inside:
+class _InternalProxy:
     """The proxy for an engine, which is this proxy."""
 
     def __init__(self, visit: Visit) -> None:
@@ -127,7 +127,7 @@ async def _around(visit: Visit) -> tuple[dict[str, Any] | None, Catalogue]:
     schema = None
     if "id" in visit.request.path_params:
         schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
-    return schema, await load_catalogue(_Inside(visit), {})
+    return schema, await load_catalogue(_InternalProxy(visit), {})
 
 
 def _missing() -> ErsError | None:
@@ -191,7 +191,7 @@ async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Statement
             await stack.enter_async_context(turns.take(visit.user.encode(), LIMITS.memory_bytes))
     except TimeoutError:
         raise Overloaded("too many statements are already running", retry_after=10) from None
-    engine: Engine = await stack.enter_async_context(Engine(_Inside(visit), limits=LIMITS))
+    engine: Engine = await stack.enter_async_context(Engine(_InternalProxy(visit), limits=LIMITS))
     return await stack.enter_async_context(await engine.execute(statement))
 
 

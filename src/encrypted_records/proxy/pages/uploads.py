@@ -46,7 +46,7 @@ class Heading:
 
 def heading_of(start: str) -> Heading | None:
     """The heading of a file with this start; None if it cannot be read."""
-    lines = _Lines(start)
+    lines = _LineReader(start)
     try:
         names = next(csv.reader(lines, strict=True), [])
     except csv.Error:
@@ -58,7 +58,7 @@ def heading_of(start: str) -> Heading | None:
     return Heading(tuple(names), lines.length)
 
 
-class _Lines(Iterator[str]):
+class _LineReader(Iterator[str]):
     """Lines of a text, and the length of the lines that were taken."""
 
     def __init__(self, text: str) -> None:

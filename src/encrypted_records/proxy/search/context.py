@@ -95,7 +95,7 @@ async def drive(
                 with upstream.stats.stage(work.stage) if work.stage else nullcontext():
                     step = await run(_resume, asking, found, error)
                 found = error = None
-                if isinstance(step, _Answer):
+                if isinstance(step, _ReturnedValue):
                     return step.value
                 if isinstance(step, Work):
                     found, work = work, step
@@ -126,17 +126,17 @@ async def drive(
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer(Generic[T]):
+class _ReturnedValue(Generic[T]):
     """The value that a generator returned."""
 
     value: T
 
 
-def _resume(asking: Asking[T], found: object, error: Exception | None) -> Step | _Answer[T]:
+def _resume(asking: Asking[T], found: object, error: Exception | None) -> Step | _ReturnedValue[T]:
     try:
         return asking.send(found) if error is None else asking.throw(error)
     except StopIteration as end:
-        return _Answer(end.value)
+        return _ReturnedValue(end.value)
 
 
 def _place_for(work: Work, sizes: WorkSizes) -> Run:

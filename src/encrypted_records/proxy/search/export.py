@@ -105,12 +105,14 @@ async def export(
     return await runner.ask(caller, schema, question)
 
 
-def _select(space: Workspace, query: Query, condition: Condition) -> Asking[_Ranking | _Stored]:
+def _select(
+    space: Workspace, query: Query, condition: Condition
+) -> Asking[_Ranking | _StoredOrder]:
     """The rows that may match, ranked if the query has an order."""
     answers = yield from Matching(space, condition).find()
     count = sum(len(answer.matches.possible) for answer in answers)
     if not query.order:
-        return _Stored(count, scan_stored(answers, space.snapshot, None))
+        return _StoredOrder(count, scan_stored(answers, space.snapshot, None))
     rows = yield from take_first(space, query, condition, answers, space.texts(), want=count)
     return _Ranking(count, rows.positions, rows.certain)
 
@@ -150,7 +152,7 @@ async def conflict_if_gone(
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredOrder:
     """The ``count`` rows that may match, in the order in which they were stored."""
 
     count: int

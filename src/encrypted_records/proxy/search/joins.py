@@ -45,13 +45,13 @@ async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryConte
     query = await parsed()
     if not joins.found:
         return query
-    scope = _Scope(joined_of(body.get("cursor")))
+    scope = _JoinScope(joined_of(body.get("cursor")))
     context.joined[:] = await _answer_all(context, joins, scope)
     return await parsed()
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _JoinScope:
     """The position of a query among the queries that contain it.
 
     ``stored`` is the number of considered rows of the schema for each semi-join, in the order of
@@ -62,11 +62,11 @@ class _Scope:
     depth: int = 1
     done: tuple[JoinedSchema, ...] = ()
 
-    def after(self, done: tuple[JoinedSchema, ...]) -> _Scope:
-        return _Scope(self.stored, self.depth, done)
+    def after(self, done: tuple[JoinedSchema, ...]) -> _JoinScope:
+        return _JoinScope(self.stored, self.depth, done)
 
-    def within(self) -> _Scope:
-        return _Scope(self.stored, self.depth + 1, self.done)
+    def within(self) -> _JoinScope:
+        return _JoinScope(self.stored, self.depth + 1, self.done)
 
     def pin(self, stored: int, pointer: str) -> int:
         """The number of rows that count in the schema of the current semi-join, which has
@@ -92,7 +92,7 @@ class _JoinAnswer:
 
 
 async def _answer_all(
-    context: QueryContext, joins: predicates.Joins, scope: _Scope
+    context: QueryContext, joins: predicates.Joins, scope: _JoinScope
 ) -> tuple[JoinedSchema, ...]:
     """Answer all semi-joins of a condition; returns their results and those nested in them."""
     done = scope.done
@@ -108,7 +108,7 @@ async def _answer_all(
     return done
 
 
-async def _answer(context: QueryContext, join: predicates.Join, scope: _Scope) -> _JoinAnswer:
+async def _answer(context: QueryContext, join: predicates.Join, scope: _JoinScope) -> _JoinAnswer:
     assert context.runner is not None
     at = f"{join.pointer}/of/schema"
     schema = await _find_schema(context, join.schema, at)
@@ -169,7 +169,7 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
     )
 
 
-async def _ask(other: QueryContext, join: predicates.Join, scope: _Scope) -> _JoinAnswer:
+async def _ask(other: QueryContext, join: predicates.Join, scope: _JoinScope) -> _JoinAnswer:
     """Answer a semi-join in its schema."""
     at = f"{join.pointer}/of"
     spec = _compared_field(join, other.definition, at)

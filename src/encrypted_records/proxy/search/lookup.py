@@ -36,7 +36,7 @@ _Seen = tuple[RowRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _SchemaView:
     """A fixed view of a schema during a lookup: its state changes meanwhile, the view does not."""
 
     state: SchemaState
@@ -103,7 +103,7 @@ async def look_up(
             if schema not in states:
                 states[schema] = await schemas.refresh(caller, schema)
         # One view of each schema is used throughout: commits come in while records are opened.
-        views = {uid: _View(state, state.ledger.snapshot()) for uid, state in states.items()}
+        views = {uid: _SchemaView(state, state.ledger.snapshot()) for uid, state in states.items()}
         if doubts.of_groups(views, sealed):
             continue
         records = await _run_for(sealed)(_open_all, views, sealed)
@@ -120,7 +120,7 @@ class _Doubts:
         self._ended: set[RowRef] = set()
         self._unlike: set[_Seen] = set()
 
-    def of_groups(self, views: Mapping[bytes, _View], sealed: Sequence[SealedRecord]) -> bool:
+    def of_groups(self, views: Mapping[bytes, _SchemaView], sealed: Sequence[SealedRecord]) -> bool:
         """Whether to ask again, because groups may have ended or their fields been renamed."""
         moved = {_seen(views, record) for record in sealed if not _fits_log(views, record)}
         if not moved or moved & self._unlike:
@@ -128,7 +128,7 @@ class _Doubts:
         self._unlike |= moved
         return True
 
-    def of_rows(self, views: Mapping[bytes, _View], records: Sequence[CurrentRecord]) -> bool:
+    def of_rows(self, views: Mapping[bytes, _SchemaView], records: Sequence[CurrentRecord]) -> bool:
         """Whether to ask again, because rows have ended: a record was replaced or deleted.
 
         Raises:
@@ -207,18 +207,18 @@ async def _read_rows(context: QueryContext, refs: Sequence[RowRef]) -> dict[byte
     return found
 
 
-def _is_live(view: _View, row: RowRef) -> bool:
+def _is_live(view: _SchemaView, row: RowRef) -> bool:
     return view.snapshot.is_live(row.group, row.ordinal)
 
 
-def _fits_log(views: Mapping[bytes, _View], sealed: SealedRecord) -> bool:
+def _fits_log(views: Mapping[bytes, _SchemaView], sealed: SealedRecord) -> bool:
     """Whether the log has the record's stated group, with the same field names."""
     snapshot = views[_schema_of(sealed)].snapshot
     known = snapshot.groups.get(_row_of(sealed).group)
     return known is not None and has_fields(snapshot.definition, known.group, sealed.fields)
 
 
-def _seen(views: Mapping[bytes, _View], sealed: SealedRecord) -> _Seen:
+def _seen(views: Mapping[bytes, _SchemaView], sealed: SealedRecord) -> _Seen:
     history = views[_schema_of(sealed)].snapshot.history
     return _row_of(sealed), b"" if history is None else history.present.digest
 
@@ -248,11 +248,13 @@ def _run_for(sealed: Sequence[SealedRecord]) -> Run:
     return by_size(sum(len(field) for record in sealed for field in record.fields.values()))
 
 
-def _open_all(views: Mapping[bytes, _View], sealed: Sequence[SealedRecord]) -> list[CurrentRecord]:
+def _open_all(
+    views: Mapping[bytes, _SchemaView], sealed: Sequence[SealedRecord]
+) -> list[CurrentRecord]:
     return [_open(views[_schema_of(record)], record) for record in sealed]
 
 
-def _open(view: _View, sealed: SealedRecord) -> CurrentRecord:
+def _open(view: _SchemaView, sealed: SealedRecord) -> CurrentRecord:
     record, row = _open_row(view.state.ledger.keys, view.snapshot, sealed)
     return CurrentRecord(view.state, record, _row_of(sealed), view.snapshot.definition, row)
 

@@ -155,7 +155,7 @@ _CELLS_AT_ONCE, _MOST_TIMES = 160, 12
 RowNumber = tuple[bytes, int]
 
 
-class _Standing(NamedTuple):
+class _CheckedVersion(NamedTuple):
     """A log, and a version of it: while the log stays there, no row dies."""
 
     ledger: Ledger
@@ -173,7 +173,7 @@ class _Checked(NamedTuple):
     state: SchemaState
     snapshot: Snapshot
     rows: Sealed
-    lived: _Standing
+    lived: _CheckedVersion
 
 
 class RowChecks:
@@ -330,9 +330,9 @@ def _living(answer: _Checked) -> _Checked:
     return answer._replace(rows=rows, lived=lived)
 
 
-def _standing(state: SchemaState) -> _Standing:
+def _standing(state: SchemaState) -> _CheckedVersion:
     """The current state of the log."""
-    return _Standing(state.ledger, state.ledger.version)
+    return _CheckedVersion(state.ledger, state.ledger.version)
 
 
 def numbers_of(schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> set[RowNumber]:

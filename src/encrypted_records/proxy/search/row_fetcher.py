@@ -108,7 +108,7 @@ Work = Callable[[SchemaState, Snapshot, Sealed], Awaitable[dict[RowRef, T]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _CoverLimits:
     """The limits of a request with cover rows: sizes of runs, and maximum rows and bytes, the
     needed rows among them.
     """
@@ -118,8 +118,8 @@ class _Room:
     size: int
 
 
-_USUAL = _Room(SIZES, MOST, BESIDE_BYTES)
-_RANKED = _Room(RANKED_SIZES, MOST_RANKED, RANKED_BYTES)
+_USUAL = _CoverLimits(SIZES, MOST, BESIDE_BYTES)
+_RANKED = _CoverLimits(RANKED_SIZES, MOST_RANKED, RANKED_BYTES)
 
 
 class RowFetcher:
@@ -305,7 +305,7 @@ class RowFetcher:
     # --- from the API ------------------------------------------------------------------------
 
     async def _choose(
-        self, upstream: Upstream, missing: Sequence[RowRef], room: _Room
+        self, upstream: Upstream, missing: Sequence[RowRef], room: _CoverLimits
     ) -> list[RowRef]:
         """The rows to request: the missing rows, cover rows, and the rows of failed requests that
         contained some of these, unless rows are wide.
@@ -327,7 +327,7 @@ class RowFetcher:
         snapshot: Snapshot,
         missing: Sequence[RowRef],
         draw: Draw,
-        room: _Room,
+        room: _CoverLimits,
         again: Sequence[int],
     ) -> list[RowRef]:
         """The rows in the runs of the missing rows, and in cover runs.
@@ -375,7 +375,7 @@ class RowFetcher:
         missing: Collection[RowRef],
         order: Sequence[RowRef],
         since: float,
-        room: _Room,
+        room: _CoverLimits,
     ) -> dict[RowRef, bytes]:
         """The rows of ``order`` from the API; only the missing rows if the rows of this schema are
         wider than expected.

@@ -100,7 +100,7 @@ class WorkerPool:
         async with nullcontext() if additional else self._free:
             process = await self._take()
             self._working += 1
-            place = _Place(task)
+            place = _TaskPlace(task)
             is_sample = isinstance(task, messages.SampleTask)
             limit = asyncio.timeout(SAMPLE_SECONDS if is_sample else None)
             try:
@@ -193,7 +193,7 @@ def _too_much(what: str) -> TooLarge:
     )
 
 
-class _Place:
+class _TaskPlace:
     """The place of a task in an upload, as far as it is known: ``, at rows 1 to 9``, or nothing."""
 
     def __init__(self, task: messages.Task) -> None:

@@ -201,7 +201,7 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
     """
     contents = SpooledContents(Path(task.folder), task.keep_free, "packing a job's index")
-    packers = {schema.schema: _Packer(task, schema, contents) for schema in task.schemas}
+    packers = {schema.schema: _SegmentPacker(task, schema, contents) for schema in task.schemas}
     for chunk, fates in zip(task.chunks, task.fates, strict=True):
         reply = messages.ask_proxy(messages.GroupsRequest(chunk.number))
         assert isinstance(reply, messages.GroupsReply)
@@ -223,7 +223,7 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
     )
 
 
-class _Packer:
+class _SegmentPacker:
     """The segment of one schema under construction."""
 
     def __init__(

@@ -41,7 +41,7 @@ from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import messages
 
 
-class _SpoolKeys:
+class _TaskSpoolKeys:
     """The keys of one upload, from its task."""
 
     def __init__(self, source: messages.UploadSource) -> None:
@@ -59,7 +59,7 @@ class _SpoolKeys:
 
 def _pieces(source: messages.UploadSource, offset: int) -> Iterator[bytes]:
     spool = Spool(Path(source.folder))
-    return spool.read(source.upload, _SpoolKeys(source), start=offset, size=source.size)
+    return spool.read(source.upload, _TaskSpoolKeys(source), start=offset, size=source.size)
 
 
 class UploadReader:

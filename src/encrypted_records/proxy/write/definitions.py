@@ -150,7 +150,7 @@ async def find_obstacles(
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _RefusedRows:
     records: int
     named: list[Value]
 
@@ -165,7 +165,7 @@ async def _find_refused(
     name: str,
     spec: FieldSpec,
     present: FieldSpec,
-) -> _Refused:
+) -> _RefusedRows:
     """The records whose value the field's new rules refuse, or that it would alter."""
     compared = context.definition.fields[name]
 
@@ -176,7 +176,7 @@ async def _find_refused(
     records = int(column.counts[refused].sum()) if len(refused) else 0
     named = [_value(column, compared, code) for code in refused[:MOST_NAMED].tolist()]
     if not len(unsure):
-        return _Refused(records, named)
+        return _RefusedRows(records, named)
     rows = np.isin(column.codes, unsure)
     positions = np.sort(column.positions[rows]).tolist()
     for at in range(0, len(positions), BATCH):
@@ -187,7 +187,7 @@ async def _find_refused(
                 records += 1
                 if len(named) < MOST_NAMED and value not in named:
                     named.append(value)
-    return _Refused(records, named)
+    return _RefusedRows(records, named)
 
 
 def _judge_keys(

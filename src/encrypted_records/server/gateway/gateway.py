@@ -231,7 +231,7 @@ class Passing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _GatewayAnswer:
     """``body`` is the whole answer if it is small."""
 
     status: int
@@ -285,7 +285,7 @@ class Gateway:
         finally:
             answer.close()
 
-    async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
+    async def _answer(self, scope: Scope, receive: Receive) -> _GatewayAnswer:
         """
         Raises:
             Overloaded: the request cannot be answered now.
@@ -303,7 +303,7 @@ class Gateway:
 
     async def _ask_with(
         self, scope: Scope, environ: dict[str, Any], body: admission.HeldBody
-    ) -> _Answer:
+    ) -> _GatewayAnswer:
         """Django's answer to a request whose body is complete. A large request first waits for
         memory, and occupies no thread while it waits.
 
@@ -325,7 +325,7 @@ class Gateway:
 
     async def _receive(
         self, scope: Scope, receive: Receive, body: admission.HeldBody, environ: dict[str, Any]
-    ) -> _Answer | None:
+    ) -> _GatewayAnswer | None:
         """Receive the body; returns an answer if the request is answered without it."""
         more = True
         while more:
@@ -344,7 +344,7 @@ class Gateway:
                 body.write(piece)
         return None
 
-    async def _refuse_early(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
+    async def _refuse_early(self, scope: Scope, environ: dict[str, Any]) -> _GatewayAnswer | None:
         """The answer to a caller whose body is not wanted. None for other callers, who get more
         time for the body.
 
@@ -371,7 +371,7 @@ class Gateway:
         credentials = [value for name, value in scope["headers"] if name in _CREDENTIALS]
         return hmac.digest(self._secret, b"\0".join(credentials), "sha256") if credentials else None
 
-    async def _ask(self, scope: Scope, environ: dict[str, Any], body: IO[bytes]) -> _Answer:
+    async def _ask(self, scope: Scope, environ: dict[str, Any], body: IO[bytes]) -> _GatewayAnswer:
         """Django's answer. Of a long answer, this is the beginning, while the thread goes on.
 
         Raises:
@@ -382,7 +382,7 @@ class Gateway:
         run = partial(self._run, asyncio.get_running_loop(), environ)
         name = self._name(scope)
         try:
-            answer: _Answer = await self._places.run(run, self._sender(name))
+            answer: _GatewayAnswer = await self._places.run(run, self._sender(name))
         finally:
             # Also for a caller who is only checked, before the body is here.
             found = environ.get(SENDER)
@@ -424,8 +424,8 @@ class Gateway:
         self,
         loop: asyncio.AbstractEventLoop,
         environ: dict[str, Any],
-        begin: Callable[[_Answer], None],
-    ) -> _Answer:
+        begin: Callable[[_GatewayAnswer], None],
+    ) -> _GatewayAnswer:
         """Run a request in a thread; see :meth:`_ask`."""
         started: list[tuple[str, list[tuple[str, str]]]] = []
 
@@ -473,7 +473,7 @@ class Gateway:
         passing.end()
         return passing
 
-    def _refusal(self, scope: Scope, error: ErsError, seconds: float) -> _Answer:
+    def _refusal(self, scope: Scope, error: ErsError, seconds: float) -> _GatewayAnswer:
         """An answer without Django, if no thread is available."""
         document = problem.of_error(error)
         status = document["status"]
@@ -491,7 +491,7 @@ class Gateway:
         ]
         if error.retry_after is not None:
             headers.append(("Retry-After", str(error.retry_after)))
-        return _Answer(status, headers, msgspec.json.encode(document))
+        return _GatewayAnswer(status, headers, msgspec.json.encode(document))
 
 
 class _NotHere(io.BytesIO):
@@ -504,12 +504,14 @@ class _NotHere(io.BytesIO):
         raise _BodyWanted
 
 
-def _answer_of(started: list[tuple[str, list[tuple[str, str]]]], body: bytes | Passing) -> _Answer:
+def _answer_of(
+    started: list[tuple[str, list[tuple[str, str]]]], body: bytes | Passing
+) -> _GatewayAnswer:
     status, headers = started[-1]
-    return _Answer(int(status[:3]), headers, body)
+    return _GatewayAnswer(int(status[:3]), headers, body)
 
 
-async def _send(answer: _Answer, receive: Receive, send: Send) -> None:
+async def _send(answer: _GatewayAnswer, receive: Receive, send: Send) -> None:
     """
     Raises:
         AnswerNotRead: after a part of the answer. Closing the connection tells the client that

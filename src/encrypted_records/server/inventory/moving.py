@@ -36,7 +36,7 @@ _STAY = (objects.STORED, objects.NAMED)
 
 
 @dataclass(frozen=True)
-class _Source:
+class _MovedTable:
     """A table of rows or pages: its columns of owners, numbers and bytes; the rows of the database
     that take its place; and how many numbers an object has at least.
     """
@@ -71,8 +71,8 @@ class _Source:
         )
 
 
-_ROWS = _Source("record_row", "group_id", "ordinal", "sealed", RowPart, digests.RUN)
-_PAGES = _Source("index_page", "segment_id", "number", "data", PagePart, 1)
+_ROWS = _MovedTable("record_row", "group_id", "ordinal", "sealed", RowPart, digests.RUN)
+_PAGES = _MovedTable("index_page", "segment_id", "number", "data", PagePart, 1)
 
 
 class Move:
@@ -214,7 +214,7 @@ class Move:
 
 
 def _take_over(
-    source: _Source,
+    source: _MovedTable,
     owner: QuerySet[Any],
     place: tuple[int, int, int],
     count: int,

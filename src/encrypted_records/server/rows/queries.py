@@ -73,7 +73,7 @@ AGAIN_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
-class _Failed:
+class _ReplicaPause:
     """The time until which this process does not use the replica."""
 
     until = 0.0
@@ -119,11 +119,11 @@ def _of_replica(
     read: Callable[[Sequence[store.Key]], dict[store.Key, T]],
 ) -> dict[store.Key, T]:
     """Rows or pages that the replica has."""
-    if time.monotonic() < _Failed.until:
+    if time.monotonic() < _ReplicaPause.until:
         return {}
-    if _Failed.until:
+    if _ReplicaPause.until:
         # Only this thread tries whether the replica is back; meanwhile others use the primary.
-        _Failed.until = time.monotonic() + AGAIN_SECONDS
+        _ReplicaPause.until = time.monotonic() + AGAIN_SECONDS
     try:
         with _on_replica():
             # Compare uids: a promoted replica may have reused numbers that the primary had
@@ -138,11 +138,11 @@ def _of_replica(
     except (ObjectLost, ObjectAltered):
         return {}  # the replica may name an object that was rewritten since
     except Error as error:
-        _Failed.until = time.monotonic() + AGAIN_SECONDS
+        _ReplicaPause.until = time.monotonic() + AGAIN_SECONDS
         connections[REPLICA].close()
         _log.warning("the database replica failed (%s)", type(error).__name__)
         return {}
-    _Failed.until = 0.0
+    _ReplicaPause.until = 0.0
     return found
 
 

@@ -123,7 +123,7 @@ class PgCatalog:
         try:
             self.connection.execute(real_tables(catalogue, dataset))
             self.connection.execute(_relations())
-            rows = _Rows(catalogue, dataset, user)
+            rows = _RelationRows(catalogue, dataset, user)
             for name, columns in rows.tables():
                 self._fill(name, columns)
             self._fill("pg_settings", {"name": list(settings), "setting": list(settings.values())})
@@ -217,7 +217,7 @@ def _relations() -> str:
     return "\n".join(parts)
 
 
-class _Rows:
+class _RelationRows:
     """The rows of the relations that have any."""
 
     def __init__(self, catalogue: Catalogue, dataset: str, user: str) -> None:

@@ -150,7 +150,7 @@ Message = (
 )
 
 
-class _Body:
+class _MessageBody:
     """The body of a message, read from its start to its end."""
 
     def __init__(self, body: bytes, called: str) -> None:
@@ -197,20 +197,20 @@ class _Body:
             raise self.fail()
 
 
-def _password(body: _Body) -> Password:
+def _password(body: _MessageBody) -> Password:
     return Password(body.text())
 
 
-def _query(body: _Body) -> SimpleQuery:
+def _query(body: _MessageBody) -> SimpleQuery:
     return SimpleQuery(body.text())
 
 
-def _parse(body: _Body) -> Parse:
+def _parse(body: _MessageBody) -> Parse:
     name, sql = body.text(), body.text()
     return Parse(name, sql, tuple(body.number() & 0xFFFFFFFF for _ in range(body.count())))
 
 
-def _bind(body: _Body) -> Bind:
+def _bind(body: _MessageBody) -> Bind:
     portal, statement, formats = body.text(), body.text(), body.formats()
     values = tuple(body.value() for _ in range(body.count()))
     if len(formats) not in (0, 1, len(values)):
@@ -218,34 +218,34 @@ def _bind(body: _Body) -> Bind:
     return Bind(portal, statement, formats, values, body.formats())
 
 
-def _target(body: _Body) -> tuple[str, str]:
+def _target(body: _MessageBody) -> tuple[str, str]:
     kind, name = body.take(1).decode("latin-1"), body.text()
     if kind not in "SP":
         raise body.fail()
     return kind, name
 
 
-def _execute(body: _Body) -> Execute:
+def _execute(body: _MessageBody) -> Execute:
     return Execute(body.text(), max(body.number(), 0))
 
 
-def _describe(body: _Body) -> Describe:
+def _describe(body: _MessageBody) -> Describe:
     return Describe(*_target(body))
 
 
-def _close(body: _Body) -> Close:
+def _close(body: _MessageBody) -> Close:
     return Close(*_target(body))
 
 
-def _ignored(kind: Callable[[], Message]) -> Callable[[_Body], Message]:
-    def read(body: _Body) -> Message:
+def _ignored(kind: Callable[[], Message]) -> Callable[[_MessageBody], Message]:
+    def read(body: _MessageBody) -> Message:
         body.take(len(body._body) - body._at)
         return kind()
 
     return read
 
 
-_MESSAGES: Mapping[int, tuple[str, Callable[[_Body], Message]]] = {
+_MESSAGES: Mapping[int, tuple[str, Callable[[_MessageBody], Message]]] = {
     ord("p"): ("password", _password),
     ord("Q"): ("query", _query),
     ord("P"): ("parse", _parse),
@@ -303,7 +303,7 @@ class FrontendReader:
         body = self._take(0, STARTUP_BYTES, "startup")
         if body is None:
             return None
-        content = _Body(body, "startup")
+        content = _MessageBody(body, "startup")
         code = content.number()
         if code == _CANCEL:
             process = content.number()
@@ -341,7 +341,7 @@ class FrontendReader:
         body = self._take(1, self.most, called)
         if body is None:
             return None
-        content = _Body(body, called)
+        content = _MessageBody(body, called)
         message = read(content)
         content.end()
         return message

@@ -134,7 +134,7 @@ _MINOR, _LONG_KEY, _SHORT_KEY = 2, 32, 4
 
 
 @dataclass(eq=False, slots=True)
-class _Connection:
+class _WireConnection:
     """A connection; ``session`` is set after its login. ``misses`` counts cancel requests with a
     wrong key.
     """
@@ -186,8 +186,8 @@ class Listener:
     ) -> None:
         self._connect, self._tls = connect, tls
         self._limits, self._sql_limits = limits, sql_limits
-        self._waiting: OrderedDict[_Connection, None] = OrderedDict()
-        self._sessions: dict[int, _Connection] = {}
+        self._waiting: OrderedDict[_WireConnection, None] = OrderedDict()
+        self._sessions: dict[int, _WireConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -210,7 +210,7 @@ class Listener:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        connection = _Connection(channel, task)
+        connection = _WireConnection(channel, task)
         self._keep_alive(writer)
         self._waiting[connection] = None
         while len(self._waiting) > self._limits.waiting:
@@ -227,7 +227,7 @@ class Listener:
             self._waiting.pop(connection, None)
             await channel.close()
 
-    async def _guarded(self, connection: _Connection) -> None:
+    async def _guarded(self, connection: _WireConnection) -> None:
         """Serve a connection, and tell its client why it ends."""
         channel = connection.channel
         try:
@@ -256,7 +256,7 @@ class Listener:
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    async def _connection(self, connection: _Connection) -> None:
+    async def _connection(self, connection: _WireConnection) -> None:
         channel = connection.channel
         async with asyncio.timeout(self._limits.login_seconds):
             startup = await self._start(channel)
