@@ -1,8 +1,12 @@
-"""Limits of a statement, and of the listener."""
+"""Requirements and limits of SQL: packages of the extras ``sql`` and ``mcp``, which may not be
+installed, and limits of a statement and of the listener."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+
+from encrypted_records.errors import NotInstalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +68,28 @@ class WireLimits:
 
 
 STANDARD_WIRE = WireLimits()
+
+
+def require_sql() -> None:
+    """
+    Raises:
+        NotInstalled: DuckDB or pyarrow is missing.
+    """
+    _require("SQL", "sql", "duckdb", "pyarrow")
+
+
+def require_mcp() -> None:
+    """
+    Raises:
+        NotInstalled: DuckDB, pyarrow or the Model Context Protocol's package is missing.
+    """
+    _require("ers mcp", "sql,mcp", "duckdb", "pyarrow", "mcp")
+
+
+def _require(who: str, extra: str, *modules: str) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise NotInstalled(
+            f"{who} needs packages that are not installed: {', '.join(missing)}",
+            hint=f"install them: pip install 'encrypted-records[{extra}]'",
+        )

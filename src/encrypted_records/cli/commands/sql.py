@@ -25,7 +25,7 @@ from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import say, show, warn
 from encrypted_records.errors import ErsError, InvalidSetting, SqlError
 from encrypted_records.listening.binding import CannotListen, bound
-from encrypted_records.sql.extra import require_mcp, require_sql
+from encrypted_records.sql.limits import STANDARD, STANDARD_WIRE, require_mcp, require_sql
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
@@ -67,7 +67,6 @@ async def serve(
     Raises:
         InvalidSetting: the address or the certificate cannot be used.
     """
-    from encrypted_records.sql.limits import STANDARD, STANDARD_WIRE  # noqa: PLC0415 - optional
     from encrypted_records.sql.wire.server import Listener, check_host, tls_context  # noqa: PLC0415 - optional, slow to import
 
     host, port = _parsed(address)

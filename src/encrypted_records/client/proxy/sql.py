@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.sql.extra import require_sql
+from encrypted_records.sql.limits import STANDARD, SqlLimits, require_sql
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
-    from encrypted_records.sql.limits import SqlLimits
 
 
 class SqlCalls(Connection):
@@ -38,7 +37,6 @@ class SqlCalls(Connection):
         """
         require_sql()
         from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional, slow to import
-        from encrypted_records.sql.limits import STANDARD  # noqa: PLC0415
 
         client = cast("ProxyClient", self)
         opened = Engine(

@@ -23,8 +23,7 @@ from encrypted_records.proxy.http.messages import Download
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.services import services_of
 from encrypted_records.sql.catalogue import Catalogue, SqlTable, load_catalogue, quoted
-from encrypted_records.sql.extra import require_sql
-from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.limits import SqlLimits, require_sql
 
 if TYPE_CHECKING:
     from encrypted_records.sql.engine import Engine, StatementResult
