@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.http.openapi import link_to
 from encrypted_records.model.aggregations import MEASURES
 from encrypted_records.model.field_types import FORMATS
 from encrypted_records.model.field_types.calendar import PERIODS
@@ -148,15 +149,16 @@ def test_measures_have_every_operator_and_period_of_the_code(document: dict[str,
 
 def test_definitions_have_formats_indexes_and_unique_fields(document: dict[str, Any]) -> None:
     for path in ("/api/schemas/{id}/change/", "/api/schemas/preview/"):
-        definition = body(document, "post", path)["properties"]["schema"]
+        member = body(document, "post", path)["properties"]["schema"]
+        assert member == link_to("Definition")
+    sent = parts(document)["Schema"]["properties"]["schema"]
+    for definition in (parts(document)["Definition"], sent):
         assert definition["properties"]["formats"]["enum"] == ["enforced"]
         field = definition["properties"]["properties"]["additionalProperties"]["properties"]
         for name in FORMATS:
             assert re.search(rf"\b{name}\b", field["format"]["description"])
         assert field["x-index"]["items"]["enum"] == ["words"]
         assert "unique" in definition["properties"]
-    sent = parts(document)["Schema"]["properties"]["schema"]
-    assert sent["properties"]["formats"]["enum"] == ["enforced"]
 
 
 def test_upserts_are_described_with_what_finds_the_record(document: dict[str, Any]) -> None:

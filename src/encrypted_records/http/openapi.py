@@ -269,6 +269,8 @@ def parts_of(kind: type) -> dict[str, Any]:
                     if "$ref" not in part["properties"][member]:
                         part["properties"][member]["description"] = _sentence(text)
         for member in part["properties"].values():
+            if "$ref" in member:
+                member.pop("type", None)
             _open_objects(member)
     return parts
 

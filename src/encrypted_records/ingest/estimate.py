@@ -55,6 +55,7 @@ from encrypted_records.model.records import (
     PAGE_BYTES,
     PlainRecord,
 )
+from encrypted_records.model.samples import FieldLeaks
 
 #: Values of rows by field; None is an absent value, which can also be guessed.
 Columns = Mapping[str, Sequence[Hashable]]
@@ -210,6 +211,10 @@ class Sample:
     rows: int
     refused: int
 
+    @property
+    def padding(self) -> float:
+        return sum(field.padding for field in self.fields.values())
+
 
 def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample:
     """Analyse the first rows of a sample.
@@ -287,28 +292,27 @@ _FRAMING = 2
 #: (calculated, not measured).
 _WORD_BYTES, _PACKED_WORD_BYTES = 8, 1.5
 
-_ALIKE = {
-    "api_never": "values, their order, which values are equal, which fields are absent",
-    "api_watching": "in part what is searched for, and how many records match.",
-    "definition": "Definitions are plaintext: field names, types, bounds, patterns and allowed"
-    " values.",
-    "data_folder": "Everything, if the machine key there decrypts the keyrings.",
-}
-_NUMBERS = {"api": "Numbers have one length.", **_ALIKE}
-_STRINGS = {
-    "api": "a length class for every string value: up to 31, 47, 63 bytes of UTF-8, then steps of"
-    " at most 12 %; `padTo` makes all up to its number of bytes alike.",
-    **_ALIKE,
-}
-_ALIKE_STRINGS = {"api": "Strings whose longest value is known have one length.", **_ALIKE}
-_FORMATS = {"api": "Values of one format have one length.", **_ALIKE}
-#: The parties that learn something about a field, by :attr:`FieldType.reveals`, in the words of
-#: docs/LEAKAGE.md.
-REVEALS: Mapping[str, Mapping[str, str]] = {
-    "text": _STRINGS,
-    "only text": _ALIKE_STRINGS,
-    "number": _NUMBERS,
-    "format": _FORMATS,
+
+def _leaks(api: str) -> FieldLeaks:
+    return FieldLeaks(
+        api=api,
+        api_never="values, their order, which values are equal, which fields are absent",
+        api_watching="in part what is searched for, and how many records match.",
+        definition="Definitions are plaintext: field names, types, bounds, patterns and allowed"
+        " values.",
+        data_folder="Everything, if the machine key there decrypts the keyrings.",
+    )
+
+
+#: The leakage of a field, by :attr:`FieldType.reveals`.
+REVEALS: Mapping[str, FieldLeaks] = {
+    "text": _leaks(
+        "a length class for every string value: up to 31, 47, 63 bytes of UTF-8, then steps of"
+        " at most 12 %; `padTo` makes all up to its number of bytes alike."
+    ),
+    "only text": _leaks("Strings whose longest value is known have one length."),
+    "number": _leaks("Numbers have one length."),
+    "format": _leaks("Values of one format have one length."),
 }
 
 
@@ -319,7 +323,7 @@ class FieldEstimate:
     name: str
     row_bytes: float
     index_bytes: float
-    reveals: Mapping[str, str]
+    reveals: FieldLeaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +397,7 @@ def _sealed_bytes(spec: FieldSpec, length: int, sampled: FieldSample | None) -> 
     return sealed + BESIDE_CLASS + _FRAMING
 
 
-def _revealed(spec: FieldSpec) -> Mapping[str, str]:
+def _revealed(spec: FieldSpec) -> FieldLeaks:
     told = spec.field_type.reveals
     return REVEALS["only text" if told == "text" and least_class(spec).only else told]
 

@@ -45,6 +45,7 @@ from encrypted_records.model import strict_json
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.schema_logs import SchemaChange
+    from encrypted_records.model.samples import CostEstimate, LengthAttack, PaddingCost
 
 _TAKES = {
     "commit": "at once",
@@ -98,49 +99,48 @@ def read_length(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def show_estimate(estimated: Any) -> None:
-    per_record = estimated["bytes_per_record"]
-    say(f"{estimated['records']} records need {_size(estimated['bytes'])} in the API's database,")
+def show_estimate(estimated: CostEstimate) -> None:
+    per_record = estimated.bytes_per_record
+    say(f"{estimated.records} records need {_size(estimated.bytes)} in the API's database,")
     say(
-        f"{per_record['total']} bytes each: {per_record['sealed']} of encrypted record,"
-        f" {per_record['index']} in the index."
+        f"{per_record.total} bytes each: {per_record.sealed} of encrypted record,"
+        f" {per_record.index} in the index."
     )
-    say(f"Encrypting them takes one core of this machine about {estimated['seconds']:.0f} s.")
-    sample = estimated.get("sample")
+    say(f"Encrypting them takes one core of this machine about {estimated.seconds:.0f} s.")
+    sample = estimated.sample
     if sample is not None:
-        say(f"In {sample['rows']} rows of the sample, padding costs {_cost(sample['padding'])}.")
-        if sample["refused"]:
-            warn(f"{sample['refused']} rows of the sample do not match the schema")
+        say(f"In {sample.rows} rows of the sample, padding costs {_cost(sample.padding)}.")
+        if sample.refused:
+            warn(f"{sample.refused} rows of the sample do not match the schema")
     say()
-    for field in estimated["fields"]:
-        say(f"{field['name']}: {field['sealed_bytes']} + {field['index_bytes']} bytes")
-        if "lengths" in field:
-            _show_lengths(field["lengths"])
-        say(f"  the API sees: {field['reveals']['api']}")
-        say(f"  never, from stored data: {field['reveals']['api_never']}")
-        say(f"  by watching requests: {field['reveals']['api_watching']}")
+    for field in estimated.fields:
+        say(f"{field.name}: {field.sealed_bytes} + {field.index_bytes} bytes")
+        if field.lengths is not None:
+            _show_lengths(field.lengths)
+        say(f"  the API sees: {field.reveals.api}")
+        say(f"  never, from stored data: {field.reveals.api_never}")
+        say(f"  by watching requests: {field.reveals.api_watching}")
 
 
-def _show_lengths(found: Mapping[str, Any]) -> None:
-    guess, attack = found["guess"], found["attack"]
-    lengths_text = f"; its own lengths reveal {found['bits']} bits" if found["bits"] else ""
+def _show_lengths(found: LengthAttack) -> None:
+    lengths_text = f"; its own lengths reveal {found.bits} bits" if found.bits else ""
     say(
-        f"  lengths: an attacker who knows other rows guesses {_percent(attack)} of the"
-        f" values from the stored lengths, and {_percent(guess)} from the most frequent value"
-        f" alone{lengths_text}"
+        f"  lengths: an attacker who knows other rows guesses {_percent(found.attack)} of the"
+        f" values from the stored lengths, and {_percent(found.guess)} from the most frequent"
+        f" value alone{lengths_text}"
     )
-    say(f"  padding costs {_cost(found['padding'])}")
-    if found["pad_to"] is not None:
-        more = _cost(found["pad_to_adds"])
-        say(f'  "padTo": {found["pad_to"]} would hide the lengths, for {more} more')
+    say(f"  padding costs {_cost(found.padding)}")
+    if found.pad_to is not None:
+        more = _cost(found.pad_to_adds)
+        say(f'  "padTo": {found.pad_to} would hide the lengths, for {more} more')
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _cost(added: Mapping[str, float]) -> str:
-    return f"{added['bytes']} bytes a record ({added['percent']} %)"
+def _cost(added: PaddingCost) -> str:
+    return f"{added.bytes} bytes a record ({added.percent} %)"
 
 
 def _size(count: float) -> str:

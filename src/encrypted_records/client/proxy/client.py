@@ -31,6 +31,7 @@ from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
 from encrypted_records.model.resources import Deletion, Tokens, UserResource
+from encrypted_records.model.samples import CostEstimate
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another merge.
 MERGE_SECONDS = 3600.0
@@ -362,7 +363,7 @@ class ProxyClient(
         records: int,
         string_bytes: Mapping[str, int],
         sample: tuple[bytes, str] | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> CostEstimate:
         """The estimated cost of ``records`` records of a definition, and what they reveal.
 
         Args:
@@ -372,8 +373,7 @@ class ProxyClient(
         if sample is not None:
             rows, media_type = sample
             body["sample"] = {"type": media_type, "text": rows.decode(errors="replace")}
-        estimated: Mapping[str, Any] = await self._ask("POST", "/api/schemas/estimate/", body)
-        return estimated
+        return convert(await self._ask("POST", "/api/schemas/estimate/", body), CostEstimate)
 
     async def merge(self, schema_url: str) -> Merge:
         """Run the next merge of a schema's index; ``schema_url`` is its path."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from encrypted_records.http.openapi import link_to, parts_of
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.model.aggregations import MAX_BINS, MAX_PERCENTILES, MEASURES
 from encrypted_records.model.aggregations import MAX_LIMIT as MAX_LISTED_VALUES
 from encrypted_records.model.field_types.calendar import PERIODS
@@ -71,6 +71,11 @@ def named(name: str, part: Part) -> Part:
     """A link to a part, which has its own name in the document."""
     PARTS[name] = part
     return link_to(name)
+
+
+#: A schema's definition, and the same in a body, as its sender has written it.
+DEFINITION = named("Definition", resources.DEFINITION)
+RawDefinition = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=DEFINITION)]
 
 
 def shape(kind: type) -> Part:

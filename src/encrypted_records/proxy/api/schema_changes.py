@@ -22,12 +22,12 @@ from encrypted_records.client.proxy.schema_logs import (
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import Format
-from encrypted_records.model.resources import DEFINITION
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import sign_change
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer, name_of_job
 from encrypted_records.proxy.api.json_schema import (
+    DEFINITION,
     FLAG,
     NDJSON,
     OBJECT,

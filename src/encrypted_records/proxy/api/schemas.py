@@ -27,11 +27,12 @@ from encrypted_records.ingest.reading.choices import ReadingDifference
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
-from encrypted_records.model.resources import DEFINITION
+from encrypted_records.model.samples import CostEstimate
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     BINARY,
     CSV,
+    DEFINITION,
     FLAG,
     JSON,
     NDJSON,
@@ -39,6 +40,7 @@ from encrypted_records.proxy.api.json_schema import (
     OBJECT,
     SCHEMA_NAME,
     TEXT,
+    RawDefinition,
     RequestBody,
     array_of,
     empty_answer,
@@ -121,11 +123,6 @@ async def infer_schema(request: Request) -> Response:
     return _reply(await _compute(request, services, messages.InferTask(sample, kind, wishes)))
 
 
-class _SampleText(msgspec.Struct, forbid_unknown_fields=True):
-    type: str
-    text: str
-
-
 class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     schema: msgspec.Raw
     sample: str
@@ -178,40 +175,40 @@ async def preview_upload(request: Request) -> Response:
     return _reply(await _compute(request, services, task))
 
 
-class _EstimateRequest(msgspec.Struct, forbid_unknown_fields=True):
-    schema: msgspec.Raw
+class SampleText(msgspec.Struct, forbid_unknown_fields=True):
+    """Rows of a sample, and their media type."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": [kind.media_type for kind in Format]})]
+    text: str
+
+
+class EstimateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A definition and a number of records.
+
+    Attributes:
+        string_bytes: typical lengths of strings, by field, in bytes of UTF-8 (default: 12).
+        sample: rows like those that are to be stored.
+    """
+
+    schema: RawDefinition
     records: Annotated[int, Meta(ge=1, le=10**12)]
     string_bytes: dict[str, Annotated[int, Meta(ge=0, le=1 << 20)]] = {}
-    sample: _SampleText | None = None
-
-
-_RECORDS = {"type": "integer", "minimum": 1, "maximum": 10**12}
-_STRING_BYTES = {
-    "type": "object",
-    "additionalProperties": {"type": "integer", "minimum": 0, "maximum": 1 << 20},
-}
+    sample: SampleText | None = None
 
 
 @endpoint(
     "POST",
     "/api/schemas/estimate/",
     summary="Estimate the cost of a number of records under a definition.",
-    body=json_body(
-        object_of(
-            {"schema": DEFINITION, "records": _RECORDS},
-            string_bytes=_STRING_BYTES,
-            sample=object_of({"type": enum_of(*(kind.media_type for kind in Format)), "text": TEXT})
-            | {"type": ["object", "null"]},
-        )
-    ),
-    answers={200: json_answer(OBJECT)},
+    body=json_body(EstimateRequest),
+    answers={200: json_answer(CostEstimate)},
 )
 async def estimate_schema(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     try:
         body = await read_json(request, limit=MAX_ESTIMATE_BYTES)
-        parameters = msgspec.json.decode(body, type=_EstimateRequest)
+        parameters = msgspec.json.decode(body, type=EstimateRequest)
         sample = None if parameters.sample is None else parameters.sample.text.encode()
     except (msgspec.DecodeError, UnicodeError):
         raise InvalidQuery(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,6 +36,14 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.samples import (
+    CostEstimate,
+    FieldCost,
+    LengthAttack,
+    PaddingCost,
+    RecordBytes,
+    SampledRows,
+)
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import messages
 
@@ -251,55 +258,47 @@ def estimate_of(
     parsed = parse_definition(definition)
     sampled = None if sample is None else look_at(parsed, sample, kind)
     cost = estimate(parsed, records, string_bytes, sampled)
-    return msgspec.json.encode(
-        {
-            "records": cost.records,
-            "bytes_per_record": {
-                "sealed": round(cost.row_bytes, 1),
-                "index": round(cost.index_bytes, 1),
-                "total": round(cost.row_bytes + cost.index_bytes, 1),
-            },
-            "bytes": cost.total_bytes,
-            "records_per_second": round(cost.rate),
-            "seconds": round(cost.seconds, 1),
-            "fields": [
-                {
-                    "name": field.name,
-                    "sealed_bytes": round(field.row_bytes, 1),
-                    "index_bytes": round(field.index_bytes, 1),
-                    "reveals": dict(field.reveals),
-                    **({} if sampled is None else {"lengths": _lengths(field.name, cost, sampled)}),
-                }
-                for field in cost.fields
-            ],
-            **({} if sampled is None else {"sample": _sample(cost, sampled)}),
-        }
+    per_record = RecordBytes(
+        sealed=round(cost.row_bytes, 1),
+        index=round(cost.index_bytes, 1),
+        total=round(cost.row_bytes + cost.index_bytes, 1),
+    )
+    fields = [
+        FieldCost(
+            name=field.name,
+            sealed_bytes=round(field.row_bytes, 1),
+            index_bytes=round(field.index_bytes, 1),
+            reveals=field.reveals,
+            lengths=None if sampled is None else _lengths(field.name, cost, sampled),
+        )
+        for field in cost.fields
+    ]
+    estimated = CostEstimate(
+        records=cost.records,
+        bytes_per_record=per_record,
+        bytes=cost.total_bytes,
+        records_per_second=round(cost.rate),
+        seconds=round(cost.seconds, 1),
+        fields=fields,
+        sample=None
+        if sampled is None
+        else SampledRows(sampled.rows, sampled.refused, _cost(sampled.padding, cost, sampled)),
+    )
+    return msgspec.json.encode(estimated)
+
+
+def _lengths(name: str, cost: Estimate, sampled: Sample) -> LengthAttack:
+    found = sampled.fields[name]
+    return LengthAttack(
+        guess=round(found.told.guess, 4),
+        attack=round(found.told.attack, 4),
+        bits=round(found.told.bits, 2),
+        padding=_cost(found.padding, cost, sampled),
+        pad_to=found.pad_to,
+        pad_to_adds=_cost(found.hiding, cost, sampled),
     )
 
 
-def _lengths(name: str, cost: Estimate, sampled: Sample) -> dict[str, Any]:
-    found = sampled.fields[name]
-    return {
-        "guess": round(found.told.guess, 4),
-        "attack": round(found.told.attack, 4),
-        "bits": round(found.told.bits, 2),
-        "padding": _cost(found.padding, cost, sampled),
-        "pad_to": found.pad_to,
-        "pad_to_adds": _cost(found.hiding, cost, sampled),
-    }
-
-
-def _sample(cost: Estimate, sampled: Sample) -> dict[str, Any]:
-    padding = sum(field.padding for field in sampled.fields.values())
-    return {
-        "rows": sampled.rows,
-        "refused": sampled.refused,
-        "padding": _cost(padding, cost, sampled),
-    }
-
-
-def _cost(added: float, cost: Estimate, sampled: Sample) -> dict[str, float]:
-    """Bytes per record, and as a percentage of a record's size without any padding."""
-    padding = sum(field.padding for field in sampled.fields.values())
-    bare = cost.row_bytes + cost.index_bytes - padding
-    return {"bytes": round(added, 1), "percent": round(100 * added / bare, 1)}
+def _cost(added: float, cost: Estimate, sampled: Sample) -> PaddingCost:
+    bare = cost.row_bytes + cost.index_bytes - sampled.padding
+    return PaddingCost(round(added, 1), round(100 * added / bare, 1))
