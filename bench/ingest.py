@@ -129,7 +129,7 @@ def proposed(file: Path, count: int) -> dict[str, Any]:
     rows have the same address says nothing of all rows, as the proposal tells its reader."""
     with file.open("rb") as source:
         lines = [next(source), *itertools.islice(source, 0, None, max(1, count // _SAMPLED))]
-    definition = infer(b"".join(lines), Format.CSV).definition
+    definition = infer(b"".join(lines), Format.CSV).schema
     definition.pop("unique", None)
     return definition
 

@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.files import FileReading
 from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import BadInput, ReadingQuestion
 from encrypted_records.model import credentials
+from encrypted_records.model.samples import FileReading
 from encrypted_records.proxy.workers import messages
 from tests.cli.command import Ers
 from tests.support.mutated_files import count_of_mutations, mutations

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.files import FileReading
 from encrypted_records.errors import ReadingQuestion
+from encrypted_records.model.samples import FileReading
 from tests.cli.command import Ers
 from tests.proxy.test_file_pages import made, send
 from tests.support import jobs

@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pyarrow
 import pytest
@@ -20,7 +21,6 @@ from psycopg import sql
 from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client.sdk.files import FileReading, reading_of
 from encrypted_records.client.sdk.sync_client import Dataset
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import (
@@ -32,6 +32,7 @@ from encrypted_records.errors import (
     ReadingRefused,
     UploadedBefore,
 )
+from encrypted_records.model.samples import FileReading
 from encrypted_records.proxy.workers.messages import DetectTask
 from encrypted_records.proxy.workers.uploads import reading_of as detected
 from tests.support.mutated_files import EXPECTED, FILES
@@ -77,8 +78,8 @@ def written(folder: Path, content: str, name: str = "people.csv") -> Path:
 def test_what_else_is_worth_saying_of_a_file_is_told(
     body: bytes, said: dict[str, Any], note: str
 ) -> None:
-    answer = json.loads(detected(DetectTask(body, True, json.dumps(said).encode(), False)))
-    assert reading_of(answer).notes == [note]
+    answer = detected(DetectTask(body, True, json.dumps(said).encode(), False))
+    assert msgspec.json.decode(answer, type=FileReading).notes == [note]
 
 
 def test_a_file_of_a_spreadsheet_is_stored_with_every_value(dataset: Dataset) -> None:

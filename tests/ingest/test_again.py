@@ -12,16 +12,11 @@ from encrypted_records.errors import ErsError
 from encrypted_records.ingest.blocks import UnreadRow
 from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parsing import read_numbers
-from encrypted_records.ingest.reading.choices import (
-    NOTHING,
-    ReadingChoices,
-    ReadingDifference,
-    detect_as,
-    read_again,
-)
+from encrypted_records.ingest.reading.choices import NOTHING, ReadingChoices, detect_as, read_again
 from encrypted_records.ingest.reading.detect import Detection, detect, propose
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.samples import ReadingDifference
 from tests.ingest.test_reading import content, is_same, records, rows_by
 from tests.support.mutated_files import EXPECTED, KEPT_AS_TEXT, TABLES
 

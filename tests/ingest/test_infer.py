@@ -16,22 +16,23 @@ from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.estimate import look_at
-from encrypted_records.ingest.infer import NOTHING_MORE, InferredSchema, Wishes, infer
+from encrypted_records.ingest.infer import NOTHING_MORE, Wishes, infer
 from encrypted_records.ingest.layouts import parser_for, recognize
 from encrypted_records.ingest.parsing import read_numbers
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.samples import ProposedSchema
 
 ALL = Wishes(enum=True, unique=True, required=True, tight=True)
 WIDE = 10**18 - 1
 
 
-def infer_csv(sample: bytes, wishes: Wishes = NOTHING_MORE) -> InferredSchema:
+def infer_csv(sample: bytes, wishes: Wishes = NOTHING_MORE) -> ProposedSchema:
     return infer(sample, Format.CSV, wishes)
 
 
-def infer_json(sample: bytes) -> InferredSchema:
+def infer_json(sample: bytes) -> ProposedSchema:
     return infer(sample, Format.JSON)
 
 
@@ -39,7 +40,7 @@ def column(*cells: str, name: str = "x", **wishes: bool) -> dict[str, Any]:
     """The field proposed for a CSV column with these cells."""
     # A second column keeps rows of an empty cell from being empty lines.
     text = "\n".join([f"{name},y", *(f"{cell},1" for cell in cells)])
-    fields = infer_csv(text.encode(), Wishes(**wishes)).definition["properties"]
+    fields = infer_csv(text.encode(), Wishes(**wishes)).schema["properties"]
     field: dict[str, Any] = fields[name]
     return field
 
@@ -151,16 +152,16 @@ def test_a_proposal_holds_no_value_and_no_rule_that_nobody_asked_for() -> None:
     lines = [f"{at},{'mf'[at % 2]},{at % 9}.5" for at in range(1000)]
     sample = "\n".join(["id,sex,score", *lines]).encode()
     plain = infer_csv(sample)
-    assert set(plain.definition) == {"type", "rounding", "properties"}
-    assert plain.definition["rounding"] == "refuse"
+    assert set(plain.schema) == {"type", "rounding", "properties"}
+    assert plain.schema["rounding"] == "refuse"
     allowed = {"type", "minimum", "maximum", "precision", "padTo"}
-    assert set().union(*plain.definition["properties"].values()) == allowed
+    assert set().union(*plain.schema["properties"].values()) == allowed
     # What there is to ask for is said to whom it was asked by.
     told = {field.name: field for field in plain.fields}
     assert (told["sex"].values, told["score"].values, told["id"].unique) == (["f", "m"], None, True)
     assert "a candidate for unique" in (told["id"].note or "")
 
-    asked = infer_csv(sample, ALL).definition
+    asked = infer_csv(sample, ALL).schema
     assert asked["properties"]["sex"]["enum"] == ["f", "m"]
     assert (asked["required"], asked["unique"]) == (["id", "sex", "score"], [["id"]])
     assert asked["properties"]["score"]["maximum"] == 20
@@ -189,7 +190,7 @@ def test_only_fields_that_every_row_has_are_required() -> None:
         b'[{"a": 1, "b": "x"}, {"a": 2, "b": null}, {"a": 3}]', Format.JSON, Wishes(required=True)
     )
 
-    assert proposal.definition["required"] == ["a"]
+    assert proposal.schema["required"] == ["a"]
     assert [(field.present, field.absent) for field in proposal.fields] == [(3, 0), (1, 2)]
 
 
@@ -212,7 +213,7 @@ def test_csv_that_says_two_things_or_nothing_is_refused(sample: bytes) -> None:
 def test_true_and_false_of_json_are_booleans_and_their_text_is_none() -> None:
     sample = b'{"a": true, "b": "true"}\n{"b": "false"}\n{"a": false, "b": "true"}\n'
     proposal = infer_json(sample)
-    assert proposal.definition == {
+    assert proposal.schema == {
         "type": "object",
         "rounding": "refuse",
         "formats": "enforced",
@@ -222,7 +223,7 @@ def test_true_and_false_of_json_are_booleans_and_their_text_is_none() -> None:
         },
     }
     assert [(field.present, field.absent) for field in proposal.fields] == [(2, 1), (3, 0)]
-    parsed = parse_definition(json.dumps(proposal.definition))
+    parsed = parse_definition(json.dumps(proposal.schema))
     assert look_at(parsed, sample, Format.NDJSON).refused == 0
 
 
@@ -255,7 +256,7 @@ def test_a_refusal_says_the_row_and_field_and_not_the_value() -> None:
 
 def require_taken(sample: bytes, kind: Format) -> None:
     """An upload takes all of a sample by the definition that is proposed for it."""
-    parsed = parse_definition(json.dumps(infer(sample, kind).definition))
+    parsed = parse_definition(json.dumps(infer(sample, kind).schema))
     recognized = recognize(sample, kind, final=True)
     assert recognized is not None
     layout, start = recognized
@@ -312,7 +313,7 @@ def test_empty_texts_in_quotes_make_a_column_of_texts_as_an_upload_has_them(
     cells: list[str], kind: str
 ) -> None:
     sample = "\n".join(["x,y", *(f"{cell},1" for cell in cells)]).encode()
-    found = infer_csv(sample).definition["properties"]["x"]
+    found = infer_csv(sample).schema["properties"]["x"]
     assert (found["type"], "format" in found) == (kind, False)
     require_taken(sample, Format.CSV)
 
@@ -343,7 +344,7 @@ numbers = st.decimals(-(10**9), 10**9, places=3, allow_nan=False).map(str)
 )
 def test_every_row_of_the_sample_fits_what_is_proposed(rows: list[dict[str, Any]]) -> None:
     lines = [f"{row['n']},{row['i']}" for row in rows]
-    definition = infer_csv("\n".join(["n,i", *lines]).encode()).definition
+    definition = infer_csv("\n".join(["n,i", *lines]).encode()).schema
     parsed = parse_definition(str(definition).replace("'", '"'))
 
     for row in rows:
@@ -412,29 +413,29 @@ def test_fields_that_name_their_records_are_proposed_as_unique_where_that_is_ask
     name: str, value: Callable[[int], object], expected: bool
 ) -> None:
     proposal = infer(_lines(name, value), Format.NDJSON, Wishes(unique=True))
-    assert proposal.definition.get("unique", []) == ([[name]] if expected else [])
+    assert proposal.schema.get("unique", []) == ([[name]] if expected else [])
     (note,) = proposal.fields
     assert ("a candidate for unique" in (note.note or "")) == expected
 
 
 def test_few_rows_say_nothing_of_what_is_unique() -> None:
-    assert "unique" not in infer(_lines("id", int, 999), Format.NDJSON, ALL).definition
+    assert "unique" not in infer(_lines("id", int, 999), Format.NDJSON, ALL).schema
 
 
 def test_a_number_with_decimals_is_proposed_so_that_no_other_value_is_rounded() -> None:
     exact = infer_csv(b"price\n0.5\n1\n")
-    assert exact.definition["rounding"] == "refuse"
+    assert exact.schema["rounding"] == "refuse"
     assert "a value with more than 2 decimals is refused" in (exact.fields[0].note or "")
 
 
 def test_plain_objects_may_have_fields_called_like_members_of_a_record() -> None:
-    plain = infer_json(b'[{"id": 1, "data": "x", "schema": "y"}]').definition["properties"]
+    plain = infer_json(b'[{"id": 1, "data": "x", "schema": "y"}]').schema["properties"]
     assert list(plain) == ["id", "data", "schema"]
     whole = infer_json(b'[{"id": "x", "schema": "y", "data": {"age": 1}}]')
-    assert list(whole.definition["properties"]) == ["age"]
+    assert list(whole.schema["properties"]) == ["age"]
 
 
 def test_codes_that_could_be_days_are_texts_and_durations_say_so_by_their_time() -> None:
-    codes = infer_csv(b"code,took\nP1D,P1D\nP2W,PT90M\n").definition["properties"]
+    codes = infer_csv(b"code,took\nP1D,P1D\nP2W,PT90M\n").schema["properties"]
     assert codes["code"] == {"type": "string", "padTo": 31}
     assert codes["took"] == {"type": "string", "format": "duration"}

@@ -55,7 +55,7 @@ def test_a_column_that_is_left_out_is_in_no_record_by_rows_or_by_columns() -> No
     found = preview(DEFINITION, plain, Format.CSV, shown=5)
     assert found.columns == [field.name for field in found.fields] == ["name", "age"]
     assert [row.cells for row in found.rows] == [["Ada", "17"], ["Grace", "85"]]
-    assert list(infer(plain, Format.CSV).definition["properties"]) == ["name", "age"]
+    assert list(infer(plain, Format.CSV).schema["properties"]) == ["name", "age"]
 
 
 def test_not_all_columns_can_be_left_out_and_none_that_is_a_field() -> None:

@@ -30,6 +30,7 @@ from encrypted_records.model.field_types import FORMATS, proposed_type
 from encrypted_records.model.field_types.base import FieldType, ValueRefused, as_decimal
 from encrypted_records.model.field_types.plain import BOOLEAN
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.samples import FieldNote, ProposedSchema
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.model.texts import comparable
 
@@ -184,35 +185,6 @@ class Wishes:
 NOTHING_MORE = Wishes()
 
 
-@dataclass(frozen=True, slots=True)
-class FieldNote:
-    """The evidence for a proposed field; ``note`` is what its owner should check.
-
-    ``least`` and ``most`` are the extremes of its values, if all are numbers. ``bytes`` is the
-    average length of its texts in UTF-8, if some values are texts. ``values`` are all texts of the
-    sample, if they are few. ``unique`` means that values are distinct in all rows.
-    """
-
-    name: str
-    present: int
-    absent: int
-    note: str | None
-    least: Decimal | None = None
-    most: Decimal | None = None
-    bytes: int | None = None
-    values: list[str] | None = None
-    unique: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class InferredSchema:
-    """``definition`` is a JSON Schema that :func:`parse_definition` accepts."""
-
-    definition: dict[str, Any]
-    sampled: int
-    fields: list[FieldNote]
-
-
 def _fits(kind: FieldType, text: str) -> bool:
     try:
         FieldSpec(kind.name, kind.json_type, format=kind.format).accept(kind.of_cell(text))
@@ -318,7 +290,7 @@ class _Column:
         return sorted(seen)
 
 
-def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> InferredSchema:
+def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> ProposedSchema:
     """Propose a definition from CSV text with a header row, in which empty cells are absent values;
     or from an array of records or of bare objects, or from one JSON object per line.
 
@@ -341,7 +313,7 @@ def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Inferre
     if unique and wishes.unique:
         definition["unique"] = unique[:MAX_SETS]
     _check(definition)
-    return InferredSchema(definition, sampled, notes)
+    return ProposedSchema(definition, sampled, notes)
 
 
 def _identifies(name: str, column: _Column, proposed: Mapping[str, Any], sampled: int) -> bool:

@@ -5,9 +5,144 @@ Workers make them, endpoints answer with them, and clients read them.
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Annotated, Any
+
 import msgspec
 
 from encrypted_records.model.resources import Count
+
+#: A schema's definition.
+Definition = Annotated[
+    dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/Definition"})
+]
+
+
+# --- proposals ----------------------------------------------------------------------------------
+
+
+class FieldNote(msgspec.Struct, frozen=True):
+    """The evidence for a proposed field.
+
+    Attributes:
+        present, absent: number of rows with a value, and without one.
+        note: remark that the schema's owner should check.
+        least, most: extremes of its values, if all are numbers.
+        bytes: average length of its texts in UTF-8, if some values are texts.
+        values: all texts of the sample, if they are few.
+        unique: whether values are distinct in all rows.
+    """
+
+    name: str
+    present: Count
+    absent: Count
+    note: str | None
+    least: Decimal | None
+    most: Decimal | None
+    bytes: Count | None
+    values: list[str] | None
+    unique: bool
+
+
+class ProposedSchema(msgspec.Struct, frozen=True):
+    """A definition for a sample, to edit.
+
+    Attributes:
+        sampled: number of rows of the sample that were examined.
+    """
+
+    schema: Definition
+    sampled: Count
+    fields: list[FieldNote]
+
+
+# --- readings of files --------------------------------------------------------------------------
+
+#: How a file is read; clients send it back as they received it, also with members that are new.
+Reading = Annotated[
+    dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/Recipe"})
+]
+
+
+class FieldReading(msgspec.Struct, frozen=True):
+    """A column of a file and its field, by the rows that were examined.
+
+    Attributes:
+        type: type of the field, in words.
+        note: remark, or question about ``ask``.
+        ask: option that the column does not determine; it stays text.
+        examples: cells, each with its stored value.
+        rewritten: number of cells that are stored in another spelling of the same value.
+        absent: number of cells without a value.
+        words: number of cells for each word that means an absent value.
+        values: all texts, if they are few.
+        unique: whether values are distinct in all rows.
+    """
+
+    name: str
+    type: str
+    note: str | None
+    ask: str | None
+    examples: list[Annotated[list[str], msgspec.Meta(min_length=2, max_length=2)]]
+    rewritten: Count
+    absent: Count
+    words: dict[str, Count]
+    values: list[str] | None
+    unique: bool
+
+
+class ReadingDifference(msgspec.Struct, frozen=True):
+    """A difference between a file and the previous file of its schema.
+
+    Attributes:
+        taken: whether the difference changes no value and is accepted.
+        say: known parts of a reading that accept another difference; None if only a new reading
+            helps.
+    """
+
+    kind: str
+    detail: str
+    taken: bool = False
+    column: str | None = None
+    say: dict[str, Any] | None = None
+
+
+class FileReading(msgspec.Struct, frozen=True):
+    """How a file is read, and a definition for it.
+
+    Attributes:
+        sampled: number of rows that were examined.
+        whole: whether these are all rows of the file.
+        above, below: lines that are left out above and below the table.
+        short_rows: number of rows without their last cells.
+        guessed: members of ``reading`` that are likely but not certain.
+        words: words of the file that show its charset.
+        notes: remarks, such as sheets that are not read.
+        renamed: by field, the name in the file, if it was changed.
+        kept: whether the file is read by the reading kept for the schema.
+        differences: differences from the file of the kept reading.
+    """
+
+    reading: Reading
+    schema: Definition
+    sampled: Count
+    whole: bool
+    fields: list[FieldReading]
+    above: list[str]
+    below: list[str]
+    short_rows: Count
+    guessed: list[str]
+    words: list[str]
+    notes: list[str]
+    renamed: dict[str, str]
+    kept: bool
+    differences: list[ReadingDifference]
+
+    @property
+    def recipe(self) -> bytes:
+        """The reading as JSON, as uploads send it."""
+        return msgspec.json.encode(self.reading)
+
 
 # --- estimates ----------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from encrypted_records.client.proxy.jobs import JobReading
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, LocalFile, read_head
 from encrypted_records.errors import BadInput, InvalidSetting, NotFound, UploadedBefore
 from encrypted_records.model import strict_json
+from encrypted_records.model.samples import FieldReading, FileReading
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _DELIMITERS |= {mark: mark for mark in ",;\t|"}
@@ -317,17 +318,17 @@ async def import_file(
     _require_sure(found, reading, yes=yes)
     called = name or file.path.stem
     group = dataset or "Imported files"
-    recipe = strict_json.encode(found["reading"])
+    recipe = found.recipe
     remembered = remembered_imports()
     handling = [skip_invalid, options.on_conflict, options.by]
-    digested = strict_json.encode([called, group, definition, handling, found["reading"]])
+    digested = strict_json.encode([called, group, definition, handling, found.reading])
     mark = f"text {hashlib.sha256(digested).hexdigest()} {file.mark}"
     key = f"{session.address} {session.who.email} {mark}"
     made = await _begun(session, remembered.read().get(key))
     goes_on = made is not None
     if made is None:
-        rows = format_count(found["sampled"], "row")
-        count = rows if found["whole"] else "all rows"
+        rows = format_count(found.sampled, "row")
+        count = rows if found.whole else "all rows"
         confirm(
             f"Create the schema {called} in {group} and store {count}?",
             yes=yes,
@@ -353,7 +354,7 @@ async def import_file(
         job = error.job_id
     code = await finish(session, job, output)
     if await _ends_as_read(session, job, recipe):
-        await session.client.keep_reading(made["id"], found["reading"])
+        await session.client.keep_reading(made["id"], found.reading)
         path = await session.names.path_of_schema(made)
         warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
     remembered.put(key, None)
@@ -362,7 +363,7 @@ async def import_file(
 
 async def propose(
     session: CommandSession, file: LocalFile, reading: ReadingOptions, rules: WantedRules
-) -> tuple[dict[str, Any], Mapping[str, Any]]:
+) -> tuple[dict[str, Any], FileReading]:
     """A definition for a file as people have it, and how the file is read; both are shown on
     stderr.
 
@@ -373,8 +374,8 @@ async def propose(
     head = await runtime.in_thread(read_head, file)
     found = await _detect(session, head, file, reading, tight=rules.tight)
     _require_no_difference(file.path.name, found)
-    definition = dict(found["schema"])
-    rules.apply(definition, {field["name"]: field for field in found["fields"]})
+    definition = dict(found.schema)
+    rules.apply(definition, {field.name: field for field in found.fields})
     _show(file.path.name, found, definition)
     return definition, found
 
@@ -395,7 +396,7 @@ async def _import_again(
     found = await _detect(session, head, file, reading, schema=schema["id"])
     _show(file.path.name, found, None)
     _require_no_difference(file.path.name, found)
-    if not found["kept"]:
+    if not found.kept:
         _require_sure(found, reading, yes=yes)
         confirm(
             f"Store these rows in {await session.names.path_of_schema(schema)}?",
@@ -403,7 +404,7 @@ async def _import_again(
             why="the reading of the file needs a confirmation",
             undone="nothing was stored",
         )
-    recipe = strict_json.encode(found["reading"])
+    recipe = found.recipe
     order = options.order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)
@@ -412,9 +413,9 @@ async def _import_again(
     if options.detach:
         return detached(job)
     code = await finish(session, job, output)
-    keeps = reading.keep or (reading.uses_kept and not found["kept"])
+    keeps = reading.keep or (reading.uses_kept and not found.kept)
     if await _ends_as_read(session, job, recipe) and keeps:
-        await session.client.keep_reading(schema["id"], found["reading"])
+        await session.client.keep_reading(schema["id"], found.reading)
         warn("The reading is kept for the next files.")
     return code
 
@@ -448,7 +449,7 @@ async def _detect(
     *,
     tight: bool = False,
     schema: str | None = None,
-) -> Mapping[str, Any]:
+) -> FileReading:
     """
     Raises:
         BadInput: the file cannot be read.
@@ -472,25 +473,25 @@ async def _detect(
         raise BadInput(error.message, code="reading", hint="; ".join(hints)) from None
 
 
-def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
+def _require_no_difference(name: str, found: FileReading) -> None:
     """
     Raises:
         BadInput: the file differs from the one before in what may change its values.
     """
-    differences = found["differences"]
+    differences = found.differences
     for difference in differences:
-        if difference["taken"]:
-            warn(f"  as in the previous file, but {difference['detail']}")
-    open_ones = [difference for difference in differences if not difference["taken"]]
+        if difference.taken:
+            warn(f"  as in the previous file, but {difference.detail}")
+    open_ones = [difference for difference in differences if not difference.taken]
     if not open_ones:
         return
     flags = list(
-        dict.fromkeys(flag for difference in open_ones for flag in _flags(difference["say"] or {}))
+        dict.fromkeys(flag for difference in open_ones for flag in _flags(difference.say or {}))
     )
     hint = "--reading none detects the reading again; with --keep, also for later files"
-    if flags and all(difference["say"] for difference in open_ones):
+    if flags and all(difference.say for difference in open_ones):
         hint = f"{' '.join(flags)} accepts this file; with --keep, also later files"
-    details = "; ".join(difference["detail"] for difference in open_ones)
+    details = "; ".join(difference.detail for difference in open_ones)
     raise BadInput(
         f"{name} differs from the previous file: {details}",
         code="reading",
@@ -531,14 +532,14 @@ async def _begun(session: CommandSession, remembered: ImportProgress | None) -> 
         return None
 
 
-def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | None) -> None:
+def _show(name: str, found: FileReading, definition: Mapping[str, Any] | None) -> None:
     """Say on stderr how a file is read, what of it will be stored, and which values the server will
     see; the latter of a new schema, by its definition."""
-    recipe = found["reading"]
+    recipe = found.reading
     charset = recipe["encoding"]
     kind = recipe["container"]
-    if "encoding" in found["guessed"]:
-        words = ", ".join(found["words"])
+    if "encoding" in found.guessed:
+        words = ", ".join(found.words)
         charset += f" (a guess{f': {words}' if words else ''})"
     row = recipe["header_row"]
     names = f"names in row {row}" if row else "no names"
@@ -550,19 +551,19 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
     }[kind]
     warn(
         f"{name} is read as {read_as},"
-        f" {'' if found['whole'] else 'first '}{format_count(found['sampled'], 'row')}."
+        f" {'' if found.whole else 'first '}{format_count(found.sampled, 'row')}."
     )
-    for note in found["notes"]:
+    for note in found.notes:
         warn(f"  {note}")
-    for what, where in (("above", "above the table"), ("below", "below the table")):
-        for line in found[what]:
-            warn(f"  left out {where}: {line}")
+    for left_out, where in ((found.above, "above"), (found.below, "below")):
+        for text in left_out:
+            warn(f"  left out {where} the table: {text}")
     if recipe["below"] is None:
         warn("  The file's end was not checked; --below N leaves out N rows there.")
-    if found["short_rows"]:
-        warn(f"  {format_count(found['short_rows'], 'row')} lack their last cells")
+    if found.short_rows:
+        warn(f"  {format_count(found.short_rows, 'row')} lack their last cells")
     lines = [("FIELD", "TYPE", "FROM THE FILE", "STORED AS", "")]
-    lines += [_line(field) for field in found["fields"]]
+    lines += [_line(field) for field in found.fields]
     widths = [min(40, max(width_of(line[at]) for line in lines)) for at in range(4)]
     for line in lines:
         shown = "  ".join(pad(cell, width) for cell, width in zip(line, widths, strict=False))
@@ -579,40 +580,40 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
         warn("The server will see these names and types, and no value.")
 
 
-def _line(read_column: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    examples = read_column["examples"]
-    notes = [read_column["note"]] if read_column["note"] else []
-    if read_column["type"] == _LOCAL:
+def _line(read_column: FieldReading) -> tuple[str, str, str, str, str]:
+    examples = read_column.examples
+    notes = [read_column.note] if read_column.note else []
+    if read_column.type == _LOCAL:
         notes.append("--time-zone turns it into instants")
-    if read_column["ask"]:
+    if read_column.ask:
         option = {"decimal": "--decimal", "date_format": "--date-format"}.get(
-            read_column["ask"], "--null"
+            read_column.ask, "--null"
         )
-        notes.insert(0, f"ASK: {option} {read_column['name']}=...")
-    if read_column["absent"]:
-        notes.append(f"{format_count(read_column['absent'], 'row')} without a value")
+        notes.insert(0, f"ASK: {option} {read_column.name}=...")
+    if read_column.absent:
+        notes.append(f"{format_count(read_column.absent, 'row')} without a value")
     seen, kept = ([str(pair[at])[:30] for pair in examples] for at in (0, 1))
     return (
-        read_column["name"],
-        read_column["type"],
+        read_column.name,
+        read_column.type,
         ", ".join(seen),
         ", ".join(kept),
         "; ".join(notes),
     )
 
 
-def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: bool) -> None:
+def _require_sure(found: FileReading, reading: ReadingOptions, *, yes: bool) -> None:
     """Refuse guesses with ``--yes``, because the user does not check them.
 
     Raises:
         InvalidSetting: a guess has to be stated as an option.
     """
     flags = {
-        "encoding": f"--encoding {found['reading']['encoding']}",
-        "below": f"--below {found['reading']['below']}",
-        "sheet": f"--sheet {shlex.quote(found['reading']['sheet'] or '')}",
+        "encoding": f"--encoding {found.reading['encoding']}",
+        "below": f"--below {found.reading['below']}",
+        "sheet": f"--sheet {shlex.quote(found.reading['sheet'] or '')}",
     }
-    open_ones = [flags[guess] for guess in found["guessed"]]
+    open_ones = [flags[guess] for guess in found.guessed]
     if yes and open_ones:
         raise InvalidSetting(
             "--yes confirms no guesses about how the file is read",

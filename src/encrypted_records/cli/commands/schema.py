@@ -192,7 +192,7 @@ async def infer(
         proposed, found = await propose(session, source, reading, rules)
         if into is not None:
             with open_result(into) as out:
-                out.write(strict_json.encode(found["reading"]) + b"\n")
+                out.write(found.recipe + b"\n")
         Output("json").write_object(proposed)
         return
     if into is not None or reading != NO_READING_OPTIONS:
@@ -202,8 +202,8 @@ async def infer(
         )
     body, media_type = await asyncio.to_thread(sample_of, source)
     inferred = await session.client.infer(body, media_type, tight=rules.tight)
-    definition = dict(inferred["schema"])
-    notes = {field["name"]: field for field in inferred["fields"]}
+    definition = dict(inferred.schema)
+    notes = {field.name: field for field in inferred.fields}
     rules.apply(definition, notes)
     Output("json").write_object(definition)
     tell_of(notes, definition)
@@ -581,7 +581,7 @@ async def estimate(
         definition = (await session.names.schema(schema))["schema"]
     else:
         assert rows is not None
-        definition = (await session.client.infer(*rows))["schema"]
+        definition = (await session.client.infer(*rows)).schema
     typical = dict(map(read_length, lengths))
     estimated = await session.client.estimate(definition, records, typical, rows)
     if output.form == "table":

@@ -19,7 +19,7 @@ import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -44,6 +44,7 @@ from encrypted_records.client.sdk.names import as_sent
 from encrypted_records.client.sdk.rows import encode_row
 from encrypted_records.model import field_types
 from encrypted_records.model.field_types import PLAIN, proposed_type
+from encrypted_records.model.samples import FieldNote, FieldReading
 
 #: Rows of a page, and thus the maximum to be sent again after a kill.
 PAGE_ROWS = 20_000
@@ -439,6 +440,20 @@ class ColumnFile(SourceTable):
 
 
 @dataclass(frozen=True)
+class ColumnNote:
+    """A remark about a column of a table, whose rows are not examined."""
+
+    note: str | None
+    absent: int = 0
+    values: Sequence[str] = ()
+    unique: bool = True
+
+
+#: Observations of each field.
+Notes = Mapping[str, ColumnNote | FieldNote | FieldReading]
+
+
+@dataclass(frozen=True)
 class WantedRules:
     """The fields that get a list of allowed values, are unique, or are required; and whether bounds
     are close to the observed values.
@@ -449,12 +464,8 @@ class WantedRules:
     required: tuple[str, ...] = ()
     tight: bool = False
 
-    def apply(self, definition: dict[str, Any], notes: Mapping[str, Mapping[str, Any]]) -> None:
+    def apply(self, definition: dict[str, Any], notes: Notes) -> None:
         """Add the wanted rules to a definition.
-
-        Args:
-            notes: observations of each field: the number of rows without it (``absent``), its texts
-                if they are few (``values``), and whether all are distinct (``unique``).
 
         Raises:
             InvalidSetting: there is no such field, or the observed rows contradict a rule.
@@ -464,18 +475,18 @@ class WantedRules:
             if name not in fields:
                 raise errors.InvalidSetting(f"the file has no field {name}")
         for name in self.enum:
-            values = notes[name].get("values")
+            values = notes[name].values
             if not proposed_type(fields[name]).is_text or not values:
                 raise errors.InvalidSetting(
                     f"{name} is not a text column with few values", hint=f"leave out --enum {name}"
                 )
-            fields[name] = {"type": "string", "enum": values}
+            fields[name] = {"type": "string", "enum": list(values)}
         for name in self.required:
-            if notes[name].get("absent"):
-                rows = format_count(notes[name]["absent"], "row")
+            if notes[name].absent:
+                rows = format_count(notes[name].absent, "row")
                 raise errors.InvalidSetting(f"{name} is missing in {rows}: it cannot be required")
         for name in self.unique:
-            if not notes[name].get("unique", True):
+            if not notes[name].unique:
                 raise errors.InvalidSetting(
                     f"a value of {name} occurs more than once: it cannot be unique"
                 )
@@ -518,7 +529,7 @@ def takes_wanted_rules(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_rules
 
 
-def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
+def tell_of(notes: Notes, definition: Mapping[str, Any]) -> None:
     """Print remarks about fields on stderr, and how many values of each the API can read."""
     for name, note in notes.items():
         listed = definition["properties"][name].get("enum", [])
@@ -527,8 +538,8 @@ def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any
                 f"{name}: the API can read its {format_count(len(listed), 'value')} in the"
                 " definition; a record with another value is refused"
             )
-        elif note.get("note"):
-            warn(f"{name}: {note['note']}")
+        elif note.note:
+            warn(f"{name}: {note.note}")
 
 
 def definition_of(shape: Shape, rules: WantedRules) -> dict[str, Any]:
@@ -538,7 +549,7 @@ def definition_of(shape: Shape, rules: WantedRules) -> dict[str, Any]:
         InvalidSetting: a wanted rule names no column, or a column of the wrong type.
     """
     definition = field_types.propose_definition(dict(shape.fields), shape.required)
-    notes = {name: {"note": shape.notes.get(name)} for name in shape.fields}
+    notes = {name: ColumnNote(shape.notes.get(name)) for name in shape.fields}
     rules.apply(definition, notes)
     tell_of(notes, definition)
     return definition

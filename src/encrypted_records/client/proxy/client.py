@@ -31,7 +31,7 @@ from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
 from encrypted_records.model.resources import Deletion, Tokens, UserResource
-from encrypted_records.model.samples import CostEstimate
+from encrypted_records.model.samples import CostEstimate, FileReading, ProposedSchema
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another merge.
 MERGE_SECONDS = 3600.0
@@ -270,8 +270,8 @@ class ProxyClient(
             method, path, data=body, headers=headers, params=params
         )
 
-    async def infer(self, /, sample: bytes, media_type: str, **wishes: bool) -> Mapping[str, Any]:
-        """A proposed definition for a sample of records, as docs/http-api.md describes it.
+    async def infer(self, /, sample: bytes, media_type: str, **wishes: bool) -> ProposedSchema:
+        """A proposed definition for a sample of records.
 
         Args:
             wishes: rules that it may contain beyond names and types: ``enum``, ``unique``,
@@ -284,7 +284,7 @@ class ProxyClient(
             headers={"Content-Type": media_type},
             params={name: "true" for name, wanted in wishes.items() if wanted},
         )
-        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(ProposedSchema)  # type: ignore[no-any-return] # convert() checks it
 
     async def detect(
         self,
@@ -295,8 +295,8 @@ class ProxyClient(
         tight: bool = False,
         schema: str | None = None,
         kept: bool = True,
-    ) -> Mapping[str, Any]:
-        """Detect how a file is read, and propose a definition, as docs/http-api.md describes it.
+    ) -> FileReading:
+        """Detect how a file is read, and propose a definition.
 
         Args:
             head: its first bytes; the whole file if ``size`` is None or not larger.
@@ -316,7 +316,7 @@ class ProxyClient(
             | ({} if schema is None else {"schema": schema})
             | ({} if kept else {"kept": "false"}),
         )
-        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(FileReading)  # type: ignore[no-any-return] # convert() checks it
 
     async def look_at_file(
         self,
@@ -326,7 +326,7 @@ class ProxyClient(
         tight: bool = False,
         schema: str | None = None,
         kept: bool = True,
-    ) -> Mapping[str, Any]:
+    ) -> FileReading:
         """Detect how a file of this machine is read, like :meth:`detect`.
 
         Raises:

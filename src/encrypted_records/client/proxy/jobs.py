@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from encrypted_records.client.messages import Body
 from encrypted_records.client.proxy.connection import Connection, convert
 from encrypted_records.errors import ApiFailed, Unavailable
 from encrypted_records.model.resources import Count, Id, ListPage, Uuid
+from encrypted_records.model.samples import Reading
 
 JobState = Literal["uploading", "processing", "completed", "failed"]
 #: A job stores the records of an upload, or reseals stored records.
@@ -145,7 +146,7 @@ class JobReading(msgspec.Struct, frozen=True, kw_only=True):
         unread: the first cells that could not be read.
     """
 
-    reading: dict[str, Any]
+    reading: Reading
     rows: Count
     bad_rows: Count
     rewritten: dict[str, Count]

@@ -35,7 +35,7 @@ from encrypted_records.client.sdk.async_schemas import (
 )
 from encrypted_records.client.sdk.condition_language import Where, condition
 from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink
-from encrypted_records.client.sdk.files import in_words_of_python, path_of, reading_of
+from encrypted_records.client.sdk.files import in_words_of_python, path_of, require_certain
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.transport import Authorization
@@ -138,10 +138,10 @@ class AsyncDataset(AsyncNamed):
         """
         where = path_of(path)
         try:
-            reply = await self._link.proxy.look_at_file(where, reading, tight=tight)
+            found = await self._link.proxy.look_at_file(where, reading, tight=tight)
         except ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(reply)
+        require_certain(found)
         schema = await self.create_schema(name or where.stem, found.schema, get_or_create=True)
         if await schema.count():
             raise Conflict(

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.client.proxy.connection import convert
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
+from encrypted_records.model.samples import FileReading
 
 #: By the reason for a question about a column: what the file leaves open, and how to say it.
 _QUESTIONS = {
@@ -41,71 +41,14 @@ def path_of(file: object) -> Path:
         raise TypeError(detail) from None
 
 
-class FieldReading(msgspec.Struct, frozen=True):
-    """A column of the file and its field. ``examples`` are cells and what is stored of them;
-    ``rewritten`` counts cells that are stored in another spelling of the same value, ``absent``
-    those that hold nothing, ``words`` those of them that hold a word for nothing. All of them cover
-    only the first rows of a long file."""
-
-    name: str
-    type: str
-    note: str | None
-    ask: str | None
-    examples: list[tuple[str, str]]
-    rewritten: int
-    absent: int
-    words: dict[str, int]
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """``taken`` is one that changes no value; ``say`` are words about the reading that take one
-    that does, None where only a new reading helps."""
-
-    kind: str
-    detail: str
-    taken: bool
-    column: str | None
-    say: dict[str, Any] | None
-
-
-class FileReading(msgspec.Struct, frozen=True):
-    """``reading`` is the recipe that the file is read by, ``schema`` a definition that takes it;
-    ``above`` and ``below`` are lines that are left out, ``guessed`` members of the recipe that are
-    likely and not certain, ``renamed`` fields by what their column is called, ``notes`` what else
-    is worth saying, such as sheets that are not read. ``kept`` says whether the file is read as the
-    file of its schema before, and ``differences`` how it differs from that."""
-
-    reading: dict[str, Any]
-    schema: dict[str, Any]
-    sampled: int
-    whole: bool
-    fields: list[FieldReading]
-    above: list[str]
-    below: list[str]
-    short_rows: int
-    guessed: list[str]
-    words: list[str]
-    renamed: dict[str, str]
-    notes: list[str] = []
-    kept: bool = False
-    differences: list[Difference] = []
-
-    @property
-    def recipe(self) -> bytes:
-        return msgspec.json.encode(self.reading)
-
-
-def reading_of(answer: Mapping[str, Any]) -> FileReading:
+def require_certain(found: FileReading) -> None:
     """
     Raises:
-        ApiFailed: it is not one.
         ReadingQuestion: it leaves open what only a person can say.
         ReadingRefused: it is not read as the file before, in what may change values.
     """
-    found: FileReading = convert(answer, FileReading)
     _require_no_difference(found)
     _require_sure(found)
-    return found
 
 
 def _require_no_difference(found: FileReading) -> None:

@@ -25,7 +25,7 @@ from encrypted_records.client.proxy.sql import SqlResult
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.client.sdk.condition_language import Where, condition
 from encrypted_records.client.sdk.event_loop import Calls, Link
-from encrypted_records.client.sdk.files import in_words_of_python, path_of, reading_of
+from encrypted_records.client.sdk.files import in_words_of_python, path_of, require_certain
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
@@ -135,10 +135,10 @@ class Dataset(Named):
         """
         where = path_of(path)
         try:
-            reply = self._link.run(self._link.proxy.look_at_file(where, reading, tight=tight))
+            found = self._link.run(self._link.proxy.look_at_file(where, reading, tight=tight))
         except ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(reply)
+        require_certain(found)
         schema = self.create_schema(name or where.stem, found.schema, get_or_create=True)
         if schema.count():
             raise Conflict(

@@ -32,16 +32,11 @@ from encrypted_records.client.sdk.condition_language import (
     parse_group,
 )
 from encrypted_records.client.sdk.event_loop import Link
-from encrypted_records.client.sdk.files import (
-    FileReading,
-    in_words_of_python,
-    job_bar,
-    path_of,
-    reading_of,
-)
+from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
 from encrypted_records.client.sdk.rows import Rows, pieces, read_answer, warn_of_rounding
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
+from encrypted_records.model.samples import FileReading
 
 _FLAWS = 1000
 
@@ -471,12 +466,12 @@ class Schema(Care):
         """
         where = path_of(path)
         try:
-            reply = self._link.run(
+            found = self._link.run(
                 self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
             )
         except errors.ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(reply)
+        require_certain(found)
         return self.store_file(
             where,
             found,

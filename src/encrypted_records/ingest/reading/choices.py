@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -54,6 +54,7 @@ from encrypted_records.ingest.reading.text_table import (
     rows_of,
 )
 from encrypted_records.ingest.reading.workbook import read_sheet
+from encrypted_records.model.samples import ReadingDifference
 
 _Word = Annotated[str, Meta(max_length=100)]
 
@@ -300,18 +301,6 @@ _SHOWN = 40
 _UNICODE = ("utf-8", "utf-16-le", "utf-16-be")
 _CONTAINERS = {"csv": "CSV", "json": "JSON", "ndjson": "JSON", "workbook": "a workbook"}
 _NAMED = {",": "commas", ".": "points"}
-
-
-@dataclass(frozen=True)
-class ReadingDifference:
-    """``taken``: the difference changes no value and is accepted. ``say`` is the statement, as in
-    :class:`ReadingChoices`, that accepts another difference; None if only a new reading helps."""
-
-    kind: str
-    detail: str
-    taken: bool = False
-    column: str | None = None
-    say: dict[str, Any] | None = None
 
 
 def read_again(

@@ -49,6 +49,7 @@ from encrypted_records.model import field_types
 from encrypted_records.model.definition import MAX_FIELDS
 from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL
 from encrypted_records.model.field_types.plain import BOOLEAN
+from encrypted_records.model.samples import FieldReading
 
 #: Maximum rows and cells that are examined. All rows of 8 MiB, of two bytes each, took 33 s and 1.6
 #: GB; later rows are read like these, or reported.
@@ -472,28 +473,10 @@ _FEW = 50
 _SHOWN = 60
 
 
-@dataclass(frozen=True)
-class FieldReport:
-    """The report of a field. ``examples`` are cells and their stored values; ``rewritten`` counts
-    cells that are stored in another spelling; ``words`` are cells that mean an absent value.
-    """
-
-    name: str
-    type: str
-    note: str | None
-    ask: str | None
-    examples: list[tuple[str, str]]
-    rewritten: int
-    absent: int
-    words: dict[str, int]
-    values: list[str] | None
-    unique: bool
-
-
-def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], list[FieldReport]]:
+def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], list[FieldReading]]:
     """A definition without values of the file, and a report of each field."""
     properties: dict[str, dict[str, Any]] = {}
-    reports: list[FieldReport] = []
+    reports: list[FieldReading] = []
     for choice, cells, empty in zip(found.decided, found.cells, found.empty, strict=True):
         column = choice.column
         if column.name is None:
@@ -505,7 +488,7 @@ def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], l
         texts = stored if column.type == "text" else None
         properties[column.name] = field
         reports.append(
-            FieldReport(
+            FieldReading(
                 column.name,
                 name,
                 "; ".join(notes) or None,
@@ -543,13 +526,13 @@ def _look(
     return stored, (rewritten, words)
 
 
-def _examples(column: FileColumn, found: Detection, cells: Counter[str]) -> list[tuple[str, str]]:
+def _examples(column: FileColumn, found: Detection, cells: Counter[str]) -> list[list[str]]:
     read = reader_of(column, found.recipe)
     shown = []
     for cell in cells:
         value = None if cell in column.null else cell if read is None else read(cell)
         if value is not None:
-            shown.append((cell[:_SHOWN], value[:_SHOWN]))
+            shown.append([cell[:_SHOWN], value[:_SHOWN]])
         if len(shown) == _EXAMPLES:
             break
     return shown

@@ -346,9 +346,15 @@ MAX_SENT_BYTES = 45_000
 
 
 class FileColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """A column of the file. ``source`` is its name there, or its number as ``#1`` if the file has
-    no names; ``name`` is its field's name, None for a column that is left out. ``null`` are the
-    words for absent values."""
+    """A column of a file.
+
+    Attributes:
+        source: its name in the file, or its number as ``#1`` if the file has no names.
+        name: its field's name; None for a column that is left out.
+        format: format of dates, such as ``dd/mm/yyyy``.
+        offset: for times: whether each states its offset from UTC.
+        null: words for absent values.
+    """
 
     source: _Text
     name: Annotated[str, Meta(min_length=1, max_length=MAX_FIELD_NAME)] | None
@@ -359,15 +365,23 @@ class FileColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_d
     unit: Annotated[str, Meta(max_length=4)] = ""
     true: Annotated[str, Meta(max_length=40)] = ""
     false: Annotated[str, Meta(max_length=40)] = ""
-    #: for times: whether each states its offset from UTC
     offset: bool = False
     null: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=50)] = []
 
 
 class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``header_row`` is the number of the row with the names, or 0; ``above`` and ``below`` count
-    the rows before it and after the last row of the table. ``below`` is None if the end of the file
-    was not examined: rows there that look like notes are refused by number.
+    """A reading: how the bytes of a file become rows and values.
+
+    Attributes:
+        header_row: number of the row with the names, or 0.
+        above: number of rows before the table.
+        below: number of rows after the table; None if the end of the file was not examined: rows
+            there that look like notes are refused by number.
+        empty_quotes: meaning of quoted empty cells.
+        short_rows: whether rows may lack their last cells.
+        sheet: sheet of a workbook; member of a JSON object with the records.
+        round: whether decimals that a field does not keep are rounded, even if the schema refuses
+            them.
     """
 
     columns: Annotated[list[FileColumn], Meta(min_length=1, max_length=MAX_FIELDS)]
@@ -381,10 +395,8 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     below: Annotated[int, Meta(ge=0, le=1000)] | None = 0
     empty_quotes: Literal["absent", "text"] = "absent"
     short_rows: bool = False
-    #: the sheet of a workbook; the member with the records of a JSON object
     sheet: _Text | None = None
     time_zone: str | None = None
-    #: whether decimals that a field does not keep are rounded, even if the schema refuses them
     round: bool = False
 
     @property

@@ -20,14 +20,13 @@ from starlette.responses import Response
 
 from encrypted_records.client.proxy.client import Merge
 from encrypted_records.errors import InvalidQuery, Malformed, Unsupported
-from encrypted_records.ingest.infer import FieldNote, Wishes
+from encrypted_records.ingest.infer import Wishes
 from encrypted_records.ingest.layouts import to_utf8
 from encrypted_records.ingest.preview import Preview
-from encrypted_records.ingest.reading.choices import ReadingDifference
 from encrypted_records.ingest.reading.parser import check_fields
-from encrypted_records.ingest.reading.recipe import read_recipe
+from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
-from encrypted_records.model.samples import CostEstimate
+from encrypted_records.model.samples import CostEstimate, FileReading, ProposedSchema
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     BINARY,
@@ -49,7 +48,6 @@ from encrypted_records.proxy.api.json_schema import (
     json_body,
     object_of,
     parameter,
-    shape,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, requested_schema
 from encrypted_records.proxy.http.messages import (
@@ -88,13 +86,7 @@ endpoint = Endpoints("schemas")
             "tight": "bounds near those of the sample",
         }.items()
     ),
-    answers={
-        200: json_answer(
-            object_of(
-                {"schema": DEFINITION, "sampled": NUMBER, "fields": array_of(shape(FieldNote))}
-            )
-        )
-    },
+    answers={200: json_answer(ProposedSchema)},
 )
 async def infer_schema(request: Request) -> Response:
     services = services_of(request)
@@ -288,29 +280,7 @@ reading_endpoint = Endpoints("readings")
         ),
         parameter("header", "X-Reading", TEXT, "Known parts of the reading, as JSON in Base64"),
     ),
-    answers={
-        200: json_answer(
-            object_of(
-                {
-                    "reading": OBJECT,
-                    "schema": DEFINITION,
-                    "sampled": NUMBER,
-                    "whole": FLAG,
-                    # Of FieldReport, whose pairs client generators do not read.
-                    "fields": array_of(OBJECT),
-                    "above": array_of(TEXT),
-                    "below": array_of(TEXT),
-                    "short_rows": NUMBER,
-                    "guessed": array_of(TEXT),
-                    "words": array_of(TEXT),
-                    "notes": array_of(TEXT),
-                    "renamed": OBJECT,
-                    "kept": FLAG,
-                    "differences": array_of(shape(ReadingDifference)),
-                }
-            )
-        )
-    },
+    answers={200: json_answer(FileReading)},
 )
 async def detect_reading(request: Request) -> Response:
     services = services_of(request)
@@ -352,7 +322,7 @@ _READING_PATH = "/api/schemas/{id}/reading/"
     "GET",
     _READING_PATH,
     summary="Show the reading that is kept for a schema.",
-    answers={200: json_answer(OBJECT)},
+    answers={200: json_answer(Recipe)},
 )
 async def get_reading(request: Request) -> Response:
     services = services_of(request)
@@ -370,7 +340,7 @@ async def get_reading(request: Request) -> Response:
     "PUT",
     _READING_PATH,
     summary="Keep a reading for a schema, replacing the kept one.",
-    body=json_body(OBJECT),
+    body=json_body(Recipe),
     answers={204: empty_answer("The reading is kept")},
 )
 async def keep_reading(request: Request) -> Response:

@@ -23,7 +23,6 @@ from encrypted_records.ingest.layouts import Layout, parser_for, recognize, sett
 from encrypted_records.ingest.preview import preview
 from encrypted_records.ingest.reading.choices import (
     NOTHING,
-    ReadingDifference,
     detect_as,
     notes_on_unused,
     read_again,
@@ -39,8 +38,10 @@ from encrypted_records.model.record_formats import Format
 from encrypted_records.model.samples import (
     CostEstimate,
     FieldCost,
+    FileReading,
     LengthAttack,
     PaddingCost,
+    ReadingDifference,
     RecordBytes,
     SampledRows,
 )
@@ -172,10 +173,7 @@ def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
     Raises:
         Malformed, InvalidRecords: as :func:`infer`.
     """
-    inferred = infer(sample, kind, wishes)
-    return msgspec.json.encode(
-        {"schema": inferred.definition, "sampled": inferred.sampled, "fields": inferred.fields}
-    )
+    return msgspec.json.encode(infer(sample, kind, wishes))
 
 
 def reading_of(task: messages.DetectTask) -> bytes:
@@ -203,24 +201,23 @@ def reading_of(task: messages.DetectTask) -> bytes:
         check_fields(found.recipe, list(schema.fields), sorted(schema.required))
     require_short(found.recipe)
     definition, fields = propose(found, tight=task.tight)
-    return msgspec.json.encode(
-        {
-            "reading": found.recipe,
-            "schema": definition,
-            "sampled": found.rows,
-            "whole": found.whole,
-            "fields": fields,
-            "above": found.above,
-            "below": found.below,
-            "short_rows": found.short,
-            "guessed": found.guessed,
-            "words": found.words,
-            "notes": [*found.notes, *notes_on_unused(choices, found.recipe.container)],
-            "renamed": found.changed,
-            "kept": kept is not None,
-            "differences": differences,
-        }
+    reading = FileReading(
+        reading=msgspec.to_builtins(found.recipe),
+        schema=definition,
+        sampled=found.rows,
+        whole=found.whole,
+        fields=fields,
+        above=list(found.above),
+        below=list(found.below),
+        short_rows=found.short,
+        guessed=list(found.guessed),
+        words=list(found.words),
+        notes=[*found.notes, *notes_on_unused(choices, found.recipe.container)],
+        renamed=dict(found.changed),
+        kept=kept is not None,
+        differences=differences,
     )
+    return msgspec.json.encode(reading)
 
 
 def preview_of(
