@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.infer import infer
 from encrypted_records.ingest.parsing import check_columns, read_header
-from encrypted_records.ingest.preview import BINS, Common, SeenValues, preview
+from encrypted_records.ingest.preview import BINS, SeenValues, preview
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.samples import Common
 from tests.ingest.test_parse_csv import rows
 
 DEFINITION = parse_definition(

@@ -258,17 +258,19 @@ def parts_of(kind: type) -> dict[str, Any]:
     structures = _structures(msgspec.inspect.type_info(kind), {})
     for name, part in parts.items():
         part.pop("title")
-        part["additionalProperties"] = False
+        members = part.get("properties", {})
+        if "enum" not in part:
+            part["additionalProperties"] = False
         description = cleandoc(part.pop("description", "")).partition("Attributes:\n")[0]
         if description:
             part["description"] = _sentence(description.split("\n\n")[0])
         for base in reversed(structures[name].__mro__):
-            members = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
-            for names, text in _MEMBERS.findall(members):
+            described = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+            for names, text in _MEMBERS.findall(described):
                 for member in names.split(", "):
-                    if "$ref" not in part["properties"][member]:
-                        part["properties"][member]["description"] = _sentence(text)
-        for member in part["properties"].values():
+                    if "$ref" not in members[member]:
+                        members[member]["description"] = _sentence(text)
+        for member in members.values():
             if "$ref" in member:
                 member.pop("type", None)
             _open_objects(member)

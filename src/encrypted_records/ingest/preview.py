@@ -32,37 +32,11 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.field_types.base import as_decimal
 from encrypted_records.model.field_types.plain import NUMBER
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.samples import Common, Preview, PreviewRow, Spread
 
 #: Maximum number of listed values, and number of histogram bins.
 MOST_COMMON = 4
 BINS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """A value, truncated like cells, and the number of rows that have it."""
-
-    value: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """
-    Attributes:
-        present: the number of rows with a value; ``distinct`` is the number of distinct values.
-        common: the most frequent values, for fields that are not numeric.
-        least, most: extremes of a numeric field's column; cells that are not numbers are ignored.
-        bins: the number of values in each of the bins of equal width from ``least`` to ``most``.
-    """
-
-    name: str
-    present: int
-    distinct: int
-    common: list[Common]
-    least: Decimal | None
-    most: Decimal | None
-    bins: list[int]
 
 
 @dataclass(slots=True)
@@ -119,29 +93,6 @@ MAX_CHECKED = 10_000
 MAX_ERRORS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewRow:
-    """``cells`` in the order of the preview's columns, None if a row has no value; ``texts`` are
-    the cells as written in a file that is read by a recipe."""
-
-    row: int
-    cells: list[str | None]
-    texts: list[str | None] = field(default_factory=list)
-
-
-@dataclass
-class Preview:
-    """``errors`` are the first errors; ``bad_rows`` of the ``checked`` rows have errors."""
-
-    columns: list[str]
-    #: the values of the checked rows in each column
-    fields: list[Spread] = field(default_factory=list)
-    rows: list[PreviewRow] = field(default_factory=list)
-    checked: int = 0
-    bad_rows: int = 0
-    errors: list[Flaw] = field(default_factory=list)
-
-
 def preview(
     definition: SchemaDefinition,
     sample: bytes,
@@ -170,13 +121,13 @@ def preview(
     is_text = isinstance(layout, Header | FileHead)
     if isinstance(layout, Header):
         check_columns(layout.names, definition)
+    names: Iterable[str | None] = definition.fields
     if reading is not None:
         check_fields(reading, list(definition.fields), [])
-        found = Preview([column.name for column in reading.columns if column.name is not None])
+        names = [column.name for column in reading.columns]
     elif isinstance(layout, Header):
-        found = Preview([name for name in layout.fields if name is not None])
-    else:
-        found = Preview(list(definition.fields))
+        names = layout.fields
+    found = Preview([name for name in names if name is not None], [], [], 0, 0, [])
     seen = {name: SeenValues() for name in found.columns}
     texts = {} if reading is None else _texts(layout, start, sample, reading, shown, whole=whole)
     parser = parser_for(layout, start, schema_named=True, reading=reading)
@@ -200,9 +151,8 @@ def preview(
         if len(found.rows) < shown:
             cells = [_text(data.get(name)) for name in found.columns]
             written = texts.get(record.row, {})
-            row = PreviewRow(record.row, cells)
-            if reading is not None:
-                row.texts.extend(_text(written.get(name)) for name in found.columns)
+            as_written = [_text(written.get(name)) for name in found.columns]
+            row = PreviewRow(record.row, cells, [] if reading is None else as_written)
             found.rows.append(row)
     found.fields = [
         column.spread(name, numeric=name in definition.numeric) for name, column in seen.items()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from encrypted_records.errors import Flaw
 from encrypted_records.model.resources import Count
 
 #: A schema's definition.
@@ -54,6 +55,67 @@ class ProposedSchema(msgspec.Struct, frozen=True):
     schema: Definition
     sampled: Count
     fields: list[FieldNote]
+
+
+# --- previews -----------------------------------------------------------------------------------
+
+
+class Common(msgspec.Struct, frozen=True):
+    """A value, truncated like cells, and the number of rows that have it."""
+
+    value: str
+    count: Count
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """The values of a column in the checked rows.
+
+    Attributes:
+        present: number of rows with a value.
+        distinct: number of distinct values.
+        common: most frequent values, for fields that are not numeric.
+        least, most: extremes of a numeric field's column; cells that are not numbers are ignored.
+        bins: number of values in each of the bins of equal width from ``least`` to ``most``.
+    """
+
+    name: str
+    present: Count
+    distinct: Count
+    common: list[Common]
+    least: Decimal | None
+    most: Decimal | None
+    bins: list[Count]
+
+
+class PreviewRow(msgspec.Struct, frozen=True):
+    """A row of a sample.
+
+    Attributes:
+        row: its number.
+        cells: values in the order of the preview's columns; None if the row has no value.
+        texts: cells as written in a file that is read by a reading.
+    """
+
+    row: Count
+    cells: list[str | None]
+    texts: list[str | None]
+
+
+class Preview(msgspec.Struct):
+    """The first rows of a sample under a definition.
+
+    Attributes:
+        checked: number of rows that were checked.
+        bad_rows: number of rows with errors.
+        errors: the first errors.
+    """
+
+    columns: list[str]
+    fields: list[Spread]
+    rows: list[PreviewRow]
+    checked: Count
+    bad_rows: Count
+    errors: list[Flaw]
 
 
 # --- readings of files --------------------------------------------------------------------------

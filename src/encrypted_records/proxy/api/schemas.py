@@ -14,7 +14,7 @@ from base64 import b64decode
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,16 +22,14 @@ from encrypted_records.client.proxy.client import Merge
 from encrypted_records.errors import InvalidQuery, Malformed, Unsupported
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.ingest.layouts import to_utf8
-from encrypted_records.ingest.preview import Preview
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
-from encrypted_records.model.samples import CostEstimate, FileReading, ProposedSchema
+from encrypted_records.model.samples import CostEstimate, FileReading, Preview, ProposedSchema
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     BINARY,
     CSV,
-    DEFINITION,
     FLAG,
     JSON,
     NDJSON,
@@ -43,11 +41,10 @@ from encrypted_records.proxy.api.json_schema import (
     RequestBody,
     array_of,
     empty_answer,
-    enum_of,
     json_answer,
     json_body,
-    object_of,
     parameter,
+    shape,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, requested_schema
 from encrypted_records.proxy.http.messages import (
@@ -115,13 +112,21 @@ async def infer_schema(request: Request) -> Response:
     return _reply(await _compute(request, services, messages.InferTask(sample, kind, wishes)))
 
 
-class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
-    schema: msgspec.Raw
+class PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A sample of a file, and a definition.
+
+    Attributes:
+        sample: text; with ``reading``, the first bytes of a file, in Base64.
+        rows: number of rows to show (default: 20).
+        reading: how the file is read.
+        whole: whether the sample is the whole file.
+    """
+
+    schema: RawDefinition
     sample: str
     format: Format
     rows: Annotated[int, Meta(ge=0, le=100)] = 20
-    #: With a reading, ``sample`` is the first bytes of a file, in base64
-    reading: msgspec.Raw = msgspec.Raw()
+    reading: Annotated[msgspec.Raw, Meta(extra_json_schema=shape(Recipe))] | UnsetType = UNSET
     whole: bool = True
 
 
@@ -129,14 +134,7 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/schemas/preview/",
     summary="Show the first rows of a sample under a definition, and its invalid values.",
-    body=json_body(
-        object_of(
-            {"schema": DEFINITION, "sample": TEXT, "format": enum_of("csv", "json", "ndjson")},
-            rows=NUMBER,
-            reading=OBJECT,
-            whole=FLAG,
-        )
-    ),
+    body=json_body(PreviewRequest),
     answers={200: json_answer(Preview)},
 )
 async def preview_upload(request: Request) -> Response:
@@ -144,9 +142,10 @@ async def preview_upload(request: Request) -> Response:
     await services.caller(request)
     try:
         body = await read_json(request)
-        parameters = msgspec.json.decode(body, type=_PreviewRequest)
-        read = bool(parameters.reading)
-        sample = b64decode(parameters.sample, validate=True) if read else parameters.sample.encode()
+        parameters = msgspec.json.decode(body, type=PreviewRequest)
+        reading = None if parameters.reading is UNSET else bytes(parameters.reading)
+        text = parameters.sample
+        sample = text.encode() if reading is None else b64decode(text, validate=True)
     except (msgspec.DecodeError, UnicodeError, ValueError):
         raise InvalidQuery(
             "expected schema (a definition), sample (text), format (csv, json or ndjson),"
@@ -158,10 +157,10 @@ async def preview_upload(request: Request) -> Response:
         sample,
         parameters.format,
         parameters.rows,
-        bytes(parameters.reading) if read else None,
+        reading,
         parameters.whole,
     )
-    if len(body) <= FEW_BYTES and not read:
+    if len(body) <= FEW_BYTES and reading is None:
         work = aside(preview_of, *msgspec.structs.astuple(task))
         return _reply(await work)
     return _reply(await _compute(request, services, task))
