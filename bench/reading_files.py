@@ -30,7 +30,7 @@ from encrypted_records.ingest.parsing import CsvParser, read_header
 from encrypted_records.ingest.reading.parser import head_of, parser_by
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.proxy.workers.messages import DetectTask
-from encrypted_records.proxy.workers.uploads import reading_of
+from encrypted_records.proxy.workers.uploads import answer_of
 
 PIECE_BYTES = 1 << 20
 _WORDS = ("Grün", "Öl", "Maß", "Weiß", "Blau", "Übung", "Straße", "Käse")
@@ -126,14 +126,14 @@ def _measure(work: Callable[[str], dict[str, Any]], path: str) -> dict[str, Any]
 def detection(path: str) -> dict[str, Any]:
     with Path(path).open("rb") as file:
         head = file.read(HEAD_BYTES)
-    reading_of(DetectTask(head, False, b"", False))
+    answer_of(DetectTask(head, False, b"", False))
     return {}
 
 
 def conversion(path: str) -> dict[str, Any]:
     with Path(path).open("rb") as file:
         start = file.read(HEAD_BYTES)
-    answer = reading_of(DetectTask(start[:PIECE_BYTES], False, b"", False))
+    answer = answer_of(DetectTask(start[:PIECE_BYTES], False, b"", False))
     recipe = read_recipe(msgspec.json.encode(msgspec.json.decode(answer)["reading"]))
     head = head_of(start, recipe, final=False)
     assert head is not None

@@ -34,7 +34,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.model.samples import FileReading
 from encrypted_records.proxy.workers.messages import DetectTask
-from encrypted_records.proxy.workers.uploads import reading_of as detected
+from encrypted_records.proxy.workers.uploads import answer_of
 from tests.support.mutated_files import EXPECTED, FILES
 from tests.support.postgres import running_postgresql
 from tests.support.service import Account, Service, running_service
@@ -78,7 +78,7 @@ def written(folder: Path, content: str, name: str = "people.csv") -> Path:
 def test_what_else_is_worth_saying_of_a_file_is_told(
     body: bytes, said: dict[str, Any], note: str
 ) -> None:
-    answer = detected(DetectTask(body, True, json.dumps(said).encode(), False))
+    answer = answer_of(DetectTask(body, True, json.dumps(said).encode(), False))
     assert msgspec.json.decode(answer, type=FileReading).notes == [note]
 
 

@@ -19,7 +19,7 @@ import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -439,18 +439,8 @@ class ColumnFile(SourceTable):
             left = 0
 
 
-@dataclass(frozen=True)
-class ColumnNote:
-    """A remark about a column of a table, whose rows are not examined."""
-
-    note: str | None
-    absent: int = 0
-    values: Sequence[str] = ()
-    unique: bool = True
-
-
 #: Observations of each field.
-Notes = Mapping[str, ColumnNote | FieldNote | FieldReading]
+Notes = Mapping[str, FieldNote | FieldReading]
 
 
 @dataclass(frozen=True)
@@ -480,7 +470,7 @@ class WantedRules:
                 raise errors.InvalidSetting(
                     f"{name} is not a text column with few values", hint=f"leave out --enum {name}"
                 )
-            fields[name] = {"type": "string", "enum": list(values)}
+            fields[name] = {"type": "string", "enum": values}
         for name in self.required:
             if notes[name].absent:
                 rows = format_count(notes[name].absent, "row")
@@ -549,7 +539,11 @@ def definition_of(shape: Shape, rules: WantedRules) -> dict[str, Any]:
         InvalidSetting: a wanted rule names no column, or a column of the wrong type.
     """
     definition = field_types.propose_definition(dict(shape.fields), shape.required)
-    notes = {name: ColumnNote(shape.notes.get(name)) for name in shape.fields}
+    # No row is examined: the notes exclude no rule but a list of values.
+    notes = {
+        name: FieldNote(name, 0, 0, shape.notes.get(name), None, None, None, None, unique=True)
+        for name in shape.fields
+    }
     rules.apply(definition, notes)
     tell_of(notes, definition)
     return definition

@@ -41,16 +41,6 @@ def path_of(file: object) -> Path:
         raise TypeError(detail) from None
 
 
-def require_certain(found: FileReading) -> None:
-    """
-    Raises:
-        ReadingQuestion: it leaves open what only a person can say.
-        ReadingRefused: it is not read as the file before, in what may change values.
-    """
-    _require_no_difference(found)
-    _require_sure(found)
-
-
 def _require_no_difference(found: FileReading) -> None:
     open_ones = [difference for difference in found.differences if not difference.taken]
     if not open_ones:
@@ -83,7 +73,13 @@ def _merged(says: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return merged | ({"columns": columns} if columns else {})
 
 
-def _require_sure(found: FileReading) -> None:
+def require_certain(found: FileReading) -> None:
+    """
+    Raises:
+        ReadingQuestion: it leaves open what only a person can say.
+        ReadingRefused: it is not read as the file before, in what may change values.
+    """
+    _require_no_difference(found)
     flaws, members, columns = [], [], []
     for member in found.guessed:
         value = found.reading[member]

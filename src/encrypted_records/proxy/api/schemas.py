@@ -58,7 +58,7 @@ from encrypted_records.proxy.process import aside, by_size
 from encrypted_records.proxy.saved_questions import no_reading
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.uploads import estimate_of, preview_of, proposal_of
+from encrypted_records.proxy.workers.uploads import answer_of
 
 #: Bytes of a sample or a definition that are processed in less time than a worker process takes to
 #: start.
@@ -107,9 +107,8 @@ async def infer_schema(request: Request) -> Response:
     sample = await read_body(request)
     if charset is not None:
         sample = await by_size(len(sample))(to_utf8, sample, charset)
-    if len(sample) <= FEW_BYTES:
-        return _reply(await aside(proposal_of, sample, kind, wishes))
-    return _reply(await _compute(request, services, messages.InferTask(sample, kind, wishes)))
+    task = messages.InferTask(sample, kind, wishes)
+    return await _answer(request, services, task, is_small=len(sample) <= FEW_BYTES)
 
 
 class PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,10 +159,8 @@ async def preview_upload(request: Request) -> Response:
         reading,
         parameters.whole,
     )
-    if len(body) <= FEW_BYTES and reading is None:
-        work = aside(preview_of, *msgspec.structs.astuple(task))
-        return _reply(await work)
-    return _reply(await _compute(request, services, task))
+    is_small = len(body) <= FEW_BYTES and reading is None
+    return await _answer(request, services, task, is_small=is_small)
 
 
 class SampleText(msgspec.Struct, forbid_unknown_fields=True):
@@ -211,27 +208,23 @@ async def estimate_schema(request: Request) -> Response:
         raise InvalidQuery(
             "a sample must be CSV or JSON", hint=f"its type must be one of {MEDIA_TYPES}"
         )
-    arguments = (
-        bytes(parameters.schema),
-        parameters.records,
-        parameters.string_bytes,
-        sample,
-        kind,
-    )
-    if len(body) <= FEW_BYTES and sum(parameters.string_bytes.values()) <= FEW_BYTES:
-        return _reply(await aside(estimate_of, *arguments))
-    return _reply(await _compute(request, services, messages.EstimateTask(*arguments)))
+    definition, lengths = bytes(parameters.schema), parameters.string_bytes
+    task = messages.EstimateTask(definition, parameters.records, lengths, sample, kind)
+    is_small = len(body) <= FEW_BYTES and sum(lengths.values()) <= FEW_BYTES
+    return await _answer(request, services, task, is_small=is_small)
 
 
-async def _compute(request: Request, services: Services, task: messages.Task) -> bytes:
-    """A worker's result, as JSON; its work ends when the client disconnects."""
+async def _answer(
+    request: Request, services: Services, task: messages.SampleTask, *, is_small: bool = False
+) -> Response:
+    """A worker's answer, whose work ends when the client disconnects; or for a small task this
+    process's own.
+    """
+    if is_small:
+        return answer(msgspec.Raw(await aside(answer_of, task)))
     result = await while_wanted(request, services.readers.run(task))
     assert isinstance(result, messages.JsonResult)
-    return result.json
-
-
-def _reply(json: bytes) -> Response:
-    return answer(msgspec.Raw(json))
+    return answer(msgspec.Raw(result.json))
 
 
 @endpoint(
@@ -300,9 +293,7 @@ async def detect_reading(request: Request) -> Response:
     sample = await read_body(request)
     whole = size is None or int(size) <= len(sample)
     task = messages.DetectTask(sample, whole, choices, tight, definition, kept)
-    result = await while_wanted(request, services.readers.run(task))
-    assert isinstance(result, messages.JsonResult)
-    return answer(msgspec.Raw(result.json))
+    return await _answer(request, services, task)
 
 
 def _reading_in(header: str) -> bytes:

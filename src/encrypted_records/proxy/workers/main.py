@@ -36,12 +36,9 @@ from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.segments import merge, pack, rebuild, reseal
 from encrypted_records.proxy.workers.uploads import (
     UploadReader,
-    estimate_of,
+    answer_of,
     gather_chunk,
     keys_by_row,
-    preview_of,
-    proposal_of,
-    reading_of,
 )
 
 log = logging.getLogger(__name__)
@@ -125,20 +122,8 @@ def _result(task: messages.ToWorker) -> messages.Result:
             | messages.PreviewTask()
             | messages.EstimateTask()
         ):
-            return messages.JsonResult(_answer(task))
+            return messages.JsonResult(answer_of(task))
     raise TypeError("a reply came instead of a task")
-
-
-def _answer(task: messages.SampleTask) -> bytes:
-    match task:
-        case messages.InferTask(sample, kind, wishes):
-            return proposal_of(sample, kind, wishes)
-        case messages.DetectTask():
-            return reading_of(task)
-        case messages.PreviewTask(definition, sample, kind, shown, reading, whole):
-            return preview_of(definition, sample, kind, shown, reading, whole)
-        case messages.EstimateTask(definition, records, string_bytes, sample, kind):
-            return estimate_of(definition, records, string_bytes, sample, kind)
 
 
 def check(task: messages.CheckTask) -> messages.CheckReport:

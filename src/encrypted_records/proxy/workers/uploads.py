@@ -6,7 +6,7 @@ definition, reports which rows fit a definition, and estimates its cost, as JSON
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from encrypted_records.index.columns.column import keys_of
 from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.check import RecordColumns, SchemaLookup, gather
 from encrypted_records.ingest.estimate import Estimate, Sample, estimate, look_at
-from encrypted_records.ingest.infer import Wishes, infer
+from encrypted_records.ingest.infer import infer
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize, settle
 from encrypted_records.ingest.preview import preview
 from encrypted_records.ingest.reading.choices import (
@@ -41,6 +41,8 @@ from encrypted_records.model.samples import (
     FileReading,
     LengthAttack,
     PaddingCost,
+    Preview,
+    ProposedSchema,
     ReadingDifference,
     RecordBytes,
     SampledRows,
@@ -168,20 +170,30 @@ def keys_by_row(
     return messages.SchemaRows(schema.schema, rows.tobytes(), found)
 
 
-def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
+def answer_of(task: messages.SampleTask) -> bytes:
     """
     Raises:
-        Malformed, InvalidRecords: as :func:`infer`.
+        InvalidDefinition: with all errors.
+        Malformed, InvalidRecords, TooLarge: as :func:`infer`, :func:`detect_as`, :func:`preview`,
+            :func:`look_at` and :func:`estimate`; also if the schema that a file is for has other
+            fields.
     """
-    return msgspec.json.encode(infer(sample, kind, wishes))
+    found: ProposedSchema | FileReading | Preview | CostEstimate
+    match task:
+        case messages.InferTask(sample, kind, wishes):
+            found = infer(sample, kind, wishes)
+        case messages.DetectTask():
+            found = _reading(task)
+        case messages.PreviewTask(definition, sample, kind, shown, reading, whole):
+            recipe = None if reading is None else read_recipe(reading)
+            parsed = parse_definition(definition)
+            found = preview(parsed, sample, kind, shown=shown, reading=recipe, whole=whole)
+        case messages.EstimateTask():
+            found = _estimate(task)
+    return msgspec.json.encode(found)
 
 
-def reading_of(task: messages.DetectTask) -> bytes:
-    """
-    Raises:
-        InvalidRecords, TooLarge: as :func:`detect_as`; also if the schema that the file is for has
-            other fields.
-    """
+def _reading(task: messages.DetectTask) -> FileReading:
     choices = read_said(task.said) if task.said else NOTHING
     schema = None if task.definition is None else parse_canonical(task.definition)
     differences: list[ReadingDifference] = []
@@ -201,7 +213,7 @@ def reading_of(task: messages.DetectTask) -> bytes:
         check_fields(found.recipe, list(schema.fields), sorted(schema.required))
     require_short(found.recipe)
     definition, fields = propose(found, tight=task.tight)
-    reading = FileReading(
+    return FileReading(
         reading=msgspec.to_builtins(found.recipe),
         schema=definition,
         sampled=found.rows,
@@ -217,44 +229,12 @@ def reading_of(task: messages.DetectTask) -> bytes:
         kept=kept is not None,
         differences=differences,
     )
-    return msgspec.json.encode(reading)
 
 
-def preview_of(
-    definition: bytes,
-    sample: bytes,
-    kind: Format,
-    shown: int,
-    reading: bytes | None,
-    whole: bool,
-) -> bytes:
-    """
-    Raises:
-        InvalidDefinition: with all errors.
-        Malformed, InvalidRecords, TooLarge: as :func:`preview`.
-    """
-    recipe = None if reading is None else read_recipe(reading)
-    parsed = parse_definition(definition)
-    found = preview(parsed, sample, kind, shown=shown, reading=recipe, whole=whole)
-    return msgspec.json.encode(found)
-
-
-def estimate_of(
-    definition: bytes,
-    records: int,
-    string_bytes: Mapping[str, int],
-    sample: bytes | None,
-    kind: Format,
-) -> bytes:
-    """
-    Raises:
-        InvalidDefinition: with all errors.
-        TooLarge: as :func:`estimate`.
-        Malformed, InvalidRecords: as :func:`look_at`.
-    """
-    parsed = parse_definition(definition)
-    sampled = None if sample is None else look_at(parsed, sample, kind)
-    cost = estimate(parsed, records, string_bytes, sampled)
+def _estimate(task: messages.EstimateTask) -> CostEstimate:
+    definition = parse_definition(task.definition)
+    sampled = None if task.sample is None else look_at(definition, task.sample, task.kind)
+    cost = estimate(definition, task.records, task.string_bytes, sampled)
     per_record = RecordBytes(
         sealed=round(cost.row_bytes, 1),
         index=round(cost.index_bytes, 1),
@@ -270,7 +250,7 @@ def estimate_of(
         )
         for field in cost.fields
     ]
-    estimated = CostEstimate(
+    return CostEstimate(
         records=cost.records,
         bytes_per_record=per_record,
         bytes=cost.total_bytes,
@@ -281,7 +261,6 @@ def estimate_of(
         if sampled is None
         else SampledRows(sampled.rows, sampled.refused, _cost(sampled.padding, cost, sampled)),
     )
-    return msgspec.json.encode(estimated)
 
 
 def _lengths(name: str, cost: Estimate, sampled: Sample) -> LengthAttack:
