@@ -55,7 +55,15 @@ from encrypted_records.model.records import (
     PAGE_BYTES,
     PlainRecord,
 )
-from encrypted_records.model.samples import FieldLeaks
+from encrypted_records.model.samples import (
+    CostEstimate,
+    FieldCost,
+    FieldLeaks,
+    LengthAttack,
+    PaddingCost,
+    RecordBytes,
+    SampledRows,
+)
 
 #: Values of rows by field; None is an absent value, which can also be guessed.
 Columns = Mapping[str, Sequence[Hashable]]
@@ -211,10 +219,6 @@ class Sample:
     rows: int
     refused: int
 
-    @property
-    def padding(self) -> float:
-        return sum(field.padding for field in self.fields.values())
-
 
 def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample:
     """Analyse the first rows of a sample.
@@ -317,34 +321,30 @@ REVEALS: Mapping[str, FieldLeaks] = {
 
 
 @dataclass(frozen=True, slots=True)
-class FieldEstimate:
-    """Bytes per record of a field: in the sealed row, and in the index."""
-
-    name: str
-    row_bytes: float
-    index_bytes: float
-    reveals: FieldLeaks
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
     """``rate`` is the measured records encrypted and indexed per second by one core of this
     machine."""
 
-    fields: list[FieldEstimate]
+    fields: list[FieldCost]
     records: int
     row_bytes: float
     index_bytes: float
     rate: float
-    sample: Sample | None = None
+    sample: SampledRows | None
 
-    @property
-    def total_bytes(self) -> int:
-        return round(self.records * (self.row_bytes + self.index_bytes))
-
-    @property
-    def seconds(self) -> float:
-        return self.records / self.rate
+    def rounded(self) -> CostEstimate:
+        """The answer about it."""
+        total = self.row_bytes + self.index_bytes
+        sizes = (round(size, 1) for size in (self.row_bytes, self.index_bytes, total))
+        return CostEstimate(
+            records=self.records,
+            bytes_per_record=RecordBytes(*sizes),
+            bytes=round(self.records * total),
+            records_per_second=round(self.rate),
+            seconds=round(self.records / self.rate, 1),
+            fields=self.fields,
+            sample=self.sample,
+        )
 
 
 def estimate(
@@ -370,23 +370,46 @@ def estimate(
     if sum(string_bytes.get(name, 0) for name in definition.fields) > MAX_RECORD_BYTES:
         raise TooLarge(f"a record has at most {MAX_RECORD_BYTES >> 20} MiB")
     index = _index_bytes(definition, records, lengths)
+    sealed = {
+        name: _sealed_bytes(spec, lengths[name], sampled.get(name))
+        for name, spec in definition.fields.items()
+    }
+    row_bytes, index_bytes = _ROW_BYTES + sum(sealed.values()), sum(index.values())
+    padding = sum(field.padding for field in sampled.values())
+    bare = row_bytes + index_bytes - padding
     fields = [
-        FieldEstimate(
-            name,
-            _sealed_bytes(spec, lengths[name], sampled.get(name)),
-            index[name],
-            _revealed(spec),
+        FieldCost(
+            name=name,
+            sealed_bytes=round(sealed[name], 1),
+            index_bytes=round(index[name], 1),
+            reveals=_revealed(spec),
+            lengths=_lengths(sampled[name], bare) if sample else None,
         )
         for name, spec in definition.fields.items()
     ]
     return Estimate(
         fields=fields,
         records=records,
-        row_bytes=_ROW_BYTES + sum(field.row_bytes for field in fields),
-        index_bytes=sum(field.index_bytes for field in fields),
+        row_bytes=row_bytes,
+        index_bytes=index_bytes,
         rate=_measure_rate(definition, string_bytes),
-        sample=sample,
+        sample=SampledRows(sample.rows, sample.refused, _cost(padding, bare)) if sample else None,
     )
+
+
+def _lengths(found: FieldSample, bare: float) -> LengthAttack:
+    return LengthAttack(
+        guess=round(found.told.guess, 4),
+        attack=round(found.told.attack, 4),
+        bits=round(found.told.bits, 2),
+        padding=_cost(found.padding, bare),
+        pad_to=found.pad_to,
+        pad_to_adds=_cost(found.hiding, bare),
+    )
+
+
+def _cost(added: float, bare: float) -> PaddingCost:
+    return PaddingCost(round(added, 1), round(100 * added / bare, 1))
 
 
 def _sealed_bytes(spec: FieldSpec, length: int, sampled: FieldSample | None) -> float:

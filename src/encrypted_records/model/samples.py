@@ -19,9 +19,6 @@ Definition = Annotated[
 ]
 
 
-# --- proposals ----------------------------------------------------------------------------------
-
-
 class FieldNote(msgspec.Struct, frozen=True):
     """The evidence for a proposed field.
 
@@ -55,9 +52,6 @@ class ProposedSchema(msgspec.Struct, frozen=True):
     schema: Definition
     sampled: Count
     fields: list[FieldNote]
-
-
-# --- previews -----------------------------------------------------------------------------------
 
 
 class Common(msgspec.Struct, frozen=True):
@@ -117,8 +111,6 @@ class Preview(msgspec.Struct):
     bad_rows: Count
     errors: list[Flaw]
 
-
-# --- readings of files --------------------------------------------------------------------------
 
 #: How a file is read; clients send it back as they received it, also with members that are new.
 Reading = Annotated[
@@ -204,9 +196,6 @@ class FileReading(msgspec.Struct, frozen=True):
     def recipe(self) -> bytes:
         """The reading as JSON, as uploads send it."""
         return msgspec.json.encode(self.reading)
-
-
-# --- estimates ----------------------------------------------------------------------------------
 
 
 class RecordBytes(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from encrypted_records.errors import KeyMissing
 from encrypted_records.index.columns.column import keys_of
 from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.check import RecordColumns, SchemaLookup, gather
-from encrypted_records.ingest.estimate import Estimate, Sample, estimate, look_at
+from encrypted_records.ingest.estimate import estimate, look_at
 from encrypted_records.ingest.infer import infer
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize, settle
 from encrypted_records.ingest.preview import preview
@@ -37,15 +37,10 @@ from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.samples import (
     CostEstimate,
-    FieldCost,
     FileReading,
-    LengthAttack,
-    PaddingCost,
     Preview,
     ProposedSchema,
     ReadingDifference,
-    RecordBytes,
-    SampledRows,
 )
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import messages
@@ -188,8 +183,10 @@ def answer_of(task: messages.SampleTask) -> bytes:
             recipe = None if reading is None else read_recipe(reading)
             parsed = parse_definition(definition)
             found = preview(parsed, sample, kind, shown=shown, reading=recipe, whole=whole)
-        case messages.EstimateTask():
-            found = _estimate(task)
+        case messages.EstimateTask(definition, records, string_bytes, sample, kind):
+            parsed = parse_definition(definition)
+            sampled = None if sample is None else look_at(parsed, sample, kind)
+            found = estimate(parsed, records, string_bytes, sampled).rounded()
     return msgspec.json.encode(found)
 
 
@@ -229,52 +226,3 @@ def _reading(task: messages.DetectTask) -> FileReading:
         kept=kept is not None,
         differences=differences,
     )
-
-
-def _estimate(task: messages.EstimateTask) -> CostEstimate:
-    definition = parse_definition(task.definition)
-    sampled = None if task.sample is None else look_at(definition, task.sample, task.kind)
-    cost = estimate(definition, task.records, task.string_bytes, sampled)
-    per_record = RecordBytes(
-        sealed=round(cost.row_bytes, 1),
-        index=round(cost.index_bytes, 1),
-        total=round(cost.row_bytes + cost.index_bytes, 1),
-    )
-    fields = [
-        FieldCost(
-            name=field.name,
-            sealed_bytes=round(field.row_bytes, 1),
-            index_bytes=round(field.index_bytes, 1),
-            reveals=field.reveals,
-            lengths=None if sampled is None else _lengths(field.name, cost, sampled),
-        )
-        for field in cost.fields
-    ]
-    return CostEstimate(
-        records=cost.records,
-        bytes_per_record=per_record,
-        bytes=cost.total_bytes,
-        records_per_second=round(cost.rate),
-        seconds=round(cost.seconds, 1),
-        fields=fields,
-        sample=None
-        if sampled is None
-        else SampledRows(sampled.rows, sampled.refused, _cost(sampled.padding, cost, sampled)),
-    )
-
-
-def _lengths(name: str, cost: Estimate, sampled: Sample) -> LengthAttack:
-    found = sampled.fields[name]
-    return LengthAttack(
-        guess=round(found.told.guess, 4),
-        attack=round(found.told.attack, 4),
-        bits=round(found.told.bits, 2),
-        padding=_cost(found.padding, cost, sampled),
-        pad_to=found.pad_to,
-        pad_to_adds=_cost(found.hiding, cost, sampled),
-    )
-
-
-def _cost(added: float, cost: Estimate, sampled: Sample) -> PaddingCost:
-    bare = cost.row_bytes + cost.index_bytes - sampled.padding
-    return PaddingCost(round(added, 1), round(100 * added / bare, 1))
