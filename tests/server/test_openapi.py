@@ -129,6 +129,15 @@ def test_it_can_be_read_without_script_or_other_hosts(ada: Account) -> None:
     assert ada.api.call("GET", "/api/docs/").status == 401
 
 
+def test_every_path_answers_options(document: dict[str, Any], ada: Account) -> None:
+    paths = [path for path in document["paths"] if "{" not in path or "organization_id" in path]
+    own = ada.organization.split("/")[-2]
+    some = ids.to_text(ids.new_id())
+    for path in paths:
+        asked = re.sub(r"\{\w+\}", some, path.replace("{organization_id}", own))
+        assert ada.call("OPTIONS", asked).status < 500, path
+
+
 def test_generated_requests_find_no_undocumented_answer_and_no_failure(
     strict_api: Api,
 ) -> None:

@@ -310,7 +310,7 @@ class SlugField(serializers.SlugField):
 # A docstring of Shown or KnownMembers would be published as that of each derived serializer.
 
 
-class Shown(serializers.BaseSerializer[Any]):
+class Shown(serializers.Serializer[Any]):
     #: The structure that ``to_representation`` makes of a row.
     structure: type[msgspec.Struct]
 
