@@ -114,14 +114,18 @@ def test_columns_are_renamed_left_out_and_made_numbers_that_can_be_stored(
     page.locator("#out-0").check()
     expect(page.locator(".preview thead")).not_to_contain_text("column_1")
     expect(page.locator(".preview thead")).to_contain_text("Kind")
-    # Refused at the field, in the page's words, and nothing else has changed.
+    # One odd cell is noted: only its row is not valid.
     page.locator("#type-2").select_option("number")
-    expect(page.locator("#error-type-2")).to_contain_text("cannot be read as number")
-    expect(page.locator("#type-2")).to_have_value("string")
+    expect(page.locator("#plan")).to_contain_text("not a number are not valid: 'pending'")
+    # Refused at the field, in the page's words, and nothing else has changed.
+    page.locator("#type-1").select_option("number")
+    expect(page.locator("#error-type-1")).to_contain_text("cannot be read as number")
+    expect(page.locator("#type-1")).to_have_value("string")
     expect(page.locator("#field-3")).to_have_value("Kind")
     assert "--" not in page.locator("#plan [role=alert]").first.inner_text()
     page.locator("#null-2").fill("pending")
     page.locator("#null-2").press("Tab")
+    expect(page.locator("#plan")).not_to_contain_text("not a number are not valid")
     expect(page.locator("#type-2")).to_have_value("number")
     expect(cell(importer, 1, 1)).to_contain_text("1000.5")
     expect(page.locator("#precision-2")).to_have_value("2")

@@ -263,7 +263,49 @@ def test_what_nobody_can_know_stays_text_until_it_is_said(
     assert records(detect_as(body, said, whole=True).recipe, body)[0]["x"] == stored
 
 
-def test_what_is_said_of_a_column_has_to_read_all_of_it() -> None:
+BIRTHDAYS = ["05.10.1938", "26.04.1942", "30.01.1970", "31.02.1980", "unbekannt"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [{"type": "date"}, {"format": "dd.mm.yyyy"}, {"type": "date", "format": "DD.MM.YYYY"}],
+)
+def test_a_column_stated_as_dates_is_read_by_the_form_that_fits_most_cells(
+    column: dict[str, Any],
+) -> None:
+    body = "\n".join(["born;y", *(f"{cell};1" for cell in BIRTHDAYS)]).encode()
+    said = ReadingChoices(columns={"born": SaidOfColumn(**column)})
+    found = detect_as(body, said, whole=True)
+    assert (found.recipe.columns[0].type, found.recipe.columns[0].format) == ("date", "dd.mm.yyyy")
+    assert found.decided[0].note == (
+        "rows with values that are not a date dd.mm.yyyy are not valid: '31.02.1980', 'unbekannt'"
+    )
+
+
+def test_a_word_for_no_value_applies_to_a_text_column_that_is_stated_as_dates() -> None:
+    body = "\n".join(["born;y", *(f"{cell};1" for cell in BIRTHDAYS)]).encode()
+    columns = {"born": SaidOfColumn(type="date")}
+    found = detect_as(body, ReadingChoices(columns=columns, null=["unbekannt"]), whole=True)
+    assert found.recipe.columns[0].null == ["unbekannt"]
+    assert found.decided[0].note == (
+        "rows with values that are not a date dd.mm.yyyy are not valid: '31.02.1980'"
+    )
+
+
+def test_a_column_stated_as_numbers_is_read_by_the_marks_that_fit_most_cells() -> None:
+    body = b"x;y\n1.234,50;1\n2,75;1\n12,00;1\nviel;1\n"
+    said = ReadingChoices(columns={"x": SaidOfColumn(type="number")})
+    column = detect_as(body, said, whole=True).recipe.columns[0]
+    assert (column.decimal, column.thousands) == (",", ".")
+
+
+def test_an_unknown_form_of_dates_is_named_beside_the_known_ones() -> None:
+    said = ReadingChoices(columns={"x": SaidOfColumn(format="tt.mm.jjjj")})
+    with pytest.raises(InvalidRecords, match=r"not 'tt\.mm\.jjjj': yyyy-mm-dd, .*dd\.mm\.yyyy"):
+        detect_as(b"x;y\n31.12.2024;1\n", said, whole=True)
+
+
+def test_what_is_said_of_a_column_has_to_read_most_of_it() -> None:
     with pytest.raises(InvalidRecords, match="x: 'A' cannot be read as number"):
         detect_as(
             b"x;y\n1;1\nA;1\n",

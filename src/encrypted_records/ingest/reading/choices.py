@@ -10,7 +10,7 @@ kept reading but suggest another reading also differs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -132,7 +132,7 @@ def detect_as(
         texts: names of columns that stay text unless ``said`` states otherwise.
 
     Raises:
-        InvalidRecords: ``reading``; also if a cell cannot be read as stated.
+        InvalidRecords: ``reading``; also if most cells of a column cannot be read as stated.
         TooLarge: a quote does not close.
     """
     wanted = Wanted(said.encoding, said.delimiter, said.header_row, said.below, said.sheet)
@@ -151,8 +151,10 @@ def detect_as(
     ]
     recipe = msgspec.structs.replace(recipe, columns=[column.column for column in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
-    for choice, cells in zip(decided, found.cells, strict=True):
-        _require_all(choice.column, recipe, list(cells))
+    decided = [
+        _with_unreadable(column, recipe, list(cells))
+        for column, cells in zip(decided, found.cells, strict=True)
+    ]
     return replace(found, recipe=recipe, decided=decided)
 
 
@@ -177,12 +179,13 @@ def follow(decided: Decided, said: ReadingChoices, name: str, cells: Sequence[st
     column = decided.column
     own = said.columns.get(name, NOTHING_OF_COLUMN)
     null = [*column.null, *own.null]
-    if column.type != "text" or own.null:
+    typed = own.type or own.format or own.decimal or own.true or own.false or own.null
+    if own.type != "text" and (typed or column.type != "text"):
         null += [word for word in said.null if word in cells]
     column = msgspec.structs.replace(column, null=list(dict.fromkeys(null)))
     ask = decided.ask
     filled = [cell for cell in cells if cell not in column.null and cell.strip()]
-    decimal, format_ = own.decimal or said.decimal, own.format or said.format
+    decimal, format_ = own.decimal or said.decimal, (own.format or said.format or "").lower()
     if own.type is not None or own.true or own.format or own.decimal or own.null:
         column, ask = _typed(column, own, decimal, format_, filled), None
     elif ask == "decimal" and decimal:
@@ -200,7 +203,7 @@ def _typed(
     column: FileColumn,
     own: SaidOfColumn,
     decimal: str | None,
-    format_: str | None,
+    format_: str,
     filled: Sequence[str],
 ) -> FileColumn:
     kind = own.type
@@ -231,65 +234,73 @@ def _typed(
 def _number(column: FileColumn, decimal: str | None, filled: Sequence[str]) -> FileColumn:
     units = {unit_of(cell) for cell in filled} - {""}
     unit = units.pop() if len(units) == 1 else ""
-    for mark in (decimal,) if decimal else DECIMALS:
-        for thousands in ("", *THOUSANDS):
-            if thousands == mark:
-                continue
-            read = number_reader(NumberForm(mark, thousands, unit))
-            if all(read(cell) is not None for cell in filled):
-                return FileColumn(
-                    *(column.source, column.name, "number"),
-                    decimal=mark,  # type: ignore[arg-type] # one of two
-                    thousands=thousands,
-                    unit=unit,
-                    null=column.null,
-                )
-    mark = decimal or "."
+    forms = [
+        NumberForm(mark, thousands, unit)
+        for mark in ((decimal,) if decimal else DECIMALS)
+        for thousands in ("", *THOUSANDS)
+        if thousands != mark
+    ]
+    form = max(forms, key=lambda form: _count_read(number_reader(form), filled))
     return FileColumn(
         *(column.source, column.name, "number"),
-        decimal=mark,  # type: ignore[arg-type] # one of two
+        decimal=form.decimal,  # type: ignore[arg-type] # one of two
+        thousands=form.thousands,
         unit=unit,
         null=column.null,
     )
 
 
-def _dated(
-    column: FileColumn, kind: str | None, format_: str | None, filled: Sequence[str]
-) -> FileColumn:
+def _dated(column: FileColumn, kind: str | None, format_: str, filled: Sequence[str]) -> FileColumn:
     timed = kind in MOMENTS or (kind is None and any(":" in text for text in filled))
-    wanted = (format_,) if format_ else DATE_FORMATS
-    for offset in (True, False) if timed else (False,):
-        for form in wanted:
-            read = instant_reader(form, None, offset=offset) if timed else date_reader(form)
-            if all(read(cell) is not None for cell in filled):
-                name: Type = moment_type(offset=offset) if timed else "date"
-                return FileColumn(
-                    *(column.source, column.name, name),
-                    format=form,
-                    offset=offset,
-                    null=column.null,
-                )
+    forms = [
+        (form, offset)
+        for offset in ((True, False) if timed else (False,))
+        for form in ((format_,) if format_ else DATE_FORMATS)
+    ]
+
+    def count(form: tuple[str, bool]) -> int:
+        days, offset = form
+        reader = instant_reader(days, None, offset=offset) if timed else date_reader(days)
+        return _count_read(reader, filled)
+
+    form, offset = max(forms, key=count)
     return FileColumn(
-        *(column.source, column.name, moment_type(offset=False) if timed else "date"),
-        format=wanted[0],
+        *(column.source, column.name, moment_type(offset=offset) if timed else "date"),
+        format=form,
+        offset=offset,
         null=column.null,
     )
 
 
-def _require_all(column: FileColumn, recipe: Recipe, cells: Sequence[str]) -> None:
+def _count_read(read: Callable[[str], object], cells: Sequence[str]) -> int:
+    return sum(read(cell) is not None for cell in cells)
+
+
+def _with_unreadable(decided: Decided, recipe: Recipe, cells: Sequence[str]) -> Decided:
+    """A column with a note of its cells that cannot be read: their rows are not valid.
+
+    Raises:
+        InvalidRecords: ``reading``; they are most of its cells, so the statement is wrong.
+    """
+    column = decided.column
     read = None if column.name is None else reader_of(column, recipe)
     if read is None:
-        return
-    odd = [
-        cell for cell in cells if cell not in column.null and cell.strip() and read(cell) is None
-    ]
-    if odd:
+        return decided
+    filled = [cell for cell in cells if cell not in column.null and cell.strip()]
+    odd = [cell for cell in filled if read(cell) is None]
+    if not odd:
+        return decided
+    form = f"{column.type} {column.format}" if column.format else column.type
+    if 2 * len(odd) >= len(filled):
         raise refused(
-            f"{column.name}: {odd[0][:40]!r} cannot be read as {column.type}"
-            + (f" {column.format}" if column.format else ""),
+            f"{column.name}: {odd[0][:_SHOWN]!r} cannot be read as {form}",
             'name another form, or the words that mean "no value"',
             "columns",
         )
+    shown = ", ".join(repr(cell[:_SHOWN]) for cell in odd[:_FEW_WORDS])
+    more = ", ..." if len(odd) > _FEW_WORDS else ""
+    note = f"rows with values that are not a {form} are not valid: {shown}{more}"
+    return replace(decided, note=note)
 
 
 #: Number of rows, and of characters, in which the row of names is searched.

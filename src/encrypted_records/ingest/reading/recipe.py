@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 import zoneinfo
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -465,16 +465,21 @@ def _check_column(column: FileColumn) -> None:
     ):
         needed = "decimal mark, thousands separator and unit that are known"
     if kind == "date" and column.format not in KNOWN_FORMATS:
-        needed = f"a format: {', '.join(KNOWN_FORMATS)}"
+        needed = _one_of_formats(column, KNOWN_FORMATS)
     known = (*KNOWN_FORMATS, COMPACT_TIME)
     if kind in MOMENTS and column.format not in known:
-        needed = f"the format of its days: {', '.join(known)}"
+        needed = _one_of_formats(column, known)
     if kind == "boolean" and (
         not column.true or not column.false or column.true.lower() == column.false.lower()
     ):
         needed = "two different words, true and false"
     if needed:
         raise refused(f"column {column.source!r} of type {kind} needs {needed}")
+
+
+def _one_of_formats(column: FileColumn, known: Sequence[str]) -> str:
+    instead = f", not {column.format!r}" if column.format else ""
+    return f"one of these formats of dates{instead}: {', '.join(known)}"
 
 
 def moment_type(*, offset: bool) -> Type:
