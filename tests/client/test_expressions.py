@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encrypted_records.cli.commands.selection import parse_condition
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.condition_language import parse, parse_with_places, write
-from encrypted_records.errors import InvalidQuery
+from encrypted_records.errors import InvalidQuery, Malformed
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.predicates import matches
@@ -342,3 +343,32 @@ def test_an_expression_is_written_as_people_write_it(text: str) -> None:
 def test_the_place_of_each_comparison_is_known() -> None:
     text = "a = 1 and (b in (select c from d where e = 2) or not f ~ 'x')"
     assert [text[at] for at in parse_with_places(text)[1]] == ["a", "b", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("born < 01.01.1940", "dates are written year-month-day: 2026-01-31"),
+        ("born < 31.12.1940 and age = 3", "dates are written year-month-day: 2026-01-31"),
+        ("born < 12/31/1940", "dates are written year-month-day: 2026-01-31"),
+        ("height > 1,80", "numbers have a decimal point, and no mark of thousands: 1.80"),
+        ("pay > 5.000,00", "numbers have a decimal point, and no mark of thousands: 5000.00"),
+        ("age = 3 4", "join conditions by and, or"),
+        ("age = 007", "numbers are written as in JSON: 18, -2.5, 1e6"),
+        ("Größe (m) > 3", "put names that are not plain words in back quotes: `Größe (m)`"),
+        (
+            "x = 1 or date of birth <= '2'",
+            "names that are not plain words in back quotes: `date of",
+        ),
+    ],
+)
+def test_a_local_date_number_or_name_is_answered_with_how_to_write_it(text: str, hint: str) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        parse(text)
+    assert hint in refused.value.hint
+
+
+def test_a_condition_given_as_json_is_answered_with_the_option_and_without_it() -> None:
+    with pytest.raises(Malformed, match=r"^--where: not JSON at line 1") as refused:
+        parse_condition(None, "city = 'Ulm'")
+    assert refused.value.hint.startswith("leave --where out")

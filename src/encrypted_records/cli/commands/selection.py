@@ -11,7 +11,7 @@ from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession
 from encrypted_records.cli.settings import ProfileOption
 from encrypted_records.cli.terminal import warn
 from encrypted_records.client.sdk import condition_language
-from encrypted_records.errors import InvalidSetting
+from encrypted_records.errors import InvalidSetting, Malformed
 
 FILE = click.Path(allow_dash=True, dir_okay=False)
 schema_option = click.option(
@@ -85,7 +85,14 @@ def _both(parsed: dict[str, Any] | None, where: str | None) -> dict[str, Any] | 
     if where is not None:
         from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
 
-        parts.append(strict_json.loads(where))
+        try:
+            parts.append(strict_json.loads(where))
+        except Malformed as error:
+            raise Malformed(
+                f"--where: {error.message}",
+                flaws=error.flaws,
+                hint="""leave --where out for a condition such as 'city = "Rome"'""",
+            ) from None
     return {"and": parts} if len(parts) > 1 else parts[0] if parts else None
 
 

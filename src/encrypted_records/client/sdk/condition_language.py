@@ -87,10 +87,27 @@ def unreadable(text: str, at: int) -> tuple[str, str]:
     if text[at] in "\"'`/":
         return "a quote is not closed", rf"end it with {text[at]}"
     if text[at].isdigit() or text[at] in "+-.":
-        return "this is not a number", "numbers are written as in JSON: 18, -2.5, 1e6"
+        numbers = "numbers are written as in JSON: 18, -2.5, 1e6"
+        return "this is not a number or a date", _local_form(text, at) or numbers
     if text[at] in "&|!":
         return f"{text[at]} is not understood", "write and, or, not"
     return f"{text[at] if text[at].isprintable() else 'this'} is not understood", ""
+
+
+_LOCAL_DATE = re.compile(r"(?<![\w.,/-])[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{4}(?![\w/-])")
+_LOCAL_NUMBER = re.compile(r"(?<![\w.,])-?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]+),[0-9]+(?![\w.,])")
+
+
+def _local_form(text: str, at: int) -> str:
+    """How the date or number at a place is written, if it is in the form of a country; or ""."""
+    for match in _LOCAL_DATE.finditer(text):
+        if match.start() <= at < match.end():
+            return "dates are written year-month-day: 2026-01-31"
+    for match in _LOCAL_NUMBER.finditer(text):
+        if match.start() <= at < match.end():
+            number = match[0].replace(".", "").replace(",", ".")
+            return f"numbers have a decimal point, and no mark of thousands: {number}"
+    return ""
 
 
 #: A condition as docs/http-api.md has it, or an expression such as ``age >= 18``.
@@ -117,6 +134,10 @@ _NAME = re.compile(r"[^\W\d][\w.-]*")
 PERIODS = ("year", "month", "week", "day")
 _PERIOD = re.compile(rf"(?P<by>{'|'.join(PERIODS)})\((?P<field>.+)\)", re.DOTALL | re.IGNORECASE)
 WORDS = frozenset("and or not in between prefix starts with is null".split())
+#: The words with which a comparison begins.
+_TESTS = frozenset(
+    "in between prefix starts ends contains like matches near has has_words has_phrase".split()
+)
 #: Deeper nesting is refused by every service, long before it would exhaust the stack here.
 MAX_NESTING = 100
 
@@ -320,9 +341,10 @@ class _ConditionParser:
             raise self.problem(0, "the expression is empty", "leave it out to have all records")
         condition = self.expression()
         if self.token.kind != "end":
-            hint = (
-                ") has no ( before it" if self.token.text == ")" else "join conditions by and, or"
-            )
+            hint = _local_form(self.text, self.token.at)
+            if self.token.text == ")":
+                hint = ") has no ( before it"
+            hint = hint or "join conditions by and, or"
             raise self.problem(self.token.at, "expected the end, and, or or", hint)
         return condition
 
@@ -399,8 +421,30 @@ class _ConditionParser:
         negated = operator.is_word("not")
         if negated:
             operator = self.take()
+        elif operator.kind == "word" or operator.text == "(":
+            self.check_one_word(self.places[-1], operator)
         condition = {"field": name, **self.parse_word(operator, negated=negated)}
         return {"not": condition} if negated else condition
+
+    def check_one_word(self, at: int, second: Token) -> None:
+        """
+        Raises:
+            NotUnderstood: the name at ``at`` is not in back quotes, and goes on before a sign.
+        """
+        if second.is_word(*_TESTS):
+            return
+        sign = next(
+            (
+                token
+                for token in self.tokens[self.next :]
+                if (token.kind == "sign" and token.text in _COMPARISONS) or token.is_word(*WORDS)
+            ),
+            None,
+        )
+        if sign is not None and sign.kind == "sign":
+            name = self.text[at : sign.at].strip()
+            hint = f"put names that are not plain words in back quotes: `{name}`"
+            raise self.problem(second.at, "expected a comparison after the field", hint)
 
     def parse_word(self, operator: Token, *, negated: bool) -> dict[str, Any]:
         """The rest of a comparison after its field, from the operator on."""
