@@ -333,6 +333,14 @@ def test_a_reading_is_not_kept_where_a_job_under_way_reads_the_file_in_another_w
     assert ers.done("schema", "get", schema, "--reading").out == before
 
 
+def test_examples_with_commas_are_told_apart(ers: Ers, dataset: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("name;height\nAda, Lovelace;1,81\nKurt, Egger;1,75\n")
+    said = ers("import", path, "--dataset", dataset)
+    assert "Ada, Lovelace | Kurt, Egger" in said.err
+    assert "1,81 | 1,75" in said.err
+
+
 def test_nothing_is_called_rewritten_by_a_job_that_stored_nothing(
     ers: Ers, dataset: str, tmp_path: Path
 ) -> None:

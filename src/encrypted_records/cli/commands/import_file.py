@@ -596,8 +596,8 @@ def _line(read_column: FieldReading) -> tuple[str, str, str, str, str]:
     return (
         read_column.name,
         read_column.type,
-        ", ".join(seen),
-        ", ".join(kept),
+        " | ".join(seen),
+        " | ".join(kept),
         "; ".join(notes),
     )
 
