@@ -276,8 +276,8 @@ class Locked(Conflict):
 class NoProxy(Refused):
     code = "no_proxy"
     default_hint = (
-        "nothing was sent: name a proxy with ERS_PROXY_URL or --proxy-url; the API itself must"
-        " never see plaintext"
+        "nothing was sent: give the address of a proxy (ers: ERS_PROXY_URL or --proxy-url); the API"
+        " itself must never see plaintext"
     )
 
 

@@ -305,3 +305,29 @@ def test_without_a_proxy_the_way_to_one_is_named(ers: Ers) -> None:
     assert said.err.startswith(f"error: no connection to {ADDRESS}")
     assert "--inline" in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_refused_login_or_token_is_answered_with_a_command_and_no_path(
+    nobody: Ers, account: Account, tmp_path: Path
+) -> None:
+    log_in(nobody, account)
+    kept = json.loads(state(tmp_path).read_text())
+    for login in kept.values():  # as after a restore: it lasts by its claims, and is unknown
+        login["tokens"]["access"] = login["tokens"]["access"][:-8] + "AAAAAAAA"
+    state(tmp_path).write_text(json.dumps(kept))
+    said = nobody("schema", "list")
+    assert (said.code, "hint: run: ers login" in said.err) == (4, True)
+
+    nobody.set(ERS_TOKEN="no token")
+    said = nobody("schema", "list")
+    assert (said.code, "hint: set ERS_TOKEN" in said.err, "/api/" in said.err) == (4, True, False)
+
+
+def test_without_a_terminal_only_the_missing_settings_are_named(
+    nobody: Ers, account: Account
+) -> None:
+    said = nobody("login", "--email", account.email)
+    assert "no terminal to ask for the password" in said.err
+    assert ("ERS_PASSWORD" in said.err, "ERS_EMAIL" in said.err) == (True, False)
+    said = nobody("register", "--email", "grace@example.org", "--organization", "Mark I")
+    assert said.err.startswith("error: missing: ERS_PASSWORD;")

@@ -26,6 +26,7 @@ from encrypted_records.errors import (
     Gone,
     InvalidRecords,
     InvalidSetting,
+    NotAuthenticated,
     NotFound,
 )
 from scripts import synchronous_client
@@ -81,6 +82,18 @@ def test_the_synchronous_client_is_made_of_the_asynchronous_one() -> None:
     assert set(folder.glob("sync_*.py")) == set(made)
     for target, source in made.items():
         assert target.read_text() == synchronous_client.synchronous_client(source), target.name
+
+
+def test_refused_credentials_are_answered_with_arguments_of_the_client(running: Service) -> None:
+    for token, hint in (("no-token", "a valid token"), (None, "an email and a password")):
+        with (
+            Client(running.proxy_url, token=token) as client,
+            pytest.raises(NotAuthenticated) as refused,
+        ):
+            client.schema("patient")
+        assert hint in refused.value.hint
+        assert "Basic" not in refused.value.hint
+        assert "/api/" not in refused.value.hint
 
 
 def test_resources_are_found_by_name_changed_and_deleted(client: Client, schema: Schema) -> None:

@@ -78,10 +78,12 @@ async def register(
       ers register --email grace@example.org --organization "Harvard Mark I"
     """
     given = os.environ.get("ERS_PASSWORD") or None
-    if (not (email and given) or organization is None) and not sys.stdin.isatty():
+    needed = {"--email": email, "--organization": organization is not None, "ERS_PASSWORD": given}
+    missing = [name for name, value in needed.items() if not value]
+    if missing and not sys.stdin.isatty():
         raise errors.InvalidSetting(
-            "missing: --email, --organization or ERS_PASSWORD",
-            hint="add the options, and set ERS_PASSWORD",
+            f"missing: {', '.join(missing)}; there is no terminal to ask for it",
+            hint="add the options, and set ERS_PASSWORD in the environment",
         )
     address = email or ask("E-mail")
     # From the usual device: a stranger at the proxy's port gets no password.

@@ -87,6 +87,13 @@ class Credentials:
     service: str = field(default="", repr=False)
     by_device: bool = False
 
+    @property
+    def renewal_hint(self) -> str:
+        """What to do when these credentials are refused."""
+        if self.is_token:
+            return "set ERS_TOKEN to a token of ers token create; or unset it, and run: ers login"
+        return "run: ers login"
+
 
 NOBODY = Credentials()
 
@@ -275,6 +282,12 @@ def connected(
                     except NotFound as error:
                         if not anonymous and (waiting := await session.invitations()):
                             error.hint = waiting
+                        raise
+                    except NotAuthenticated as error:
+                        from encrypted_records.client.proxy.transport import CREDENTIAL_HINTS  # noqa: PLC0415 - slow
+
+                        if error.hint in CREDENTIAL_HINTS.values():
+                            error.hint = session.who.renewal_hint
                         raise
 
             return asyncio.run(run())
@@ -528,9 +541,11 @@ def ask_credentials(email: str | None, password: str | None) -> tuple[str, str]:
         NotAuthenticated: there is no terminal.
     """
     if not (email and password) and not sys.stdin.isatty():
+        missing = [] if email else ["ERS_EMAIL"]
+        missing += [] if password else ["ERS_PASSWORD"]
         raise NotAuthenticated(
-            "you are not logged in",
-            hint="set ERS_EMAIL and ERS_PASSWORD, or run: ers login",
+            "you are not logged in, and there is no terminal to ask for the password",
+            hint=f"set {' and '.join(missing)}; or run this in a terminal: ers login",
         )
     return email or terminal.ask("E-mail"), password or terminal.ask("Password", hide_input=True)
 

@@ -157,6 +157,7 @@ class ProxyTransport(Transport):
         try:
             return await super().request(*args, **options)
         except errors.ErsError as error:
+            error.hint = CREDENTIAL_HINTS.get(error.reason, error.hint)
             explain(error)
             raise
 
@@ -320,6 +321,13 @@ class ProxyTransport(Transport):
         """Whether this is a proxy of this machine's user, whose door is known here."""
         async with self._asking:
             return await self._knows_door()
+
+
+#: By code: hints for programs, where the response names requests and headers.
+CREDENTIAL_HINTS = {
+    "not_authenticated": "give the client an email and a password, or a token",
+    "bad_token": "give the client a valid token, or an email and a password",
+}
 
 
 def explain(error: _Error) -> _Error:
