@@ -151,6 +151,6 @@ export function keepPages() {
     if (!target.startsWith(`${at}/login/`)) return;
     // The request was refused before it did anything, so it can be sent again.
     event.preventDefault();
-    logInHere(target, () => repeat(event.detail));
+    logInHere(target).then((isSame) => isSame && repeat(event.detail));
   });
 }

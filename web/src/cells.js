@@ -3,8 +3,7 @@
 // this file, and by keys, a record is edited beside the table.
 
 import htmx from "htmx.org";
-import { whileBusy } from "./busy.js";
-import { post, token } from "./session.js";
+import { ask, post, token } from "./session.js";
 import { countAnswer } from "./strip.js";
 import { toast } from "./toast.js";
 
@@ -20,7 +19,7 @@ function positionOf(cell) {
 async function open(cell) {
   const link = cell.parentElement.querySelector("a");
   const position = positionOf(cell);
-  const page = await whileBusy(fetch(`${link.pathname}edit/`).then(countAnswer).then(documentOf));
+  const page = await ask(`${link.pathname}edit/`).then(countAnswer).then(documentOf);
   const whole = page.querySelector("#record form[data-guard]");
   const field = whole?.querySelector(`#value-${position}`)?.closest(".field");
   if (!cell.isConnected) return;
@@ -86,8 +85,8 @@ async function store(form, sent) {
     body.set("csrf", token());
     return body;
   };
-  const headers = { "HX-Request": "true", "HX-Target": "panel" };
-  const answer = await whileBusy(post(form.dataset.action, fieldsOf, { headers }));
+  const headers = { "HX-Target": "panel" };
+  const answer = await post(form.dataset.action, fieldsOf, { headers });
   return (await documentOf(answer)).querySelector("#record");
 }
 

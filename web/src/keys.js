@@ -3,8 +3,9 @@
 // to their computer; this browser remembers that.
 
 import htmx from "htmx.org";
-import { whileBusy } from "./busy.js";
 import { at } from "./paths.js";
+import { ask } from "./session.js";
+import { toast } from "./toast.js";
 
 const OFF = "keys";
 const PAGES = { h: "/", d: "/datasets/", q: "/sql/", j: "/jobs/", k: "/keyring/", o: "/organizations/" };
@@ -46,8 +47,13 @@ async function openPalette() {
   box.append(early);
   box.showModal();
   early.focus();
-  const answer = await whileBusy(fetch(`${at}/datasets/`)).catch(() => null);
-  const page = new DOMParser().parseFromString((await answer?.text()) ?? "", "text/html");
+  const answer = await ask(`${at}/datasets/`).catch(() => null);
+  // Another page would not answer either, and take what was typed along.
+  if (!answer) {
+    box.close();
+    return toast("The proxy does not answer.");
+  }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const form = page.querySelector("#find");
   const results = page.querySelector("#find-results");
   if (!box.isConnected) return; // closed meanwhile
@@ -85,9 +91,13 @@ function moveThrough(event) {
 /** The page that the lane in the band leads to, as a box over this one. */
 async function openRequests(link) {
   const box = dialogOf("requests", "The last requests to the server");
-  const headers = { "HX-Request": "true", "HX-Target": "requests" };
-  const answer = await whileBusy(fetch(link.href, { headers })).catch(() => null);
-  const page = new DOMParser().parseFromString((await answer?.text()) ?? "", "text/html");
+  const headers = { "HX-Target": "requests" };
+  const answer = await ask(link.href, { headers }).catch(() => null);
+  if (!answer) {
+    box.remove();
+    return toast("The proxy does not answer.");
+  }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const list = page.querySelector("#requests");
   if (!list) return location.assign(link.href);
   const heading = document.createElement("h2");

@@ -1,7 +1,6 @@
 // The line that asks: while somebody types, the page says what may come next, as a list that arrow
 // keys go through (the combobox pattern of ARIA). Without this file the line is a field like others.
 
-import { whileBusy } from "./busy.js";
 import { post } from "./session.js";
 import { countAnswer } from "./strip.js";
 
@@ -48,7 +47,8 @@ async function ask() {
     body.set("caret", [...text.slice(0, caret)].length);
     return body;
   };
-  const answer = await whileBusy(post(field.dataset.complete, fieldsOf, { signal }));
+  // A box over the page would take the keys that are being typed.
+  const answer = await post(field.dataset.complete, fieldsOf, { signal, logsIn: false });
   countAnswer(answer);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part[data-at]");

@@ -2,7 +2,6 @@
 // and focus and scrolling survive an answer. Forms and links do all of it without this file.
 
 import htmx from "htmx.org";
-import { whileBusy } from "./busy.js";
 import { showHandles } from "./handles.js";
 import { at } from "./paths.js";
 import { post } from "./session.js";
@@ -241,7 +240,7 @@ function loadNext() {
     const place = waiting.shift();
     if (!place.isConnected) continue;
     loading += 1;
-    whileBusy(loadPicture(place))
+    loadPicture(place)
       .catch(() => {})
       .finally(() => {
         loading -= 1;

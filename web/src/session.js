@@ -40,36 +40,54 @@ export async function takeToken(sent) {
   return true;
 }
 
-/**
- * Post the fields of a form by a script; once more with the present token, where the form's was of
- * an earlier session.
- * @param {string} path
- * @param {() => URLSearchParams} fieldsOf the form's fields at the time of sending
- * @param {RequestInit} [options]
- */
-export async function post(path, fieldsOf, options = {}) {
-  const body = fieldsOf();
-  const answer = await fetch(path, { ...options, method: "POST", body });
-  const isOld = hasOldToken(answer.status, answer.headers.get("X-Error-Code"));
-  if (!isOld || !(await takeToken(body.get("csrf")))) return answer;
-  return fetch(path, { ...options, method: "POST", body: fieldsOf() });
+/** Whether a refused request can be sent again: the page has the token of a new session now. */
+async function isRenewed(answer, body, logsIn) {
+  const page = answer.headers.get("HX-Redirect") ?? "";
+  if (page.startsWith(`${at}/login/`)) return logsIn && logInHere(page);
+  if (!hasOldToken(answer.status, answer.headers.get("X-Error-Code"))) return false;
+  return takeToken(body?.get("csrf") ?? token());
 }
 
-let open = false;
+/**
+ * Request a page by a script. If the session has ended, the user logs in in place, and the request
+ * is sent again; also if the token was of an earlier session.
+ * @param {string} path
+ * @param {RequestInit & { logsIn?: boolean }} [options] `logsIn`: whether to ask for a login
+ * @param {() => URLSearchParams} [fieldsOf] the fields to post, at the time of sending
+ */
+export async function ask(path, { logsIn = true, ...options } = {}, fieldsOf = undefined) {
+  const send = (body) => {
+    // Without this header the login page itself would be the answer.
+    const headers = { "HX-Request": "true", ...options.headers };
+    return whileBusy(fetch(path, { ...options, headers, ...(body && { method: "POST", body }) }));
+  };
+  const body = fieldsOf?.();
+  const answer = await send(body);
+  return (await isRenewed(answer, body, logsIn)) ? send(fieldsOf?.()) : answer;
+}
+
+/** Post the fields of a form by a script. */
+export const post = (path, fieldsOf, options = {}) => ask(path, options, fieldsOf);
+
+/** The login under way: all requests that were refused wait for the same one. */
+let login = null;
 
 /**
- * Ask for the password in a box.
+ * Ask for the password in a box. The answer is whether the same user is logged in again.
  * @param {string} page the login page that would be gone to otherwise
- * @param {() => void} goOn what to do when the same user is logged in again
+ * @returns {Promise<boolean>}
  */
-export async function logInHere(page, goOn) {
-  if (open) return;
+export function logInHere(page) {
+  login ??= showLogin(page).finally(() => (login = null));
+  return login;
+}
+
+async function showLogin(page) {
   const form = await partOf(page, "main form").catch(() => null);
   if (!form) {
     location.assign(page);
-    return;
+    return false;
   }
-  open = true;
   const box = document.createElement("dialog");
   box.className = "session";
   box.setAttribute("aria-labelledby", "session-ended");
@@ -87,6 +105,8 @@ export async function logInHere(page, goOn) {
     event.preventDefault();
     location.assign(page);
   });
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const answer = await whileBusy(
@@ -112,8 +132,8 @@ export async function logInHere(page, goOn) {
     const goesOn = await takeToken(token());
     box.close();
     box.remove();
-    open = false;
-    if (goesOn) goOn();
+    resolve(goesOn);
   });
   box.showModal();
+  return promise;
 }

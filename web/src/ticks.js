@@ -2,7 +2,6 @@
 // what is done with them; copying alone needs this file.
 
 import htmx from "htmx.org";
-import { whileBusy } from "./busy.js";
 import { post, token } from "./session.js";
 import { toast } from "./toast.js";
 import { counted } from "./words.js";
@@ -39,9 +38,14 @@ async function copy() {
     body.set("csrf", token());
     return body;
   };
-  const answer = await whileBusy(post(form.getAttribute("action"), fieldsOf));
-  if (!answer.ok) return toast("Something went wrong: the records could not be read.");
-  await navigator.clipboard.writeText(await answer.text());
+  const answer = await post(form.getAttribute("action"), fieldsOf);
+  if (!answer.ok || answer.status === 204) return toast("Something went wrong: the records could not be read.");
+  const text = await answer.text();
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    return toast("The browser does not let this page write to the clipboard. Allow it, and copy again.");
+  }
   toast(`${counted(chosen.length, "record")} copied, as a table.`);
 }
 

@@ -1,6 +1,5 @@
 // A word on what was done, for some seconds, with a form that undoes it where there is one.
 
-import { whileBusy } from "./busy.js";
 import { post, token } from "./session.js";
 
 const SHOWN_MS = 8000;
@@ -50,8 +49,8 @@ function buttonOf(form) {
       body.set("csrf", token());
       return body;
     };
-    const headers = { "HX-Request": "true", "HX-Target": "panel" };
-    const answer = await whileBusy(post(path, fieldsOf, { headers })).catch(() => null);
+    const headers = { "HX-Target": "panel" };
+    const answer = await post(path, fieldsOf, { headers }).catch(() => null);
     const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
     const record = page?.querySelector("#record:has([data-changed])");
     const said = page?.querySelector(".problem p")?.textContent;

@@ -1,0 +1,146 @@
+"""Two tabs of one browser, keys that are pressed twice, Back, and a session that ends meanwhile: no
+tab loses what was typed, does a thing twice, or does another thing than its page says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, expect
+
+from tests.browser.census import Census
+from tests.browser.conftest import visiting
+from tests.browser.test_never_blank import end_session
+from tests.browser.visitor import Visitor
+from tests.support.service import Service
+
+BOX = "SELECT statement"
+
+
+@pytest.fixture(scope="module")
+def editor(chromium: Browser, site: Service, census: Census) -> Iterator[Visitor]:
+    """Somebody who changes the records, with a browser for all tests of this file."""
+    with visiting(chromium, site, quiet=False) as visitor:
+        visitor.log_in(census.account)
+        visitor.be_let_in(census.account)
+        yield visitor
+
+
+@pytest.fixture
+def other_tab(editor: Visitor) -> Iterator[Visitor]:
+    page = editor.page.context.new_page()
+    yield Visitor(editor.site, page, [], editor.at)
+    page.close()
+
+
+def log_in_in_place(page: Page, census: Census) -> None:
+    box = page.get_by_role("dialog", name="Your session has ended")
+    box.get_by_label("E-mail address").fill(census.account.email)
+    box.get_by_label("Password").fill(census.account.password)
+    box.get_by_role("button", name="Log in").click()
+    expect(box).to_have_count(0)
+
+
+def type_into_first_cell(page: Page, text: str) -> None:
+    page.locator("table.records tbody tr").first.locator("td").nth(1).dblclick()
+    page.locator(".cell-form input").first.fill(text)
+
+
+def delete_record(visitor: Visitor, address: str) -> None:
+    visitor.page.goto(address)
+    visitor.press("Delete…")
+    visitor.press("Delete permanently")
+    visitor.page.wait_for_url("**/search/**")
+
+
+def addresses(page: Page) -> list[str]:
+    """Of the records in the table."""
+    found: list[str] = page.locator(
+        "table.records tbody th a, table.records tbody td a"
+    ).evaluate_all("links => links.map((link) => link.href)")
+    return found
+
+
+# --- a session that has ended ---------------------------------------------------------------------
+
+
+def test_a_value_typed_into_a_cell_is_stored_after_a_login_in_place(
+    editor: Visitor, census: Census
+) -> None:
+    editor.go(census.page("search"))
+    type_into_first_cell(editor.page, "61")
+    end_session(editor)
+
+    editor.page.keyboard.press("Enter")
+    log_in_in_place(editor.page, census)
+    expect(editor.page.locator(".toast")).to_contain_text("Saved.")
+    row = editor.page.locator("table.records tbody tr").first
+    expect(row.locator("td").nth(1)).to_have_text("61")
+
+
+def test_an_edit_is_undone_after_a_login_in_place(editor: Visitor, census: Census) -> None:
+    editor.go(census.page("search"))
+    cell = editor.page.locator("table.records tbody tr").first.locator("td").nth(1)
+    before = cell.inner_text()
+    type_into_first_cell(editor.page, "62")
+    editor.page.keyboard.press("Enter")
+    expect(cell).to_have_text("62")
+    end_session(editor)
+    editor.page.keyboard.press("z")
+    log_in_in_place(editor.page, census)
+    expect(editor.page.locator(".toast")).to_have_text("As it was before.")
+    expect(cell).to_have_text(before)
+
+
+def test_find_opens_after_a_login_in_place(editor: Visitor, census: Census) -> None:
+    editor.go(census.page("search"))
+    end_session(editor)
+    editor.page.keyboard.press("Control+k")
+    log_in_in_place(editor.page, census)
+    box = editor.page.get_by_role("dialog", name="Find")
+    box.get_by_role("textbox").fill("add peo")
+    expect(box.get_by_role("link", name="Add a record to People")).to_be_visible()
+    assert editor.page.url.endswith(census.page("search"))
+
+
+def test_find_stays_on_the_page_while_the_proxy_does_not_answer(
+    editor: Visitor, census: Census
+) -> None:
+    editor.go(census.page("search"))
+    editor.page.locator("#line").fill("age > 30")
+    editor.page.route("**/datasets/", lambda route: route.abort("connectionrefused"))
+    editor.page.keyboard.press("Control+k")
+    expect(editor.page.locator(".toast")).to_have_text("The proxy does not answer.")
+    editor.page.unroute_all()
+    expect(editor.page.locator("#line")).to_have_value("age > 30")
+
+
+# --- twice ----------------------------------------------------------------------------------------
+
+
+# --- leaving --------------------------------------------------------------------------------------
+
+
+def asked_on_leaving(page: Page, leave: Callable[[], None]) -> list[str]:
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    leave()
+    page.remove_listener("dialog", answer)
+    return asked
+
+
+# --- SQL ------------------------------------------------------------------------------------------
+
+
+def run(visitor: Visitor, statement: str) -> None:
+    visitor.type(BOX, statement)
+    visitor.press("Run")
+    expect(visitor.page.locator("#result tbody td")).to_have_text(statement.rpartition(" ")[2])
+
+
+# --- records --------------------------------------------------------------------------------------
