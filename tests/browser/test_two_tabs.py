@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, Route, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
 from tests.browser.test_never_blank import end_session
-from tests.browser.visitor import Visitor
-from tests.support.service import Service
+from tests.browser.visitor import Visitor, wait_until
+from tests.support.service import Service, call
 
 BOX = "SELECT statement"
 
@@ -116,6 +116,35 @@ def test_find_stays_on_the_page_while_the_proxy_does_not_answer(
 
 
 # --- twice ----------------------------------------------------------------------------------------
+
+
+def test_a_form_is_not_sent_again_while_the_page_it_leads_to_is_loading(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go("/datasets/new/")
+    held: list[Route] = []
+    sent: list[Request] = []
+
+    def hold(route: Route) -> None:
+        if route.request.is_navigation_request():
+            held.append(route)
+        else:
+            sent.append(route.request)
+            route.continue_()
+
+    page.route("**/datasets/**", hold)
+    page.get_by_label("Name", exact=True).fill("Made once")
+    page.keyboard.press("Enter")
+    wait_until(page, lambda: bool(held))
+    page.keyboard.press("Enter")
+    held[0].continue_()
+    editor.expect_heading("Made once")
+    page.unroute_all()
+    assert [request.method for request in sent if request.method == "POST"] == ["POST"]
+    url = f"{editor.site.proxy_url}/api/datasets/"
+    listed = call("GET", url, auth=census.account.auth).json()["results"]
+    assert [dataset["name"] for dataset in listed].count("Made once") == 1
 
 
 # --- leaving --------------------------------------------------------------------------------------

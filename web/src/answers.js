@@ -5,9 +5,11 @@
 
 import { at } from "./paths.js";
 import { hasOldToken, logInHere, takeToken, token } from "./session.js";
+import { toast } from "./toast.js";
 
 const AGAIN_SECONDS = 4;
 const SAID = "said-here";
+const TYPED = "form[data-guard][data-typed]";
 
 /** The box of what went wrong in an answer, or one that says that it was no page of ours. */
 function boxOf(answer) {
@@ -126,6 +128,26 @@ function guardWhatIsSentOnce() {
   });
 }
 
+/** A form that was carried out leads to another page. Until that page is there, forms are not sent:
+ * a second Enter would do the same again. */
+function sendNothingWhileLeaving() {
+  let next = "";
+  document.addEventListener("htmx:beforeOnLoad", ({ detail, defaultPrevented }) => {
+    const target = detail.xhr.getResponseHeader("HX-Redirect");
+    // The browser asks first whether to leave what was typed, and may stay here.
+    if (target && !defaultPrevented && !document.querySelector(TYPED)) next = target;
+  });
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (!next || event.detail.requestConfig.verb === "get") return;
+    event.preventDefault();
+    // The browser's Stop leaves the page as it is; the link leads on.
+    toast("This was sent already. The next page is loading:", linkTo(next));
+  });
+  addEventListener("pageshow", () => (next = ""));
+}
+
+const linkTo = (target) => Object.assign(document.createElement("a"), { href: target, textContent: "Open it" });
+
 export function keepPages() {
   guardWhatIsSentOnce();
   document.addEventListener("htmx:beforeSwap", keepThePart);
@@ -153,4 +175,6 @@ export function keepPages() {
     event.preventDefault();
     logInHere(target).then((isSame) => isSame && repeat(event.detail));
   });
+  // After the listener above, which takes the login out.
+  sendNothingWhileLeaving();
 }

@@ -18,13 +18,13 @@ function placeOf() {
 
 /**
  * @param {string} text
- * @param {HTMLFormElement | null} [undo] what its button sends
+ * @param {HTMLFormElement | HTMLAnchorElement | null} [more] what its button sends to undo it, or a link
  */
-export function toast(text, undo = null) {
+export function toast(text, more = null) {
   const place = placeOf();
   place.textContent = text;
   clearTimeout(ending);
-  if (undo) place.append(" ", buttonOf(undo));
+  if (more) place.append(" ", more.matches("a") ? more : buttonOf(more));
   ending = setTimeout(leave, SHOWN_MS);
 }
 
