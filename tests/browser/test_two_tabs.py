@@ -115,6 +115,40 @@ def test_find_stays_on_the_page_while_the_proxy_does_not_answer(
     expect(editor.page.locator("#line")).to_have_value("age > 30")
 
 
+def test_what_was_typed_before_a_login_in_place_is_still_guarded(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(census.page("add"))
+    page.locator("#value-0").press_sequentially("7")
+    end_session(editor)
+    editor.press("Store the record")
+    log_in_in_place(page, census)
+    # Shown again: other fields are missing.
+    expect(page.locator("[aria-invalid=true]").first).to_be_visible()
+    assert asked_on_leaving(page, lambda: editor.go("/datasets/")) == ["beforeunload"]
+
+
+def test_what_was_typed_stays_where_the_browser_is_not_registered_any_more(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(f"/datasets/{census.dataset}/settings/")
+    page.get_by_label("Description", exact=True).press_sequentially("Written by hand")
+
+    def lead_aside(route: Route) -> None:
+        route.fulfill(status=204, headers={"HX-Redirect": editor.below("/device/?next=/")})
+
+    page.route("**/settings/", lead_aside, times=1)
+    editor.press("Save")
+    box = page.locator("main .problem")
+    expect(box).to_contain_text("This browser is not registered")
+    expect(box.get_by_role("link")).to_have_attribute("target", "_blank")
+    expect(page.get_by_label("Description", exact=True)).to_have_value("Written by hand")
+    editor.press("Save")
+    page.wait_for_url(f"**/datasets/{census.dataset}/")
+
+
 # --- twice ----------------------------------------------------------------------------------------
 
 
@@ -161,6 +195,37 @@ def asked_on_leaving(page: Page, leave: Callable[[], None]) -> list[str]:
     leave()
     page.remove_listener("dialog", answer)
     return asked
+
+
+def test_a_draft_of_a_schema_is_not_left_without_a_question(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(f"/datasets/{census.dataset}/new-schema/")
+    page.locator("#field-0").press_sequentially("name")
+    # Also after it was answered by itself.
+    editor.press("Add a field")
+    expect(page.locator("#field-1")).to_be_visible()
+    assert asked_on_leaving(page, lambda: editor.go(census.page("fields"))) == ["beforeunload"]
+
+    editor.press("Add a field")
+    page.locator("[id^=field-]").last.press_sequentially("name")
+    assert asked_on_leaving(page, lambda: editor.go("/datasets/")) == ["beforeunload"]
+
+
+def test_a_schema_that_was_created_is_left_without_a_question(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(f"/datasets/{census.dataset}/new-schema/")
+    page.get_by_label("Name", exact=True).press_sequentially("Guarded")
+    page.locator("#field-0").press_sequentially("name")
+
+    def create() -> None:
+        editor.press("Create the schema")
+        page.wait_for_url("**/upload/")
+
+    assert asked_on_leaving(page, create) == []
 
 
 # --- SQL ------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 // place; a page that is older than their login goes on with it.
 
 import { at } from "./paths.js";
-import { hasOldToken, logInHere, takeToken, token } from "./session.js";
+import { hasOldToken, leadsAside, logInHere, takeToken, token } from "./session.js";
 import { toast } from "./toast.js";
 
 const AGAIN_SECONDS = 4;
@@ -20,6 +20,23 @@ function boxOf(answer) {
   box.setAttribute("role", "alert");
   const text = document.createElement("p");
   text.textContent = "Something went wrong: the answer was not the requested page.";
+  box.append(text);
+  return box;
+}
+
+/** The page for it opens beside this one, whose text would be lost. */
+function unregisteredBox(target) {
+  const box = document.createElement("div");
+  box.className = "problem";
+  box.setAttribute("role", "alert");
+  const text = document.createElement("p");
+  const link = Object.assign(document.createElement("a"), { href: target, target: "_blank" });
+  link.textContent = "Register this browser";
+  text.append(
+    "This browser is not registered for your keyring, so nothing was stored. Your text is still here. ",
+    link,
+    " in another tab, then press the button again.",
+  );
   box.append(text);
   return box;
 }
@@ -170,7 +187,13 @@ export function keepPages() {
       return;
     }
     const target = xhr.getResponseHeader("HX-Redirect") ?? "";
-    if (!target.startsWith(`${at}/login/`)) return;
+    if (!leadsAside(target)) return;
+    if (!target.startsWith(`${at}/login/`)) {
+      if (!document.querySelector(TYPED)) return;
+      event.preventDefault();
+      say(event.detail.target, unregisteredBox(target));
+      return;
+    }
     // The request was refused before it did anything, so it can be sent again.
     event.preventDefault();
     logInHere(target).then((isSame) => isSame && repeat(event.detail));

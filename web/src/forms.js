@@ -2,6 +2,8 @@
 // So what was typed is still there when no answer comes, when the session has ended, or when the
 // answer is a problem. Without scripts, forms are sent as forms are.
 
+import { leadsAside } from "./session.js";
+
 /** Forms that say themselves how they are sent, files, and those whose answer is a download. */
 const OTHERS = "[hx-post], [data-uploads], [data-download], [method=get]";
 
@@ -41,16 +43,31 @@ function takeSheets({ detail }) {
   }
 }
 
-/** [data-guard]: what was typed into a form is not left behind without a question. */
+/** Whether an answer says that the form was carried out: it leads to another page, which is not one
+ * that has to be passed before; or a button was pressed that does so. */
+function isDone({ xhr, requestConfig }) {
+  const next = xhr.getResponseHeader("HX-Redirect");
+  if (next) return !leadsAside(next);
+  return xhr.status < 400 && requestConfig.triggeringEvent?.submitter?.matches("[data-once]");
+}
+
+/** [data-guard]: what was typed into a form is not left behind without a question. A "draft" is
+ * answered by itself until a button that is pressed once carries it out. */
 function guardTyped() {
   const typed = () => document.querySelector("form[data-guard][data-typed]");
   document.addEventListener("input", ({ target }) => {
     const form = target.closest("form[data-guard]");
-    if (form) form.dataset.typed = "yes";
+    // A file is still where it was chosen.
+    if (form && target.type !== "file") form.dataset.typed = "yes";
   });
-  // An answer without a page leads to another one: it is stored.
   document.addEventListener("htmx:beforeOnLoad", ({ detail, target }) => {
-    if (detail.xhr.status === 204) target.removeAttribute("data-typed");
+    if (isDone(detail)) target.removeAttribute("data-typed");
+  });
+  let draft = "";
+  document.addEventListener("htmx:beforeSwap", () => (draft = document.querySelector("form[data-guard=draft][data-typed]")?.id));
+  document.addEventListener("htmx:afterSwap", () => {
+    const form = draft && document.getElementById(draft);
+    if (form) form.dataset.typed = "yes";
   });
   addEventListener("beforeunload", (event) => {
     if (typed()) event.preventDefault();

@@ -10,6 +10,12 @@ async function partOf(path, selector, options) {
   return page.querySelector(selector);
 }
 
+/** The page that lets in a browser that is not registered for the keyring. */
+const DEVICE = `${at}/device/`;
+
+/** Whether a redirect leads to a page that has to be passed first: the form was not carried out. */
+export const leadsAside = (target) => [`${at}/login/`, DEVICE].some((page) => target.startsWith(page));
+
 /** The CSRF token that this page has. */
 export const token = () => document.querySelector("meta[name=csrf]").content;
 
