@@ -237,4 +237,44 @@ def run(visitor: Visitor, statement: str) -> None:
     expect(visitor.page.locator("#result tbody td")).to_have_text(statement.rpartition(" ")[2])
 
 
+def test_back_shows_the_statement_that_was_run(editor: Visitor, census: Census) -> None:
+    editor.go(census.page("sql"))
+    run(editor, "SELECT 41")
+    editor.go("/datasets/")
+    editor.page.go_back()
+    expect(editor.page.get_by_label(BOX)).to_have_value("SELECT 41")
+
+
+def test_a_statement_that_was_not_run_is_neither_left_nor_replaced_unasked(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(census.page("sql"))
+    run(editor, "SELECT 42")
+    page.get_by_label(BOX).fill("SELECT 43 AS unfinished")
+    assert asked_on_leaving(page, lambda: editor.go("/sql/")) == ["beforeunload"]
+
+    page.get_by_label(BOX).fill("SELECT 44 AS unfinished")
+    page.locator("summary", has_text="of this session").click()
+    editor.press("SELECT 42")
+    expect(page.get_by_label(BOX)).to_have_value("SELECT 42")
+    page.locator("summary", has_text="of this session").click()
+    editor.press("SELECT 44 AS unfinished")
+    expect(page.get_by_label(BOX)).to_have_value("SELECT 44 AS unfinished")
+
+
+def test_a_statement_that_is_clicked_is_the_one_that_comes(
+    editor: Visitor, other_tab: Visitor
+) -> None:
+    editor.go("/sql/")
+    run(editor, "SELECT 51")
+    run(editor, "SELECT 52")
+    other_tab.go("/sql/")
+    run(other_tab, "SELECT 53")
+
+    editor.page.locator("summary", has_text="of this session").click()
+    editor.press("SELECT 51")
+    expect(editor.page.get_by_label(BOX)).to_have_value("SELECT 51")
+
+
 # --- records --------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ is limited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
@@ -68,13 +69,20 @@ class _InternalProxy:
 
 @dataclass(slots=True)
 class StatementHistory:
-    """Statements of a session, the newest first."""
+    """Statements of a session by number, the newest first. A page of another tab may be older than
+    the newest statement, but its numbers still mean the same statements.
+    """
 
-    statements: list[str] = field(default_factory=list, repr=False)
+    statements: dict[int, str] = field(default_factory=dict, repr=False)
+    _numbers: Iterator[int] = field(default_factory=count, repr=False)
 
     def add(self, statement: str) -> None:
-        others = [other for other in self.statements if other != statement]
-        self.statements = [statement, *others][:REMEMBERED]
+        if not statement or len(statement) > LONGEST:
+            return
+        known = {text: number for number, text in self.statements.items()}
+        number = known[statement] if statement in known else next(self._numbers)
+        newest = {number: statement} | self.statements
+        self.statements = dict(islice(newest.items(), REMEMBERED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,9 @@ async def show(visit: Visit) -> Response:
     history = visit.desk.item(("statements",), StatementHistory)
     statement, found, problem = visit.text("statement").strip(), None, None
     if visit.sends and (again := visit.text("again")).isdecimal():
-        place = int(again[:4])
-        statement = history.statements[place] if place < len(history.statements) else statement
+        recalled = history.statements.get(int(again[:9]), statement)
+        history.add(statement)  # typed and not run yet
+        statement = recalled
     elif visit.sends:
         try:
             found = await _first_rows(visit, statement)
@@ -100,11 +109,13 @@ async def show(visit: Visit) -> Response:
             raise
         except ErsError as error:
             problem = error
-        if statement and len(statement) <= LONGEST:
-            history.add(statement)
+        history.add(statement)
+        # Back, and a reload, show it again.
+        visit.desk.put(("statement", visit.path), statement[:LONGEST])
     schema, catalogue = await _around(visit)
-    if not visit.sends and schema is not None:
-        statement = _sample(catalogue, schema["url"])
+    if not visit.sends:
+        last = visit.desk.find(("statement", visit.path), str)
+        statement = last or ("" if schema is None else _sample(catalogue, schema["url"]))
     values: dict[str, Any] = {
         "schema": schema,
         "tables": catalogue.tables[:LISTED_TABLES],
