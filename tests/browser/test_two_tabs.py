@@ -278,3 +278,58 @@ def test_a_statement_that_is_clicked_is_the_one_that_comes(
 
 
 # --- records --------------------------------------------------------------------------------------
+
+
+def test_each_tab_stores_again_what_it_has_deleted(
+    editor: Visitor, other_tab: Visitor, census: Census
+) -> None:
+    editor.go(census.page("search"))
+    first, second = addresses(editor.page)[:2]
+    editor.page.goto(first)
+    values = editor.page.locator("dd.value").all_inner_texts()
+    delete_record(editor, first)
+    delete_record(other_tab, second)
+
+    editor.press("Store it again as a new record")
+    expect(editor.page.locator(".notice.good")).to_have_text("The record is stored again.")
+    assert editor.page.locator("dd.value").all_inner_texts() == values
+    other_tab.press("Store it again as a new record")
+    expect(other_tab.page.locator(".notice.good")).to_have_text("The record is stored again.")
+
+
+def test_an_undo_after_another_edit_says_what_is_in_its_way(
+    editor: Visitor, other_tab: Visitor, census: Census
+) -> None:
+    editor.go(census.page("search"))
+    address = addresses(editor.page)[0]
+    for visitor, age in ((editor, "71"), (other_tab, "72")):
+        visitor.page.goto(address)
+        visitor.press("Edit")
+        visitor.page.locator("#value-0").fill(age)
+        visitor.press("Save")
+        expect(visitor.page.locator(".notice.good")).to_contain_text("The record is saved.")
+    editor.press("Undo")
+    expect(editor.page.locator("main .problem")).to_contain_text("nothing was undone")
+
+
+def test_a_record_that_was_deleted_meanwhile_is_said_to_be(
+    editor: Visitor, other_tab: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(census.page("search"))
+    first, second = addresses(page)[:2]
+    delete_record(other_tab, second)
+    # Beside the table, where nothing else would lead away from it.
+    page.get_by_role("link", name="Record 2", exact=True).click()
+    panel = page.locator("#panel")
+    expect(panel.locator(".problem")).to_contain_text("may have been deleted")
+    panel.get_by_role("button", name="Close").click()
+    expect(panel.locator(".problem")).to_have_count(0)
+
+    page.goto(first)
+    editor.press("Edit")
+    page.locator("#value-0").fill("73")
+    delete_record(other_tab, first)
+    editor.press("Save")
+    expect(page.locator("main .problem")).to_contain_text("may have been deleted")
+    expect(page.locator("#value-0")).to_have_value("73")

@@ -43,9 +43,19 @@ function unregisteredBox(target) {
 
 const documentOf = (xhr) => new DOMParser().parseFromString(xhr.responseText, "text/html");
 
+function closeButton() {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Close";
+  button.dataset.closePanel = "";
+  return button;
+}
+
 function say(target, box) {
   for (const earlier of target.querySelectorAll(`.${SAID}`)) earlier.remove();
   box.classList.add(SAID);
+  // A problem alone in the panel beside the table: the record's own button is not there.
+  if (target.id === "panel" && !target.firstElementChild) box.append(closeButton());
   target.prepend(box);
   box.scrollIntoView({ block: "nearest" });
 }

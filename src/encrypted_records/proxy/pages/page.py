@@ -594,6 +594,9 @@ def page(
             if visit.known and not (part or visit.is_for_part):
                 frame.mark_outdated(visit.desk)
                 visit.frame = await frame.keep_fresh(visit, visit.desk)
+            # The page that the form or the link was on has shown the object.
+            if not error.hint and visit.known and (visit.sends or visit.is_for_part):
+                error.hint = "it may have been deleted since you opened this page"
             return visit.problem(error)
         except ErsError as error:
             return visit.problem(error)

@@ -187,7 +187,8 @@ def keep_deleted(
     visit: Visit, gone: RestorableRecords, schema: str = "", left: Sequence[UnchangedRecord] = ()
 ) -> None:
     """Keep a schema's deleted records for the undo button, and show a message on the page."""
-    visit.desk.put(("gone", schema or visit.id), gone)
+    # Under its own name: another tab may show the button of an earlier deletion.
+    visit.desk.put(("gone", schema or visit.id, gone.id), gone)
     subject = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
     visit.desk.put(
         ("said", schema or visit.id), PageMessage(f"{subject} deleted.", gone.id, left=left)
@@ -261,13 +262,16 @@ async def undo(visit: Visit) -> Response:
     or elsewhere.
     """
     before = visit.desk.find(("before", visit.id), Replaced)
-    if before is None or visit.text("etag") != before.etag:
+    if before is None:
         raise errors.NotFound("there is nothing to undo here", hint="edit the record instead")
+    changed = _changed_since("undone", "load the page again, and edit the record")
+    if visit.text("etag") != before.etag:
+        raise changed
     matching = {"if-match": before.etag}
     try:
         await visit.answer("PATCH", _url(visit), {"data": before.data}, headers=matching)
     except errors.PreconditionFailed:
-        raise _changed_since("undone", "load the page again, and edit the record") from None
+        raise changed from None
     visit.desk.take(("before", visit.id), Replaced)
     visit.desk.put(("done", visit.id), "as it was before")
     return visit.go(f"/records/{visit.id}/{_query(visit)}")
@@ -330,14 +334,15 @@ async def _confirm_delete(
 
 async def put_back(visit: Visit) -> Response:
     """Store deleted records as new records; only once, however often the form is sent."""
-    gone = visit.desk.find(("gone", visit.id), RestorableRecords)
-    if gone is None or visit.text("record") != gone.id:
+    name = ("gone", visit.id, visit.text("record"))
+    gone = visit.desk.find(name, RestorableRecords)
+    if gone is None:
         raise errors.NotFound("there is nothing to store again here")
     body = [{"schema": f"/api/schemas/{visit.id}/", "data": data} for data in gone.data]
     headers = {"idempotency-key": gone.once}
     stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
     made, *others = stored.json()
-    visit.desk.take(("gone", visit.id), RestorableRecords)
+    visit.desk.take(name, RestorableRecords)
     if others:
         visit.desk.put(
             ("said", visit.id), PageMessage(f"{1 + len(others)} records were stored again.")

@@ -218,6 +218,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     definition = on.schema["schema"]
     seen = columns_of(definition, on.types, question.hidden)
     look = f"{_SCHEMA}overview/{on.query}"
+    message = visit.desk.take(("said", visit.id), PageMessage)
+    gone = ("gone", visit.id, message.gone if message else "")
     shown: dict[str, Any] = {
         "schema": on.schema,
         "types": on.types,
@@ -228,8 +230,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "question": question,
         "query": on.query,
         "q": on.name,
-        "message": visit.desk.take(("said", visit.id), PageMessage),
-        "gone": visit.desk.find(("gone", visit.id), RestorableRecords),
+        "message": message,
+        "gone": visit.desk.find(gone, RestorableRecords),
         "misread": misread,
         "found": answer,
         "sealed": sealed,
