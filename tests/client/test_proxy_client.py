@@ -154,7 +154,7 @@ def test_what_is_sent_after_a_wait_at_the_terminal_takes_a_new_connection() -> N
 def test_a_receipt_is_not_lost_where_nobody_can_say_any_more_that_bytes_are_gone(
     ask: Ask[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasure, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(erasure, "POLL_INTERVAL", 0.01)
 
     async def see(client: ProxyClient) -> erasure.SchemaErasure:
         return await client._see_through(UNDONE, runtime.monotonic() + 60)

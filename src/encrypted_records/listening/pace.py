@@ -92,8 +92,8 @@ def know(scope: MutableMapping[str, Any]) -> None:
 
 #: Maximum bytes per read.
 READ_BYTES = 256 << 10
-#: Interval of checks, and thus the maximum delay of a timeout.
-LOOK_SECONDS = 0.5
+#: Seconds between checks, and thus the maximum delay of a timeout.
+CHECK_INTERVAL = 0.5
 
 
 class Watched(Protocol):
@@ -189,7 +189,7 @@ class ConnectionWatch:
         """End overdue connections."""
         moment = time.monotonic()
         # If this process was delayed, the delay does not count against the peers.
-        passed = min(moment - self._looked, 2 * LOOK_SECONDS)
+        passed = min(moment - self._looked, 2 * CHECK_INTERVAL)
         self._looked = moment
         self._now += passed
         for watched in list(self._overdue()):

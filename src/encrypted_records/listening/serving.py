@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records.errors import Startup
 from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.listening.connections import LastAnswers, ServerConnection
-from encrypted_records.listening.pace import LOOK_SECONDS, ConnectionWatch, ServerLimits
+from encrypted_records.listening.pace import CHECK_INTERVAL, ConnectionWatch, ServerLimits
 
 #: Called like an ASGI application, for a socket that was accepted.
 Rest = Callable[[Receive, Send], Awaitable[None]]
@@ -69,9 +69,9 @@ class GoingOn:
 
 #: Descriptors to request, and how many of them are not for connections.
 _DESCRIPTORS, _OTHER_DESCRIPTORS = 1 << 16, 512
-#: uvicorn's ticks per second.
+#: uvicorn's ticks per second, and those between two checks of the connections.
 _TICKS = 10
-_EVERY = int(LOOK_SECONDS * _TICKS)
+_CHECK_TICKS = int(CHECK_INTERVAL * _TICKS)
 
 
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Server(uvicorn.Server):
         )
 
     async def on_tick(self, counter: int) -> bool:
-        if counter % _EVERY == 0:
+        if counter % _CHECK_TICKS == 0:
             try:
                 self.watch.look()
             except Exception as error:  # a fault of one connection must not end the server

@@ -16,7 +16,7 @@ from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
 from tests.simulation.scene import Scene
 
 #: Seconds until a job has to have ended, and between two looks at it.
-MOST_SECONDS, LOOK_SECONDS = 4000, 5
+MOST_SECONDS, POLL_SECONDS = 4000, 5
 #: How often an upload is begun that has no answer.
 TRIES = 5
 
@@ -89,7 +89,7 @@ class Upload:
                 for line in lines:
                     line.done()
                 return
-            await scene.pause(LOOK_SECONDS)
+            await scene.pause(POLL_SECONDS)
         raise Fault(f"a job of {len(lines)} rows does not end: {told}")
 
     async def _cancel(self, job: str, lines: list[Line]) -> None:
@@ -100,9 +100,9 @@ class Upload:
         """
         scene = self._scene
         asked = (self._proxy, scene.accounts[0])
-        await scene.pause(LOOK_SECONDS)
+        await scene.pause(POLL_SECONDS)
         await scene.ask(*asked, "DELETE", f"/api/jobs/{job}/", may={"job_ended"})
-        for _ in range(MOST_SECONDS // LOOK_SECONDS):
+        for _ in range(MOST_SECONDS // POLL_SECONDS):
             said = await scene.ask(*asked, "GET", f"/api/jobs/{job}/", may={"not_found"})
             status = said.json().get("status") if said.done else said.code
             if status == "failed":
@@ -113,7 +113,7 @@ class Upload:
                 for line in lines:
                     line.done()
                 return
-            await scene.pause(LOOK_SECONDS)
+            await scene.pause(POLL_SECONDS)
         raise Fault(f"a job that was cancelled does not end: {said.answer}")
 
     def judge_whole(self, results: list[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.simulation.expected import Expected, Fault
 from tests.simulation.proxy import Proxy
-from tests.simulation.scenarios.jobs import LOOK_SECONDS, MOST_SECONDS
+from tests.simulation.scenarios.jobs import MOST_SECONDS, POLL_SECONDS
 from tests.simulation.scenarios.records import two_proxies
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
 from tests.simulation.scene import Scene
@@ -59,7 +59,7 @@ class Keeper:
                 if not any(code in told["error"] for code in MAY_FAIL):
                     raise Fault(f"a reseal fails: {told}")
                 return
-            await scene.pause(LOOK_SECONDS)
+            await scene.pause(POLL_SECONDS)
         raise Fault(f"a reseal does not end: {told}")
 
     async def define(self, count: int) -> None:

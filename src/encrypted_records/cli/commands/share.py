@@ -267,8 +267,8 @@ def text_of_shares(shares: Sequence[Shared]) -> str:
 
 
 ROLES = ("reader", "writer")
-#: How long --wait waits for an answer, and how often it looks.
-_WAIT_SECONDS, _LOOK_SECONDS = 7 * 86_400, 5.0
+#: Seconds for which --wait waits for an answer, and those between two polls.
+_WAIT_SECONDS, _POLL_INTERVAL = 7 * 86_400, 5.0
 
 dataset_option = click.option(
     "--dataset", type=DATASET, required=True, help="Slug, name or id of the dataset."
@@ -416,7 +416,7 @@ async def _await_admission(session: CommandSession, organization: str, invitatio
             listed.id != invitation or listed.status == "expired" for listed in people.invitations
         ):
             return code
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_INTERVAL)
     return code
 
 

@@ -26,7 +26,7 @@ TOO_MUCH, DAMAGED, UNREADABLE = 3, 4, 64
 _ROWS = 10_000
 _BATCH_BYTES = 32 << 20
 #: Seconds between checks of the allocated memory.
-_LOOK_SECONDS = 0.002
+_CHECK_INTERVAL = 0.002
 
 
 def main() -> NoReturn:
@@ -56,7 +56,7 @@ def _watch(most: int) -> None:
 
     pool = pyarrow.default_memory_pool()
     while pool.bytes_allocated() <= most:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_CHECK_INTERVAL)
     os._exit(TOO_MUCH)
 
 

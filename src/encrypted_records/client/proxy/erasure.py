@@ -182,7 +182,7 @@ class KeysOfDataset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 #: The index is merged first, which takes minutes for 2**24 records on a slow machine.
 ERASE_SECONDS = 3600.0
 #: How long to wait for bytes to be erased, and the first and longest polling interval.
-WAIT_SECONDS, LOOK_SECONDS, MOST_LOOK_SECONDS = 300.0, 0.5, 5.0
+WAIT_SECONDS, POLL_INTERVAL, MAX_POLL_INTERVAL = 300.0, 0.5, 5.0
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -266,7 +266,7 @@ class Erasures(Connection):
                 ``nothing_to_forget``, ``epoch_moved``.
             NotAllowed: ``owners_only``.
         """
-        until, pause = runtime.monotonic() + WAIT_SECONDS, LOOK_SECONDS
+        until, pause = runtime.monotonic() + WAIT_SECONDS, POLL_INTERVAL
         while True:
             answer = await self._transport.request(
                 "POST", f"{dataset}forget/", data=encode({}), headers=_JSON, timeout=ERASE_SECONDS
@@ -275,7 +275,7 @@ class Erasures(Connection):
             if found.forgotten or runtime.monotonic() >= until:
                 return found
             await runtime.sleep(pause)
-            pause = min(pause * 1.5, MOST_LOOK_SECONDS)
+            pause = min(pause * 1.5, MAX_POLL_INTERVAL)
 
     async def _erase(
         self, method: str, path: str, params: Mapping[str, str], body: Any = None
@@ -297,10 +297,10 @@ class Erasures(Connection):
 
     async def _see_through(self, schema: SchemaErasure, until: float) -> SchemaErasure:
         """Wait until a schema's data is erased, except data under holds; what is left then."""
-        pause = LOOK_SECONDS
+        pause = POLL_INTERVAL
         while not schema.gone and not schema.left.holds and runtime.monotonic() < until:
             await runtime.sleep(pause)
-            pause = min(pause * 1.5, MOST_LOOK_SECONDS)
+            pause = min(pause * 1.5, MAX_POLL_INTERVAL)
             try:
                 progress = await self.erasure_progress(schema.schema)
                 if progress.done >= schema.version or progress.holds:

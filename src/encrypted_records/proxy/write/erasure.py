@@ -38,7 +38,7 @@ from encrypted_records.proxy.write.update import ANY_VERSION, Updater, VersionsB
 #: usually wait for an answer.
 WAIT_SECONDS = 20.0
 #: The first and the longest pause between two polls; each poll is a separate request.
-LOOK_SECONDS, MOST_LOOK_SECONDS = 0.3, 3.0
+POLL_INTERVAL, MAX_POLL_INTERVAL = 0.3, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +202,13 @@ class Eraser:
         ``until``. Only the end is counted: each poll in between is a small request.
         """
         latest: resources.ErasureProgress | resources.ErasureState = requested
-        pause = LOOK_SECONDS
+        pause = POLL_INTERVAL
         while latest.done < version and not latest.holds:
             left = until - runtime.monotonic()
             if left <= 0:
                 break
             await runtime.sleep(min(pause, left))
-            pause = min(pause * 1.5, MOST_LOOK_SECONDS)
+            pause = min(pause * 1.5, MAX_POLL_INTERVAL)
             latest = await self._erasures.progress(state.id, caller.auth)
         if latest is requested:
             return requested

@@ -159,8 +159,8 @@ def empty_log() -> bool:
     return not busy
 
 
-#: Least seconds between two looks, and between two batches.
-LOOK_SECONDS = 5.0
+#: Minimum seconds between two checks for requested erasures, and between two batches.
+CHECK_INTERVAL = 5.0
 PAUSE_SECONDS = 0.02
 #: Seconds until the bulk store is first listed, and then between two listings.
 LISTING_WAIT, LISTING_SECONDS = 60.0, 7 * 24 * 3600.0
@@ -204,7 +204,7 @@ def sweep_for_ever(report: Callable[[], object] | None) -> None:
             listing = time.monotonic() + LISTING_SECONDS
             _try(report)
         look()
-        _request_came.wait(LOOK_SECONDS)
+        _request_came.wait(CHECK_INTERVAL)
         _request_came.clear()
 
 

@@ -41,7 +41,8 @@ SENDER = "ers.sender"
 WAITING, WAIT_SECONDS = 512, 10.0
 #: Seconds after which a refused client should retry.
 RETRY_SECONDS = 2
-_LOOK_SECONDS = 0.5
+#: Seconds between checks of the waiting requests.
+_CHECK_INTERVAL = 0.5
 
 
 class _WorkItem(Generic[T]):
@@ -192,7 +193,7 @@ class RequestPlaces:
                 del self._under_way[sender]
 
     def _look_later(self) -> None:
-        self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        self._looking = asyncio.get_running_loop().call_later(_CHECK_INTERVAL, self._look)
 
     def _look(self) -> None:
         """Refuse the requests that have waited too long."""

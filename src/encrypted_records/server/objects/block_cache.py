@@ -132,9 +132,9 @@ def wait_for(reads: Collection[threading.Event]) -> None:
         read.wait(max(0.0, deadline - time.monotonic()))
 
 
-#: Seconds between two looks for deleted objects.
-LOOK_SECONDS = 10.0
-#: A process uses its cache for this many seconds after its last look began. Much less than
+#: Seconds between two checks for deleted objects.
+CHECK_INTERVAL = 10.0
+#: A process uses its cache for this many seconds after its last check began. Much less than
 #: :data:`.cache_files.LAPSE`.
 TRUSTED_SECONDS = 60.0
 #: Seconds between two checks whether this time is over.
@@ -319,7 +319,7 @@ class BlockCache:
         """
         with self._looking:
             began = _now()
-            if self._ended or (self._is_trusted(LOOK_SECONDS) and not soon):
+            if self._ended or (self._is_trusted(CHECK_INTERVAL) and not soon):
                 return False
             with self._lock:
                 if self._file is None or self._sign is None:

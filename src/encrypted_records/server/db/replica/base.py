@@ -19,17 +19,18 @@ T = TypeVar("T")
 
 #: A statement that takes longer fails. Rows and pages are read by their keys, in milliseconds.
 STATEMENT_SECONDS = 2.0
-_LOOK_SECONDS = 0.1
+#: Seconds between checks whether it takes longer.
+_CHECK_INTERVAL = 0.1
 
 
 class _Impatient(psycopg.Connection[Any]):
-    def wait(self, gen: PQGen[T], interval: float = _LOOK_SECONDS, *arguments: Any) -> T:
+    def wait(self, gen: PQGen[T], interval: float = _CHECK_INTERVAL, *arguments: Any) -> T:
         """
         Raises:
             psycopg.OperationalError: the server has not answered in time. The connection is then
                 unusable.
         """
-        return super().wait(_in_time(gen), min(interval, _LOOK_SECONDS), *arguments)
+        return super().wait(_in_time(gen), min(interval, _CHECK_INTERVAL), *arguments)
 
 
 def _in_time(gen: PQGen[T]) -> PQGen[T]:
