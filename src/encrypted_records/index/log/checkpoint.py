@@ -225,8 +225,8 @@ def _ends(
     if membership is None:
         return {}
     digests = state.order.digests
-    every = (end for end in membership.roster.ends(schema) if end.number <= number)
-    return {end.version: digests[end.version] for end in every if end.version < len(digests)}
+    ends = (end for end in membership.roster.ends(schema) if end.number <= number)
+    return {end.version: digests[end.version] for end in ends if end.version < len(digests)}
 
 
 UID, COUNTER, DIGEST = 16, 8, 32
@@ -406,17 +406,21 @@ def _groups(state: _State) -> Iterator[Group]:
 
 
 def _history(state: _State) -> DefinitionHistory:
-    every = {
+    definitions = {
         definition.digest: definition for definition in map(parse_canonical, state.definitions)
     }
-    present = list(every.values())[-1]
-    history = DefinitionHistory(present, every, frozenset(state.usable))
+    present = list(definitions.values())[-1]
+    history = DefinitionHistory(present, definitions, frozenset(state.usable))
     if not history.is_comparable or present.digest not in history.usable:
         raise ValueError
-    if len(every) != len(state.definitions) or not every.keys() >= history.usable:
+    if len(definitions) != len(state.definitions) or not definitions.keys() >= history.usable:
         raise ValueError
     for fields, classes, named in state.shapes:
-        if named not in every or fields != every[named].ids or len(fields) != len(classes):
+        if (
+            named not in definitions
+            or fields != definitions[named].ids
+            or len(fields) != len(classes)
+        ):
             raise CheckpointBroken("a checkpoint has a group of other fields than its definition")
         if not all(map(is_class, classes)):
             raise CheckpointBroken("a checkpoint states a class that no field has")
@@ -424,15 +428,15 @@ def _history(state: _State) -> DefinitionHistory:
 
 
 def _writers(joined: bytes) -> dict[bytes, tuple[int, bytes]]:
-    every = _cut(joined, UID + COUNTER + DIGEST)
+    entries = _cut(joined, UID + COUNTER + DIGEST)
     return {
         writer[:UID]: (int.from_bytes(writer[UID:-DIGEST], "big"), writer[-DIGEST:])
-        for writer in every
+        for writer in entries
     }
 
 
-def _in_place(every: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> Iterator[KilledRows]:
-    for rows in every:
+def _in_place(killed: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> Iterator[KilledRows]:
+    for rows in killed:
         group = groups.get(rows.group)
         if group is None or not rows.in_order or rows.end > group.count:
             raise CheckpointBroken("a checkpoint names dead rows that do not exist")
@@ -470,10 +474,10 @@ def _ascending(numbers: Sequence[int]) -> bool:
 
 def _runs(rows: BitMap) -> list[tuple[int, int]]:
     """The numbers as ascending (first, count) runs of maximum length."""
-    every = ordinals(rows).astype(np.int64)
-    cuts = np.flatnonzero(np.diff(every) != 1) + 1
-    firsts = every[np.concatenate(([0], cuts))]
-    counts = np.diff(np.concatenate(([0], cuts, [len(every)])))
+    numbers = ordinals(rows).astype(np.int64)
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    firsts = numbers[np.concatenate(([0], cuts))]
+    counts = np.diff(np.concatenate(([0], cuts, [len(numbers)])))
     return list(zip(firsts.tolist(), counts.tolist(), strict=True))
 
 

@@ -200,11 +200,11 @@ class Resealed:
 
     def held(self, keys: LogKeys) -> list[SchemaKey]:
         """The former keys that are available, the newest first."""
-        held: list[SchemaKey] = []
+        available: list[SchemaKey] = []
         for version, key_id in reversed(self.former):
             with suppress(KeyMissing):
-                held.append(keys.find(version, key_id))
-        return held
+                available.append(keys.find(version, key_id))
+        return available
 
 
 def seals_everything_again(body: CommitBody, live: Collection[bytes]) -> bool:
@@ -336,9 +336,9 @@ class Replay:
     def _find_before(self, digest: bytes) -> SchemaDefinition | None:
         """The log's definition before a given definition of its history."""
         history = self._snapshot.history
-        every = [] if history is None else list(history.every)
-        at = every.index(digest) if digest in every else 0
-        return self._definitions[every[at - 1]] if at else None
+        digests = [] if history is None else list(history.every)
+        at = digests.index(digest) if digest in digests else 0
+        return self._definitions[digests[at - 1]] if at else None
 
     def _place_standing(self, body: CommitBody) -> None:
         """Place the groups that replace ended groups whose positions are known."""

@@ -240,7 +240,7 @@ class Ledger(Order):
                 self._starts,
                 self._headers,
                 self.history,
-                None if self._first is None else self._held(self._first),
+                None if self._first is None else self._find_key(self._first),
                 self._laid,
             )
             if before is not None:
@@ -301,11 +301,11 @@ class Ledger(Order):
         )
         ledger.resume(kept.order)
         for name in filter(None, (kept.first, kept.present)):
-            ledger._held(name)
+            ledger._find_key(name)
         ledger.check_ends()
         return ledger
 
-    def _held(self, name: KeyName) -> SchemaKey | None:
+    def _find_key(self, name: KeyName) -> SchemaKey | None:
         """A key of the log; None if the roster states that it was forgotten.
 
         Raises:
@@ -363,7 +363,7 @@ class Ledger(Order):
         # The body is decoded before it is authenticated, because it names the key. If the key was
         # forgotten, the commit cannot be authenticated: its signature has to suffice, and later
         # commits that name its digest.
-        key = self._held(name := (body.key_version, body.key_id))
+        key = self._find_key(name := (body.key_version, body.key_id))
         if key is not None and not key.log.verify(commit.mac, commit.body):
             raise LogBroken("a commit in the log is not authentic")
         require(commit_judging.judge_form(body))
@@ -528,14 +528,14 @@ class Ledger(Order):
 
 
 def check_killed(
-    every: Sequence[KilledRows], groups: Mapping[bytes, GroupState], dead: Mapping[bytes, BitMap]
+    kills: Sequence[KilledRows], groups: Mapping[bytes, GroupState], dead: Mapping[bytes, BitMap]
 ) -> None:
     """Check that the rows that a commit ends exist and are live.
 
     Raises:
         LogBroken: they are not.
     """
-    for killed in every:
+    for killed in kills:
         state = groups.get(killed.group)
         if state is None or killed.end > state.group.count:
             raise LogBroken("a commit removes a row that does not exist")
@@ -588,5 +588,5 @@ def keep_live(
     """
     if not new and all(uid in live for uid in known):
         return known
-    every = {**known, **{header.segment: header for header in new}}
-    return {uid: group for uid, group in every.items() if uid in live}
+    headers = {**known, **{header.segment: header for header in new}}
+    return {uid: group for uid, group in headers.items() if uid in live}

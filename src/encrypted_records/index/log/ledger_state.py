@@ -236,11 +236,11 @@ def decode(data: bytes) -> RestoredState:
 
 
 def _history(packed: _Packed) -> DefinitionHistory | None:
-    every = [parse_canonical(text) for text in packed.definitions]
-    if not every:
+    definitions = [parse_canonical(text) for text in packed.definitions]
+    if not definitions:
         return None
-    by_digest = {definition.digest: definition for definition in every}
-    return DefinitionHistory(every[-1], by_digest, frozenset(packed.usable))
+    by_digest = {definition.digest: definition for definition in definitions}
+    return DefinitionHistory(definitions[-1], by_digest, frozenset(packed.usable))
 
 
 def _groups(packed: _Packed) -> Iterator[Group]:
@@ -289,9 +289,9 @@ class GroupEndings:
     numbers: list[range] = field(default_factory=list)
 
 
-def without(every: Mapping[bytes, T], uids: Container[bytes]) -> dict[bytes, T]:
+def without(groups: Mapping[bytes, T], uids: Container[bytes]) -> dict[bytes, T]:
     """All groups except these."""
-    return {uid: entry for uid, entry in every.items() if uid not in uids}
+    return {uid: entry for uid, entry in groups.items() if uid not in uids}
 
 
 def bitmap_of(killed: KilledRows) -> BitMap:
@@ -351,8 +351,8 @@ def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
     return standing
 
 
-def _by_group(every: Sequence[KilledRows]) -> dict[bytes, BitMap]:
-    return {rows.group: bitmap_of(rows) for rows in every}
+def _by_group(kills: Sequence[KilledRows]) -> dict[bytes, BitMap]:
+    return {rows.group: bitmap_of(rows) for rows in kills}
 
 
 def _newest(uids: Sequence[bytes], deaths: Mapping[bytes, Deaths], count: int) -> Deaths:
@@ -360,8 +360,8 @@ def _newest(uids: Sequence[bytes], deaths: Mapping[bytes, Deaths], count: int) -
     row's time of death.
     """
     newest: list[tuple[int, int]] = []
-    every = (death for uid in uids for death in deaths.get(uid, ()))
-    for moment, rows in sorted(every, reverse=True):
+    deaths_of_groups = (death for uid in uids for death in deaths.get(uid, ()))
+    for moment, rows in sorted(deaths_of_groups, reverse=True):
         if count <= 0:
             break
         newest.append((moment, min(rows, count)))

@@ -71,7 +71,7 @@ class Signing:
     #: the log version at which each epoch first appeared, and the epoch
     epochs: list[tuple[int, int]] = field(default_factory=list)
     #: digest and signature of the commit that was signed here last, and the public keys of that
-    _own: tuple[bytes, bytes, bytes] | None = None
+    _last_signed: tuple[bytes, bytes, bytes] | None = None
 
     @property
     def stated(self) -> tuple[int, bytes, bytes]:
@@ -91,7 +91,7 @@ class Signing:
             return commit
         identity, digest = self.membership.identity, wire.commit_digest(commit)
         signature = identity.sign("commit", digest)
-        self._own = digest, signature, identity.keys
+        self._last_signed = digest, signature, identity.keys
         return msgspec.structs.replace(commit, signature=signature)
 
     def check(self, commit: Commit, body: CommitBody, version: int, digest: bytes) -> None:
@@ -145,7 +145,7 @@ class Signing:
     def _is_by(self, keys: MemberKeys, commit: Commit) -> bool:
         # A commit that was just signed here needs no verification; most commits come back like
         # this.
-        signed = self._own
+        signed = self._last_signed
         known = signed is not None and signed[1] == commit.signature
         if known and signed == (wire.commit_digest(commit), commit.signature, keys.raw):
             return True

@@ -52,18 +52,18 @@ class GroupMap(Mapping[bytes, GroupState]):
     version would take longer with every commit.
     """
 
-    def __init__(self, every: Mapping[bytes, GroupState], count: int) -> None:
-        self._every = every
+    def __init__(self, states: Mapping[bytes, GroupState], count: int) -> None:
+        self._states = states
         self._count = count
 
     def __getitem__(self, uid: bytes) -> GroupState:
-        state = self._every[uid]
+        state = self._states[uid]
         if state.sequence >= self._count:
             raise KeyError(uid)
         return state
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(list(islice(self._every, self._count)))
+        return iter(list(islice(self._states, self._count)))
 
     def __len__(self) -> int:
         return self._count
@@ -119,13 +119,13 @@ class GroupPlaces:
             few: maximum number of rows that are sorted at once.
         """
         if len(rows) <= few:
-            every = ordinals(rows)
-            positions = self.positions(every)
+            numbers = ordinals(rows)
+            positions = self.positions(numbers)
             order = np.argsort(positions)[np.count_nonzero(positions <= after) :]
             # Most callers use only the first ten: creating all objects takes a millisecond.
             for first in range(0, len(order), _AT_ONCE):
-                some = order[first : first + _AT_ONCE]
-                yield from zip(positions[some].tolist(), every[some].tolist(), strict=True)
+                batch = order[first : first + _AT_ONCE]
+                yield from zip(positions[batch].tolist(), numbers[batch].tolist(), strict=True)
             return
         for begin, of_group in self._by_group(rows, after):
             for row in of_group:
@@ -205,8 +205,8 @@ class Snapshot:
             kept: dict[bytes, object] = getattr(before, name)
             gone = () if name == "_places" else changed
             if gone or len(kept) > many:
-                every = (segment.uid for segment in self.segments if segment.uid not in gone)
-                kept = {uid: kept[uid] for uid in every if uid in kept}
+                live = (segment.uid for segment in self.segments if segment.uid not in gone)
+                kept = {uid: kept[uid] for uid in live if uid in kept}
             self.__dict__[name] = kept
 
     @cached_property
@@ -352,8 +352,8 @@ class Snapshot:
             live = group.count - len(dead)
             if before + live > first:
                 rows = BitMap(range(group.count)) - dead
-                some = rows[max(0, first - before) : min(live, end - before)]
-                found += [RowRef(group.uid, ordinal) for ordinal in some]
+                wanted = rows[max(0, first - before) : min(live, end - before)]
+                found += [RowRef(group.uid, ordinal) for ordinal in wanted]
             before += live
         return found
 
@@ -381,21 +381,21 @@ class Snapshot:
         The first part has ``rows`` rows or more, the second as many again, and each further part
         twice as many, so that a caller that needs all rows gets few parts.
         """
-        every = [(self.places(segment), segment) for segment in self.segments]
-        some = [
+        placed = [(self.places(segment), segment) for segment in self.segments]
+        remaining = [
             (places.lowest, places.highest, group)
-            for places, group in every
+            for places, group in placed
             if places.highest >= after
         ]
-        some.sort(key=lambda entry: entry[:2])
+        remaining.sort(key=lambda entry: entry[:2])
         part: list[Segment] = []
-        before, held, newest = 0, 0, -1
-        for lowest, highest, segment in some:
-            if held >= max(rows, before) and lowest > newest:
+        before, count, newest = 0, 0, -1
+        for lowest, highest, segment in remaining:
+            if count >= max(rows, before) and lowest > newest:
                 yield part
-                part, before, held = [], before + held, 0
+                part, before, count = [], before + count, 0
             part.append(segment)
-            held, newest = held + segment.count, max(newest, highest)
+            count, newest = count + segment.count, max(newest, highest)
         if part:
             yield part
 

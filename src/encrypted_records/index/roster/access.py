@@ -321,8 +321,8 @@ def seal_grant(
         raise errors.KeyMissing(f"the dataset's key of epoch {missing[0]} is missing here")
     scope = standing.reads(dataset)
     if scope.whole:
-        held = [keys[number].export() for number in wanted]
-        secrets = [_Secrets(form.WHOLE_DATASET, [], first, held)]
+        exported = [keys[number].export() for number in wanted]
+        secrets = [_Secrets(form.WHOLE_DATASET, [], first, exported)]
     else:
         secrets = [
             _Secrets(
@@ -423,7 +423,7 @@ def _read(
     roster: Roster, body: form.GrantBody, secrets: Sequence[_Secrets], epochs: Sequence[Epoch]
 ) -> OpenedGrant:
     organization, first = roster.organization, roster.first(body.dataset)
-    whole: dict[int, DatasetKey] = {}
+    by_epoch: dict[int, DatasetKey] = {}
     single: dict[tuple[bytes, int], SchemaKey] = {}
     if len({secret.schema for secret in secrets}) < len(secrets):
         raise errors.GrantBroken("a grant names a schema twice")
@@ -439,12 +439,12 @@ def _read(
                     raise errors.GrantBroken(
                         "a grant contains a key that does not match the roster"
                     )
-                whole[epoch] = key
+                by_epoch[epoch] = key
             else:
                 single[part.schema, epoch] = SchemaKey(
                     secret, organization=organization, schema=part.schema, version=epoch
                 )
-    return OpenedGrant(body.dataset, body.epoch, body.number, body.actor, whole, single)
+    return OpenedGrant(body.dataset, body.epoch, body.number, body.actor, by_epoch, single)
 
 
 #: Faults of requests that their member did not make.

@@ -309,21 +309,21 @@ class Roster:
         """
         scope = Scope(whole=not share.schemas, schemas=frozenset(share.schemas))
         since = 0
-        for held in reversed(self._state.members.get(member, ())):
+        for standing in reversed(self._state.members.get(member, ())):
             writes = share.right == form.WRITER
-            has = held.writes(share.dataset) if writes else held.reads(share.dataset)
+            has = standing.writes(share.dataset) if writes else standing.reads(share.dataset)
             if not has.contains(scope):
                 break
-            since = held.number
+            since = standing.number
         return since
 
     def owned_since(self, member: bytes) -> int:
         """The entry since which a member has been an owner without a break; 0 if not an owner."""
         since = 0
-        for held in reversed(self._state.members.get(member, ())):
-            if not held.owns:
+        for standing in reversed(self._state.members.get(member, ())):
+            if not standing.owns:
                 break
-            since = held.number
+            since = standing.number
         return since
 
     def may_write(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
