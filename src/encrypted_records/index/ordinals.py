@@ -29,14 +29,14 @@ PIECE = 1 << 18
 
 def bitmap(*ordinals: Ordinals) -> BitMap:
     """The set of all these ordinals, which may come in any order."""
-    held = [some for some in ordinals if len(some)]
-    if sum(map(len, held)) <= _MASK_FROM:
-        return BitMap(array("I", b"".join(some.astype(np.uint32).tobytes() for some in held)))
-    highest = max(int(some.max()) for some in held)
+    non_empty = [part for part in ordinals if len(part)]
+    if sum(map(len, non_empty)) <= _MASK_FROM:
+        return BitMap(array("I", b"".join(part.astype(np.uint32).tobytes() for part in non_empty)))
+    highest = max(int(part.max()) for part in non_empty)
     mask = np.zeros(-(-(highest + 1) // _CHUNK) * _CHUNK, np.bool_)
-    for some in held:
+    for part in non_empty:
         # numpy takes twice as long with indexes of another width than its own.
-        mask[some.astype(np.intp)] = True
+        mask[part.astype(np.intp)] = True
     return of_mask(mask)
 
 
@@ -95,8 +95,8 @@ def ordinals(rows: BitMap) -> Ordinals:
 def mask_of(rows: BitMap, size: int) -> NDArray[np.bool_]:
     """A boolean mask of shape (size,): whether each ordinal below ``size`` is in ``rows``."""
     mask = np.zeros(size, np.bool_)
-    for some in in_pieces(rows):
-        mask[some] = True
+    for piece in in_pieces(rows):
+        mask[piece] = True
     return mask
 
 
@@ -105,13 +105,13 @@ def in_pieces(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
     if not rows:
         return
     if len(rows) <= size:
-        every = ordinals(rows)
-        yield from np.split(every, np.flatnonzero(np.diff(every // size)) + 1)
+        members = ordinals(rows)
+        yield from np.split(members, np.flatnonzero(np.diff(members // size)) + 1)
         return
     for first in range(rows.min() // size * size, rows.max() + 1, size):
-        some = ordinals(rows & BitMap(range(first, first + size)))
-        if len(some):
-            yield some
+        piece = ordinals(rows & BitMap(range(first, first + size)))
+        if len(piece):
+            yield piece
 
 
 def in_parts(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
@@ -137,8 +137,10 @@ def finder(rows: BitMap, size: int) -> Callable[[Ordinals], NDArray[np.intp]]:
 
     def find(others: Ordinals) -> NDArray[np.intp]:
         near = np.flatnonzero(ends.take(others & (_CHUNK - 1)))
-        some = others[near]
-        found: NDArray[np.intp] = near[wanted.take(wanted.searchsorted(some), mode="clip") == some]
+        candidates = others[near]
+        found: NDArray[np.intp] = near[
+            wanted.take(wanted.searchsorted(candidates), mode="clip") == candidates
+        ]
         return found
 
     return find

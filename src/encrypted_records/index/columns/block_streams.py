@@ -35,11 +35,11 @@ def absent_block(rows: NDArray[np.uint32], kind: KeyKind) -> EntryBlock:
 
 def gather(blocks: Iterable[EntryBlock], kind: KeyKind) -> Column:
     """The whole column of a stream, in memory."""
-    every = list(blocks)
+    all_blocks = list(blocks)
     none: Keys = np.zeros(0, key_type(kind))
     return Column(
-        np.concatenate([np.zeros(0, np.uint32), *(block.ordinals for block in every)]),
-        np.concatenate([none, *(block.expand() for block in every)]),
+        np.concatenate([np.zeros(0, np.uint32), *(block.ordinals for block in all_blocks)]),
+        np.concatenate([none, *(block.expand() for block in all_blocks)]),
     )
 
 
@@ -79,9 +79,9 @@ def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
 class _StreamHead:
     """The rest of a stream: the remaining runs of a block, and further blocks."""
 
-    def __init__(self, block: EntryBlock, rest: Iterator[EntryBlock]) -> None:
+    def __init__(self, block: EntryBlock, later_blocks: Iterator[EntryBlock]) -> None:
         self._block = block
-        self._rest = rest
+        self._later_blocks = later_blocks
         #: the number of consumed runs of the block
         self._taken = 0
 
@@ -105,13 +105,13 @@ class _StreamHead:
         while not self.is_empty and self._block.keys[self._taken] == key:
             yield self._take_to(self._taken + 1)
             if self.is_empty:
-                following = next(self._rest, None)
+                following = next(self._later_blocks, None)
                 if following is not None:
                     self._block, self._taken = following, 0
 
     def take_all(self) -> Iterator[EntryBlock]:
         yield self._take_to(len(self._block.keys))
-        yield from self._rest
+        yield from self._later_blocks
 
     def _take_to(self, end: int) -> EntryBlock:
         """The runs up to ``end``, at least one."""

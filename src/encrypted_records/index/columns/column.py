@@ -52,8 +52,8 @@ def longest_of(keys: Keys) -> int:
     if keys.dtype.kind != "S" or not len(keys):
         return keys.dtype.itemsize
     by_byte = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
-    there = np.flatnonzero(by_byte.any(axis=0))
-    return int(there[-1]) + 1 if len(there) else 1
+    used = np.flatnonzero(by_byte.any(axis=0))
+    return int(used[-1]) + 1 if len(used) else 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -243,11 +243,11 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
         column: each row's accepted value, None where absent.
     """
     present = values.present_values(column)
-    every = np.arange(len(column), dtype=np.uint32)
-    missing, ordinals = every[:0], every
+    all_ordinals = np.arange(len(column), dtype=np.uint32)
+    missing, ordinals = all_ordinals[:0], all_ordinals
     if len(present) < len(column):
         is_present = np.array([value is not None for value in column], np.bool_)
-        missing, ordinals = every[~is_present], every[is_present]
+        missing, ordinals = all_ordinals[~is_present], all_ordinals[is_present]
     numbers = values.few_values(present) if spec.kind is KeyKind.TEXT else None
     if numbers is None:
         return _sort(missing, ordinals, keys_of(spec, key, present))
@@ -341,12 +341,12 @@ def measure(*arrays: NDArray[Any]) -> int:
 
 
 def _measure(array: NDArray[Any]) -> int:
-    held: Any = array
-    while getattr(held, "base", None) is not None:
-        held = held.base
-    if held is array:
+    owner: Any = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    if owner is array:
         return int(array.nbytes) + OBJECT_BYTES
-    size = held.nbytes if hasattr(held, "nbytes") else len(held)
+    size = owner.nbytes if hasattr(owner, "nbytes") else len(owner)
     return int(max(array.nbytes, size)) + 2 * OBJECT_BYTES
 
 

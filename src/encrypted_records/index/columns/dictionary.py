@@ -227,9 +227,9 @@ def _with_words(texts: _JoinedTexts, test: TextTest) -> Mask:
     for word in test.texts:
         likely &= texts.find("", word, "")
     if likely.any():
-        every = texts.texts()
+        all_texts = texts.texts()
         for at in np.flatnonzero(likely).tolist():
-            likely[at] = test.passes(every[at])
+            likely[at] = test.passes(all_texts[at])
     return likely
 
 
@@ -239,8 +239,8 @@ def _near(texts: _JoinedTexts, wanted: str, within: int) -> Mask:
     likely = np.flatnonzero(apart <= 4 * within)
     mask = np.zeros(len(texts), np.bool_)
     if len(likely):
-        every = texts.texts()
-        choices = [every[at] for at in likely.tolist()]
+        all_texts = texts.texts()
+        choices = [all_texts[at] for at in likely.tolist()]
         (distances,) = process.cdist(
             [wanted], choices, scorer=Levenshtein.distance, score_cutoff=within, dtype=np.int32
         )
@@ -250,11 +250,11 @@ def _near(texts: _JoinedTexts, wanted: str, within: int) -> Mask:
 
 def _match(texts: _JoinedTexts, test: TextTest) -> Mask:
     pattern = test.by_line()
-    every = texts.texts() if pattern is None or b"\n" in texts.data else []
+    listed_texts = texts.texts() if pattern is None or b"\n" in texts.data else []
     if pattern is None:
-        return np.array([test.passes(text) for text in every], np.bool_)
+        return np.array([test.passes(text) for text in listed_texts], np.bool_)
     mask = texts.match(pattern)
-    for at, text in enumerate(every):
+    for at, text in enumerate(listed_texts):
         if "\n" in text:
             mask[at] = test.passes(text)
     return mask
@@ -375,10 +375,10 @@ def build_partial_dictionary(
     distinct, codes = np.unique(keys, return_inverse=True)
     if key_of is not None:
         codes = codes[key_of]
-    every = np.concatenate((rows, absent))
+    all_rows = np.concatenate((rows, absent))
     numbers: Codes = np.concatenate((codes + 1, np.zeros(len(absent), np.int64)))
-    order = np.argsort(every)
-    return PartialDictionary(distinct, every[order], numbers[order], has_long(distinct))
+    order = np.argsort(all_rows)
+    return PartialDictionary(distinct, all_rows[order], numbers[order], has_long(distinct))
 
 
 def has_long(keys: Keys) -> bool:
@@ -448,20 +448,20 @@ class ByRowBuilder:
     def finish(self) -> ByRow:
         if self._pages is None:
             return PageMap(self._codes)
-        every = [self._pages[page] for page in sorted(self._pages) if len(self._pages[page][0])]
+        pages = [self._pages[page] for page in sorted(self._pages) if len(self._pages[page][0])]
         # The keys of pages in order are sorted; the same key may end a page and begin the next.
         again = {
             at
-            for at, (before, after) in enumerate(pairwise(every), 1)
+            for at, (before, after) in enumerate(pairwise(pages), 1)
             if before[0][-1] == after[0][0]
         }
-        distinct = sum(len(keys) for keys, _, _ in every) - len(again)
+        distinct = sum(len(keys) for keys, _, _ in pages) - len(again)
         table = np.zeros(self._next, code_type(distinct))
         counts = np.zeros(distinct + 1, np.int64)
         counts[0] = self._directory.absent
         parts: list[Keys] = [np.zeros(0, key_type(self._kind))]
         end = 1
-        for at, (keys, first, lengths) in enumerate(every):
+        for at, (keys, first, lengths) in enumerate(pages):
             same = int(at in again)
             begin, end = end - same, end - same + len(keys)
             table[first : first + len(keys)] = np.arange(begin, end)
@@ -485,8 +485,8 @@ class ByRowBuilder:
         else:
             changed = np.zeros(len(self._codes), table.dtype)
         for first in range(0, len(self._codes), PIECE):
-            some = self._codes[first : first + PIECE]
-            changed[first : first + PIECE] = table.take(some)
+            codes = self._codes[first : first + PIECE]
+            changed[first : first + PIECE] = table.take(codes)
         self._codes = changed
 
 

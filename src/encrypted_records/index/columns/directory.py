@@ -131,7 +131,7 @@ def encode(directory: Directory, kind: KeyKind, *, packed: bool) -> bytes:
     """
     stored = stored_key_type(kind)
     runs = len(directory.runs) + 1 if directory.listed else 0
-    rest = b"".join(
+    tables = b"".join(
         (
             _HEAD.pack(directory.absent, runs),
             directory.ends.astype(_U32).tobytes(),
@@ -143,7 +143,7 @@ def encode(directory: Directory, kind: KeyKind, *, packed: bool) -> bytes:
     )
     numbers = directory.numbers.astype(_U32).tobytes()
     head = _COUNT.pack(len(directory.numbers))
-    return head + numbers + (packing.compress(rest) if packed else rest)
+    return head + numbers + (packing.compress(tables) if packed else tables)
 
 
 def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) -> Directory:
@@ -155,19 +155,19 @@ def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) 
     """
     if len(data) < _COUNT.size:
         raise DoesNotOpen("a directory is cut short")
-    (held,) = _COUNT.unpack_from(data)
-    at = _COUNT.size + _U32.itemsize * held
-    if held > pages or len(data) < at:
+    (page_count,) = _COUNT.unpack_from(data)
+    at = _COUNT.size + _U32.itemsize * page_count
+    if page_count > pages or len(data) < at:
         raise DoesNotOpen("a directory names more pages than exist")
-    numbers = np.frombuffer(data, _U32, held, _COUNT.size).astype(np.uint32)
-    if np.any(numbers >= pages) or len(np.unique(numbers)) != held:
+    numbers = np.frombuffer(data, _U32, page_count, _COUNT.size).astype(np.uint32)
+    if np.any(numbers >= pages) or len(np.unique(numbers)) != page_count:
         raise DoesNotOpen("a directory names pages that do not exist, or a page twice")
     width = stored_key_type(kind).itemsize
-    rest = data[at:]
+    tables = data[at:]
     if packed:
-        most = _HEAD.size + held * (4 + 2 * width) + most_runs(count) * (4 + width)
-        rest = packing.decompress(rest, most)
-    return _read(_ArrayReader(rest, kind), numbers, count, full=kind is not KeyKind.WORDS)
+        most = _HEAD.size + page_count * (4 + 2 * width) + most_runs(count) * (4 + width)
+        tables = packing.decompress(tables, most)
+    return _read(_ArrayReader(tables, kind), numbers, count, full=kind is not KeyKind.WORDS)
 
 
 class _ArrayReader:
@@ -208,8 +208,8 @@ def _read(reader: _ArrayReader, numbers: Ordinals, count: int, *, full: bool) ->
     absent, runs = reader.head()
     ends = reader.numbers(len(numbers))
     rising = np.diff(ends.astype(np.int64), prepend=0)
-    held = int(ends[-1]) if len(ends) else 0
-    if np.any(rising <= 0) or absent > count or held > count or (full and held != count):
+    entries = int(ends[-1]) if len(ends) else 0
+    if np.any(rising <= 0) or absent > count or entries > count or (full and entries != count):
         raise DoesNotOpen("a directory's pages hold other entries than its segment")
     leading = int(np.searchsorted(ends, absent, "left")) + 1 if absent else 0
     if absent and ends[leading - 1] != absent:
@@ -519,13 +519,13 @@ class Separators:
             return 0, False
         if key > self.greatest or (key == self.greatest and edge.side == "right"):
             return self.count, False
-        every = range(self.count - 1)
+        separators = range(self.count - 1)
         if edge.side == "right":
-            return bisect_right(every, key, key=self._at), True
-        page = bisect_left(every, key, key=self._at)
+            return bisect_right(separators, key, key=self._at), True
+        page = bisect_left(separators, key, key=self._at)
         # A page begins with the key at the first separator that equals it, unless the previous page
         # also ends with the key.
-        begins = page < len(every) and self.marks[page] < 2 and self._at(page) == key
+        begins = page < len(separators) and self.marks[page] < 2 and self._at(page) == key
         return page + begins, True
 
     def agree(self, page: int, block: EntryBlock) -> bool:
@@ -547,5 +547,5 @@ def _begin_alike(keys: Keys, others: Keys) -> Mask:
 def _hash_pairs(firsts: Keys, lasts: Keys) -> NDArray[np.int64]:
     """A hash of each pair under a key of this process: Python's SipHash of bytes."""
     pairs = np.concatenate((packing.matrix(firsts), packing.matrix(lasts)), axis=1)
-    whole = np.ascontiguousarray(pairs).view(f"S{pairs.shape[1]}").reshape(-1)
-    return np.fromiter(map(hash, whole.tolist()), np.int64, len(firsts))
+    joined = np.ascontiguousarray(pairs).view(f"S{pairs.shape[1]}").reshape(-1)
+    return np.fromiter(map(hash, joined.tolist()), np.int64, len(firsts))

@@ -137,8 +137,8 @@ class Packer:
             return _planes(np.diff(keys, prepend=np.uint64(0)))
         shared, lengths = self._shared[start:end].copy(), self._lengths[start:end]
         shared[0] = 0
-        rest = matrix(keys)[_between(shared, lengths, keys.dtype.itemsize)]
-        return shared.tobytes() + (lengths - shared).tobytes() + rest.tobytes()
+        suffixes = matrix(keys)[_between(shared, lengths, keys.dtype.itemsize)]
+        return shared.tobytes() + (lengths - shared).tobytes() + suffixes.tobytes()
 
 
 def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordinals]:
@@ -188,37 +188,37 @@ def _texts(data: bytes, runs: int, width: int) -> Keys:
         raise DoesNotOpen("a packed page's keys share more than is possible")
     if len(data) != 2 * runs + int(suffixes.sum(dtype=np.int64)):
         raise DoesNotOpen("a packed page's keys have another length")
-    rest = data[2 * runs :]
+    suffix_bytes = data[2 * runs :]
     if runs <= _FEW_TEXTS:
-        return np.array([*_texts_one_by_one(shared.tolist(), suffixes.tolist(), rest)])
+        return np.array([*_texts_one_by_one(shared.tolist(), suffixes.tolist(), suffix_bytes)])
     # At least 1, as in all types of numpy. Several empty texts are refused as not in order.
     longest = max(1, int(lengths.max()))
-    own_bytes = np.zeros((runs, longest), np.uint8)
+    text_bytes = np.zeros((runs, longest), np.uint8)
     # Where each text's suffix begins, minus its offset in the data.
     begins = np.arange(runs) * longest + shared - (np.cumsum(suffixes, dtype=np.int64) - suffixes)
     places = np.repeat(begins, suffixes)
-    places += np.arange(len(rest))
-    own_bytes.reshape(-1)[places] = np.frombuffer(rest, np.uint8)
+    places += np.arange(len(suffix_bytes))
+    text_bytes.reshape(-1)[places] = np.frombuffer(suffix_bytes, np.uint8)
     #: the number of texts that share at most a given number of bytes
     sharing = np.cumsum(np.bincount(shared)).tolist()
     for offset, count in enumerate(sharing[:-1]):
         # A key that shares this byte copies it from the nearest earlier key that does not share it.
         if count == 1:
-            own_bytes[:, offset] = own_bytes[0, offset]
+            text_bytes[:, offset] = text_bytes[0, offset]
             continue
         new = np.flatnonzero(shared <= offset)
         ends = np.append(new[1:], runs)
         ends -= new
-        own_bytes[:, offset] = np.repeat(own_bytes[new, offset], ends)
-    return own_bytes.view(f"S{longest}").reshape(-1)
+        text_bytes[:, offset] = np.repeat(text_bytes[new, offset], ends)
+    return text_bytes.view(f"S{longest}").reshape(-1)
 
 
 def _texts_one_by_one(
-    shared: Sequence[int], suffixes: Sequence[int], rest: bytes
+    shared: Sequence[int], suffixes: Sequence[int], suffix_bytes: bytes
 ) -> Iterator[bytes]:
     text, at = b"", 0
     for same, more in zip(shared, suffixes, strict=True):
-        text = text[:same] + rest[at : at + more]
+        text = text[:same] + suffix_bytes[at : at + more]
         at += more
         yield text
 

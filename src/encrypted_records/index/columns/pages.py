@@ -177,11 +177,11 @@ def open_block(
     if len(content) != count * (_ORDINAL.itemsize + stored_key_type(kind).itemsize):
         raise DoesNotOpen("a page has other entries than its directory says")
     ordinals = np.frombuffer(content, _ORDINAL, count).astype(np.uint32)
-    every = np.frombuffer(content, stored_key_type(kind), count, ordinals.nbytes)
-    if not in_order(ordinals, every):
+    all_keys = np.frombuffer(content, stored_key_type(kind), count, ordinals.nbytes)
+    if not in_order(ordinals, all_keys):
         raise DoesNotOpen("a page's entries are not in order")
-    begins = run_starts(every)
-    return EntryBlock(ordinals, every[begins].astype(key_type(kind)), begins.astype(np.uint32))
+    begins = run_starts(all_keys)
+    return EntryBlock(ordinals, all_keys[begins].astype(key_type(kind)), begins.astype(np.uint32))
 
 
 def _absent_rows(content: bytes, count: int, *, packed: bool) -> Ordinals:

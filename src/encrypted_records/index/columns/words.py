@@ -241,10 +241,10 @@ class WordCounts:
         fit = (most - int(totals[edge - 1])) // edge
         beyond = np.zeros(len(self._counts), np.bool_)
         for at, piece in enumerate(self._pieces()):
-            here = beyond[at * _PIECE : at * _PIECE + len(piece)]
-            np.greater(piece, edge, out=here)
+            mask_piece = beyond[at * _PIECE : at * _PIECE + len(piece)]
+            np.greater(piece, edge, out=mask_piece)
             alike = np.flatnonzero(piece == edge)
-            here[alike[fit:]] = True
+            mask_piece[alike[fit:]] = True
             fit = max(0, fit - len(alike))
         return beyond
 
@@ -293,5 +293,5 @@ def _in_order(undecided: dict[int, BitMap]) -> Iterator[EntryBlock]:
     for key in sorted(undecided):
         rows = undecided.pop(key)
         for at in range(0, len(rows), _PIECE):
-            some = ordinals(rows[at : at + _PIECE])
-            yield EntryBlock(some, np.array([key], np.uint64), np.zeros(1, np.uint32))
+            piece = ordinals(rows[at : at + _PIECE])
+            yield EntryBlock(piece, np.array([key], np.uint64), np.zeros(1, np.uint32))

@@ -249,9 +249,9 @@ class Builder:
         uid = key.uids.uid(self._digest(header, places))
         sealed = seal_header(key, uid, header)
         if isinstance(self._contents, cuts.ContentsInMemory):
-            every = list(self._seal_pages(uid, places))
-            digests = b"".join(map(page_digest, every))
-            given = _hand_out(uid, every)
+            page_data = list(self._seal_pages(uid, places))
+            digests = b"".join(map(page_digest, page_data))
+            given = _hand_out(uid, page_data)
         else:
             # Pages are sealed twice, to the same bytes, because the digest of all precedes the
             # first.

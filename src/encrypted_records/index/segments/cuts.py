@@ -75,17 +75,17 @@ class StreamCutter:
 
     def _cut(self, blocks: Iterable[EntryBlock], most: int) -> Iterator[bytes]:
         guess = FIRST_GUESS
-        held: list[EntryBlock] = []
+        pending: list[EntryBlock] = []
         size = 0
         for block in chain(blocks, [None]):
             if block is not None:
-                held.append(block)
+                pending.append(block)
                 size += len(block.ordinals)
                 if size < _PAGES_AT_ONCE * most:
                     continue
             if not size:
                 return
-            window, first = join(held), 0
+            window, first = join(pending), 0
             pack = _packer(window)
             while first < size and (block is None or size - first >= most):
                 left = min(most, size - first)
@@ -97,7 +97,7 @@ class StreamCutter:
                 self._note(_part(window, first, first + guess))
                 first += guess
                 yield content
-            held = [_part(window, first, size)] if first < size else []
+            pending = [_part(window, first, size)] if first < size else []
             size -= first
 
     def _note(self, page: EntryBlock) -> None:
@@ -165,20 +165,20 @@ class ContentsInMemory:
     """For segments of the size that an ingest or a small merge makes."""
 
     def __init__(self) -> None:
-        self._every: list[bytes] = []
+        self._page_contents: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self._every)
+        return len(self._page_contents)
 
     def add(self, content: bytes) -> None:
-        self._every.append(content)
+        self._page_contents.append(content)
 
     def read(self, number: int) -> bytes:
-        return self._every[number]
+        return self._page_contents[number]
 
     def free(self, number: int) -> None:
         """Free a content that is not read again."""
-        self._every[number] = b""
+        self._page_contents[number] = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,8 @@ class PagedColumn:
         return blocks
 
     def absent_rows(self) -> Ordinals:
-        held = [self._block(page).ordinals for page in range(self.directory.leading)]
-        return np.concatenate([np.zeros(0, np.uint32), *held])
+        parts = [self._block(page).ordinals for page in range(self.directory.leading)]
+        return np.concatenate([np.zeros(0, np.uint32), *parts])
 
     def whole(self, kind: KeyKind) -> columns.Column:
         """Join all pages into one column.
@@ -209,16 +209,16 @@ class LoadedSegment(PagedSegment):
         Raises:
             DoesNotOpen: as :meth:`column`.
         """
-        whole = self.columns.get(name)
-        if not isinstance(whole, ColumnDictionary):
-            whole = build_column_dictionary(self.column(name), self.covered)
-            self.columns[name] = whole
-        return whole
+        column = self.columns.get(name)
+        if not isinstance(column, ColumnDictionary):
+            column = build_column_dictionary(self.column(name), self.covered)
+            self.columns[name] = column
+        return column
 
     def has_keys(self, name: str) -> bool:
         """Whether a field's whole row-major column is loaded with its keys, or is empty."""
-        whole = self.columns.get(name)
-        return isinstance(whole, ColumnDictionary) or not self.has_column(name)
+        column = self.columns.get(name)
+        return isinstance(column, ColumnDictionary) or not self.has_column(name)
 
 
 #: A segment as the memory cache keeps it, for all queries.
@@ -242,14 +242,14 @@ def scope(*segments: object) -> Iterator[None]:
     Args:
         segments: of either form; minis are in memory as a whole.
     """
-    every = [segment for segment in segments if isinstance(segment, LoadedSegment)]
-    held: list[dict[Any, Any]] = []
-    for segment in every:
-        held += (segment.blocks, segment.columns, segment.sums)
-    before = [set(cache) for cache in held]
+    loaded = [segment for segment in segments if isinstance(segment, LoadedSegment)]
+    caches: list[dict[Any, Any]] = []
+    for segment in loaded:
+        caches += (segment.blocks, segment.columns, segment.sums)
+    before = [set(cache) for cache in caches]
     try:
         yield
     finally:
-        for cache, there in zip(held, before, strict=True):
-            for name in cache.keys() - there:
+        for cache, names_before in zip(caches, before, strict=True):
+            for name in cache.keys() - names_before:
                 del cache[name]

@@ -115,8 +115,10 @@ class SegmentMerger:
 
     def _join(self, spec: FieldSpec) -> columns.Column:
         """A column of the new segment, from whole columns."""
-        whole = [renumber(part, _whole(part, spec.name), spec.kind) for part in self._parts]
-        joined = columns.join(whole, spec.kind)
+        renumbered = [
+            renumber(part, _whole_column(part, spec.name), spec.kind) for part in self._parts
+        ]
+        joined = columns.join(renumbered, spec.kind)
         if spec.kind is KeyKind.WORDS:
             return words.limit(joined)
         rebase = Rebase.between(self._compared.fields[spec.name], spec)
@@ -128,8 +130,8 @@ class SegmentMerger:
         """The live rows of an input's column, with the new segment's ordinals."""
         segment = part.segment
         if not isinstance(segment, PagedSegment):
-            whole = renumber(part, segment.column(spec.name), spec.kind)
-            yield from block_streams.stream(whole, spec.kind)
+            renumbered = renumber(part, segment.column(spec.name), spec.kind)
+            yield from block_streams.stream(renumbered, spec.kind)
             return
         if segment.has_column(spec.name):
             blocks = _read_column(part, segment, spec, read)
@@ -201,7 +203,7 @@ def merge(
     return merging.finish()
 
 
-def _whole(part: LivingRows, name: str) -> columns.Column:
+def _whole_column(part: LivingRows, name: str) -> columns.Column:
     segment = part.segment
     assert isinstance(segment, MiniSegment | LoadedSegment), "it is here as a whole"
     return segment.column(name)
@@ -312,16 +314,16 @@ def lay_out(
     # One byte per row, for all inputs together.
     living = np.ones(sum(covered), np.bool_)
     parts: list[LivingRows] = []
-    every: list[tuple[bytes, int]] = []
+    all_groups: list[tuple[bytes, int]] = []
     base = 0
     for segment, groups_of_segment, gone, count in zip(inputs, groups, dead, covered, strict=True):
-        here = living[base : base + count]
-        here[bitmaps.ordinals(gone)] = False
-        parts.append(LivingRows(segment, base, here))
-        every += [(uid, base + at) for uid, at in groups_of_segment]
+        living_of_segment = living[base : base + count]
+        living_of_segment[bitmaps.ordinals(gone)] = False
+        parts.append(LivingRows(segment, base, living_of_segment))
+        all_groups += [(uid, base + at) for uid, at in groups_of_segment]
         base += count
     uids = [segment.segment.uid for segment in inputs]
-    return parts, Shell(every, living, purged=sum(map(len, dead)), inputs=uids)
+    return parts, Shell(all_groups, living, purged=sum(map(len, dead)), inputs=uids)
 
 
 def renumber(part: LivingRows, column: columns.Column, kind: KeyKind) -> columns.Column:

@@ -282,11 +282,13 @@ class MiniSegment:
         Raises:
             DoesNotOpen: as :meth:`column`.
         """
-        whole = self._dictionaries.get(name)
-        if whole is None:
+        dictionary = self._dictionaries.get(name)
+        if dictionary is None:
             covered = self.segment.count + self.segment.purged
-            whole = self._dictionaries[name] = build_column_dictionary(self.column(name), covered)
-        return whole
+            dictionary = self._dictionaries[name] = build_column_dictionary(
+                self.column(name), covered
+            )
+        return dictionary
 
     def _missing(self, name: str) -> Column:
         kind = column_spec(self._definition, name).kind

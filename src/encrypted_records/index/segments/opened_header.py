@@ -151,9 +151,9 @@ class OpenedHeader:
     def _mark(self, numbers: Ordinals, code: int) -> None:
         if np.any(numbers >= len(self._owners)):
             raise DoesNotOpen("a segment's directories name a page that it lacks")
-        held = self._owners[numbers]
+        owners = self._owners[numbers]
         is_directory = code > len(self._names)
-        if np.any((held != 0) & ((held != code) | is_directory)) or (
+        if np.any((owners != 0) & ((owners != code) | is_directory)) or (
             is_directory and len(np.unique(numbers)) < len(numbers)
         ):
             raise DoesNotOpen("a segment's directories name a page twice")
