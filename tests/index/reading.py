@@ -50,7 +50,9 @@ def read(
 
 
 #: As of very many rows: no way for small questions is taken.
-MANY_ROWS = Sizes(few_rows=0, few_to_sort=0, many_pages=0, few_values=0, few_entries=1, held=1)
+MANY_ROWS = Sizes(
+    few_rows=0, few_to_sort=0, many_pages=0, few_values=0, few_entries=1, batch_bytes=1
+)
 
 
 @dataclass

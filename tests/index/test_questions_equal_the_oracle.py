@@ -54,7 +54,7 @@ SIZES = [
     Sizes(scan=EAGER),
     LARGE,
     replace(LARGE, reading=NARROW),
-    replace(LARGE, held=1 << 20, scan=ScanLimits()),
+    replace(LARGE, batch_bytes=1 << 20, scan=ScanLimits()),
     Sizes(few_rows=0, few_to_sort=0, few_entries=2),
     # First rows in the order of storing by a window of three, as where half a million match.
     Sizes(prefix_rows=3, work=WorkSizes(on_loop=0)),

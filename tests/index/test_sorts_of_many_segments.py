@@ -40,7 +40,7 @@ LONG = "a long string that goes on beyond what an index key holds of it: "
 #: Scans always pay, and so do columns by row.
 EAGER = ScanLimits(step=4, spare=-(2**60), share=1.0)
 STANDARD = Sizes(
-    few_rows=0, few_to_sort=0, many_pages=0, few_values=0, few_entries=1, held=1, scan=EAGER
+    few_rows=0, few_to_sort=0, many_pages=0, few_values=0, few_entries=1, batch_bytes=1, scan=EAGER
 )
 #: One of many values is brought without them, and scans end early.
 NARROW = replace(

@@ -112,8 +112,8 @@ def _is_folded(space: Workspace, condition: Condition) -> bool:
     there is a single comparison, or sets of rows would take longer."""
     if not all(leaf.is_exact or isinstance(leaf, AbsentLeaf) for leaf in condition.leaves):
         return False
-    every = sum(segment.count for segment in space.snapshot.segments)
-    return only_leaf(condition.root)[0] is not None or every > space.sizes.few_rows
+    total = sum(segment.count for segment in space.snapshot.segments)
+    return only_leaf(condition.root)[0] is not None or total > space.sizes.few_rows
 
 
 def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:

@@ -178,8 +178,8 @@ class Sizes:
     most_of_column: float = 0.25
     #: the same for a column of few values, which takes a byte or two per row (``bench.scale``)
     most_of_listed: float = 1 / 64
-    #: bytes of the row-major columns that are used at once (``bench.scale``)
-    held: int = 32 << 20
+    #: maximum bytes of the row-major columns of a batch of segments (``bench.scale``)
+    batch_bytes: int = 32 << 20
     #: rows of a segment from which work on it waits for its turn at memory
     #: (``bench.large_segments``)
     alone_rows: int = 1 << 18
@@ -369,18 +369,18 @@ def bring_sums(
     Raises:
         DoesNotOpen: the column does not open.
     """
-    held = segment.sums.get(field)
-    if held is None or not held.has(rows):
-        held = yield KeptSums(segment, field)  # which takes no further memory
-    if held is None or not held.has(rows):
+    sums = segment.sums.get(field)
+    if sums is None or not sums.has(rows):
+        sums = yield KeptSums(segment, field)  # which takes no further memory
+    if sums is None or not sums.has(rows):
         # Another query may make it while this query waits for its turn.
         yield Need(segment)
-        held = yield KeptSums(segment, field, again=True)
-    if held is None or not held.has(rows):
-        held = yield from _make(segment, sum_column(segment, field, rows, limits))
-        yield Keep(segment, field, held)
-    segment.sums[field] = held
-    return held
+        sums = yield KeptSums(segment, field, again=True)
+    if sums is None or not sums.has(rows):
+        sums = yield from _make(segment, sum_column(segment, field, rows, limits))
+        yield Keep(segment, field, sums)
+    segment.sums[field] = sums
+    return sums
 
 
 def bring_columns(

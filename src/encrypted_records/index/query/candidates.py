@@ -144,12 +144,12 @@ class Candidates:
 
     def counts(self, field: str) -> Codes:
         """The number of rows with each code of their segment's column."""
-        whole = self.segment.dictionary(field)
+        dictionary = self.segment.dictionary(field)
         if self.is_whole:
-            return whole.counts
-        counts: Codes = np.zeros(len(whole.counts), np.int64)
+            return dictionary.counts
+        counts: Codes = np.zeros(len(dictionary.counts), np.int64)
         for rows in self.in_pieces():
-            counts += np.bincount(whole.codes_of(rows), minlength=len(counts))
+            counts += np.bincount(dictionary.codes_of(rows), minlength=len(counts))
         return counts
 
     def in_pieces(self) -> Iterator[Ordinals]:
@@ -205,10 +205,10 @@ def learn_texts(space: Workspace, texts: Texts, *, ranked: bool = False) -> Aski
     wanted = sorted(texts.wanted.items(), key=lambda item: item[1])
     alone = len(wanted) > space.most_kept
     for at in range(0, len(wanted), BATCH):
-        some = wanted[at : at + BATCH]
-        refs = [space.snapshot.ref(position) for _, position in some]
+        batch = wanted[at : at + BATCH]
+        refs = [space.snapshot.ref(position) for _, position in batch]
         records = yield from open_rows(refs, alone=alone, ranked=ranked)
-        for ((field, key), _), record in zip(some, records, strict=True):
+        for ((field, key), _), record in zip(batch, records, strict=True):
             spec = space.definition.fields[field]
             texts.answer(field, key, record.data.get(field), space.tails.field(spec).tail)
 

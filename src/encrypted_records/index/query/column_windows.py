@@ -121,7 +121,7 @@ def plan_windows(
     Raises:
         DoesNotOpen: a page does not open.
     """
-    held = work = 0
+    value_bytes = work = 0
     sizes: dict[str, int] = {}
     if isinstance(segment, LoadedSegment):
         # Fetched together: a request for each field would cost more, and would reveal each page's
@@ -144,19 +144,19 @@ def plan_windows(
                 # Numbers are written as Python's texts.
                 key_bytes = int(_written_bytes(spec) * share)
                 work = max(work, key_bytes + int(OBJECT_BYTES * share))
-            held += _CODE_BYTES + key_bytes
+            value_bytes += _CODE_BYTES + key_bytes
             continue
-        held += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
+        value_bytes += _VALUE_BYTES.get(spec.field_type.column_type(spec), _LONGEST_VALUE_BYTES)
         # Keys of each row, and a mask.
         work = max(work, width + 1 + _PLACE_BYTES)
-    row_bytes = max(1, held + work)
+    row_bytes = max(1, value_bytes + work)
     if isinstance(segment, LoadedSegment) and _are_few(rows, segment):
         # Keys stay where they take hardly more than the pages.
         most = 2 * segment.covered * _ROW_BYTES
-        every = frozenset(filter(segment.has_column, fields))
+        indexed = frozenset(filter(segment.has_column, fields))
         small = frozenset(name for name, size in sizes.items() if size <= most)
-        if space.keeps_columns(space.snapshot.count, len(every) + len(small)):
-            return WindowPlan(row_bytes, small, every - small)
+        if space.keeps_columns(space.snapshot.count, len(indexed) + len(small)):
+            return WindowPlan(row_bytes, small, indexed - small)
     kept: set[str] = set()
     weight = 0
     for name in sorted(sizes, key=sizes.__getitem__):
@@ -233,20 +233,20 @@ def _read_paged(
         return _of_dictionary(segment.dictionary(name), rows)
     column = segment.columns.get(name)
     if isinstance(column, PageMap) and _are_few(len(rows), segment):
-        some = yield from read_rows(segment, name, column, bitmap(rows), reading)
-        return _only_used(some.keys, some.codes_of(rows))
+        partial_dictionary = yield from read_rows(segment, name, column, bitmap(rows), reading)
+        return _only_used(partial_dictionary.keys, partial_dictionary.codes_of(rows))
     by_value = is_sent_as_text(space.definition.fields[name])
     pages = (_PagesByValue if by_value else _PagesByRow)(space, segment, name, rows)
     yield from ask_for(segment, read_column(segment, name, pages.take, reading))
     return pages.finish()
 
 
-def _of_dictionary(held: ColumnDictionary, rows: Ordinals) -> FieldValues:
-    if len(rows) < len(held.codes):
-        return _only_used(held.keys, held.codes_of(rows))
-    if held.counts[1:].all():
-        return FieldValues(held.keys, held.codes)
-    return _only_used(held.keys, held.codes)
+def _of_dictionary(dictionary: ColumnDictionary, rows: Ordinals) -> FieldValues:
+    if len(rows) < len(dictionary.codes):
+        return _only_used(dictionary.keys, dictionary.codes_of(rows))
+    if dictionary.counts[1:].all():
+        return FieldValues(dictionary.keys, dictionary.codes)
+    return _only_used(dictionary.keys, dictionary.codes)
 
 
 class _Pages:
@@ -330,8 +330,8 @@ class _PagesByValue(_Pages):
         key_of = np.repeat(np.arange(len(keys), dtype=np.uint32), block.counts)
         places, entries = self._places(block)
         if entries is not None:
-            some = _only_used(keys, key_of[entries] + 1)
-            keys, key_of = some.keys, some.codes.astype(np.uint32) - 1
+            used = _only_used(keys, key_of[entries] + 1)
+            keys, key_of = used.keys, used.codes.astype(np.uint32) - 1
         if len(keys):
             key_of += np.uint32(self._next)
             self._codes[places] = key_of
@@ -340,19 +340,19 @@ class _PagesByValue(_Pages):
 
     def finish(self) -> FieldValues:
         table = np.zeros(self._next, np.uint32)
-        every: list[Keys] = [np.zeros(0, key_type(self._kind))]
+        key_parts: list[Keys] = [np.zeros(0, key_type(self._kind))]
         if self._kind is KeyKind.TEXT:
-            every = [np.zeros(0, "S1")]
+            key_parts = [np.zeros(0, "S1")]
         count, last = 0, None
         for page in sorted(self._pages):
             keys, first = self._pages[page]
             # A key may end one page and begin the next.
             again = int(last is not None and bool(last == keys[0]))
             table[first : first + len(keys)] = np.arange(len(keys)) + (count + 1 - again)
-            every.append(keys[again:])
+            key_parts.append(keys[again:])
             count += len(keys) - again
             last = keys[-1]
-        return FieldValues(np.concatenate(every), table.take(self._codes))
+        return FieldValues(np.concatenate(key_parts), table.take(self._codes))
 
 
 def _only_used(keys: Keys, codes: Codes) -> FieldValues:

@@ -126,8 +126,8 @@ def combine(node: Node, rows: BitMap, found: Mapping[int, Matches]) -> Matches:
             return found[node.number]
 
 
-def estimate(node: Node, every: int, counts: Mapping[int, int]) -> int:
-    """Estimate how many of ``every`` rows match, as if comparisons joined by "and" matched the same
+def estimate(node: Node, total: int, counts: Mapping[int, int]) -> int:
+    """Estimate how many of ``total`` rows match, as if comparisons joined by "and" matched the same
     rows.
 
     Args:
@@ -135,11 +135,11 @@ def estimate(node: Node, every: int, counts: Mapping[int, int]) -> int:
     """
     match node:
         case Every(parts):
-            return min([every, *(estimate(part, every, counts) for part in parts)])
+            return min([total, *(estimate(part, total, counts) for part in parts)])
         case Either(parts):
-            return min(every, sum(estimate(part, every, counts) for part in parts))
+            return min(total, sum(estimate(part, total, counts) for part in parts))
         case Negation(part):
-            return every - min(every, estimate(part, every, counts))
+            return total - min(total, estimate(part, total, counts))
         case _:
             return counts[node.number]
 

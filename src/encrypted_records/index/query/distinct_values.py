@@ -76,8 +76,8 @@ def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDi
         DoesNotOpen: a column that is needed does not open.
     """
     fields = [_SegmentField(field, part) for part in parts]
-    every, indexes = _unite([field.keys for field in fields])
-    counts: Codes = np.zeros(len(every) + 1, np.int64)
+    keys, indexes = _unite([field.keys for field in fields])
+    counts: Codes = np.zeros(len(keys) + 1, np.int64)
     for part, codes_of_part in zip(fields, indexes, strict=True):
         counts[0] += part.absent
         counts[1:][codes_of_part] += part.counts
@@ -92,7 +92,7 @@ def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDi
     def positions() -> Positions:
         return np.concatenate([np.zeros(0, np.int64), *(part.positions for part in parts)])
 
-    return GlobalDictionary(field, every, codes=codes, positions=positions, counts=counts)
+    return GlobalDictionary(field, keys, codes=codes, positions=positions, counts=counts)
 
 
 class _SegmentField:
@@ -125,36 +125,36 @@ class _SegmentField:
         return codes
 
 
-def _unite(held: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
+def _unite(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[Codes]]:
     """All distinct keys of several columns, sorted, and the index there of each column's keys.
 
     Usually most keys are in one large segment, and sorting them again would take longest: the keys
     of the other segments are inserted between them.
     """
-    largest = max(range(len(held)), key=lambda at: len(held[at]), default=-1)
+    largest = max(range(len(columns)), key=lambda at: len(columns[at]), default=-1)
     if largest < 0:
         return np.zeros(0, np.uint64), []
-    keys = held[largest]
+    keys = columns[largest]
     # A column with only absent rows does not determine the type of keys.
-    others = [some for at, some in enumerate(held) if at != largest and len(some)]
+    others = [column for at, column in enumerate(columns) if at != largest and len(column)]
     if not others:
-        here: Codes = np.arange(len(keys))
-        return keys, [here[: len(some)] for some in held]
+        codes: Codes = np.arange(len(keys))
+        return keys, [codes[: len(column)] for column in columns]
     beside: NDArray[Any] = np.sort(np.concatenate(others), kind="stable")
     beside = beside[run_starts(beside)]
     before = np.searchsorted(keys, beside)
     new = np.ones(len(beside), np.bool_)
     within = before < len(keys)
     new[within] = keys[before[within]] != beside[within]
-    every: NDArray[Any] = np.insert(keys, before[new], beside[new])
+    united: NDArray[Any] = np.insert(keys, before[new], beside[new])
     shifted = np.cumsum(np.bincount(before[new], minlength=len(keys)))[: len(keys)]
     indexes: list[Codes] = []
-    for at, some in enumerate(held):
+    for at, column in enumerate(columns):
         if at == largest:
             indexes.append(np.arange(len(keys)) + shifted)
         else:
-            indexes.append(np.searchsorted(every, some.astype(every.dtype)))
-    return every, indexes
+            indexes.append(np.searchsorted(united, column.astype(united.dtype)))
+    return united, indexes
 
 
 #: Maximum bytes of the values of a semi-join.
@@ -194,7 +194,7 @@ def collect_values(
         with scope(answer.segment):
             keys, long = yield from list_values(part, spec.name, texts, space.sizes.reading)
         rows += len(part)
-        size += sum(some.nbytes for some in keys)
+        size += sum(array.nbytes for array in keys)
         if size > MOST_BYTES:
             detail = f"the values take more than {MOST_BYTES >> 20} MiB: narrow the condition"
             raise refuse_join("too_many_values", detail, pointer)
@@ -239,10 +239,10 @@ def list_values(
         key_of = entries.key_of_entries()[at]
         row_of = np.zeros(len(entries.keys), np.uint32)
         row_of[key_of] = entries.ordinals[at]
-        held = np.zeros(len(entries.keys), np.bool_)
-        held[key_of] = True
+        used = np.zeros(len(entries.keys), np.bool_)
+        used[key_of] = True
         order = np.argsort(entries.keys, kind="stable")
-        found.take(entries.keys[order], held[order], row_of[order])
+        found.take(entries.keys[order], used[order], row_of[order])
 
     yield from ask_for(segment, read_column(segment, field, take, limits))
     return found.keys, found.long
@@ -254,16 +254,16 @@ class _DistinctKeys:
         self.keys: list[Keys] = []
         self.long: set[bytes] = set()
 
-    def take(self, keys: Keys, held: NDArray[np.bool_], row_of: Ordinals) -> None:
+    def take(self, keys: Keys, used: NDArray[np.bool_], row_of: Ordinals) -> None:
         """
         Args:
             held: a mask of the keys that some row has.
             row_of: such a row for each.
         """
-        long: NDArray[np.bool_] = held & are_long(keys)
+        long: NDArray[np.bool_] = used & are_long(keys)
         places = self._part.places
         for at in np.flatnonzero(long).tolist():
             key = bytes(keys[at])
             self._texts.want(self._field, key, places.position(int(row_of[at])))
             self.long.add(key)
-        self.keys.append(keys[held & ~long])
+        self.keys.append(keys[used & ~long])

@@ -324,8 +324,8 @@ def held_in(keys: Keys, wanted: Keys) -> Mask:
         return np.zeros(len(keys), np.bool_)
     at = np.searchsorted(wanted, keys)
     at[at == len(wanted)] = 0
-    held: Mask = wanted[at] == keys
-    return held
+    mask: Mask = wanted[at] == keys
+    return mask
 
 
 def are_alike(spec: FieldSpec, other: FieldSpec) -> bool:
@@ -339,8 +339,8 @@ def join_keys(parts: Sequence[Keys], spec: FieldSpec) -> Keys:
     """The sorted, distinct keys of several columns of a field together."""
     none: Keys = np.zeros(0, key_type(spec.kind))
     # Sorted inputs are merged, which takes a tenth of the time of sorting.
-    every = np.sort(np.concatenate((none, *(part for part in parts if len(part)))), kind="stable")
-    return every[run_starts(every)]
+    keys = np.sort(np.concatenate((none, *(part for part in parts if len(part)))), kind="stable")
+    return keys[run_starts(keys)]
 
 
 def are_long(keys: Keys) -> Mask:
@@ -434,15 +434,15 @@ def distinct_keys(segment: OpenedSegment, field: str) -> ListedKeys | WholeKeys:
 class WholeKeys:
     """The distinct keys of a row-major column in memory."""
 
-    whole: ColumnDictionary
+    dictionary: ColumnDictionary
 
     @property
     def keys(self) -> Keys:
-        return self.whole.keys
+        return self.dictionary.keys
 
     @property
     def texts(self) -> ColumnTexts:
-        return self.whole.texts
+        return self.dictionary.texts
 
     def missing(self, mask: Mask) -> set[int]:
         return set()
@@ -451,16 +451,16 @@ class WholeKeys:
         """The rows of the keys in ``mask``."""
         if not mask.any():
             return BitMap()
-        return of_masks(take_masks(np.concatenate(([False], mask)), self.whole.codes))
+        return of_masks(take_masks(np.concatenate(([False], mask)), self.dictionary.codes))
 
     def count_of(self, mask: Mask) -> int:
         """The number of rows with the keys in ``mask``, including dead rows."""
-        return int(self.whole.counts[1:][mask].sum()) if mask.any() else 0
+        return int(self.dictionary.counts[1:][mask].sum()) if mask.any() else 0
 
     def holders(self, mask: Mask, rows: BitMap) -> Iterable[tuple[int, int]]:
         """The keys in ``mask`` that some of ``rows`` have, each with one such row."""
         wanted = ordinals(rows)
-        codes = self.whole.codes_of(wanted)
+        codes = self.dictionary.codes_of(wanted)
         distinct, places = np.unique(codes, return_index=True)
         for code, place in zip(distinct.tolist(), places.tolist(), strict=True):
             if code and mask[code - 1]:
@@ -501,9 +501,9 @@ class ListedKeys:
         for at in np.flatnonzero(mask).tolist():
             alone = np.zeros(len(mask), np.bool_)
             alone[at] = True
-            held = self.rows_of(alone) & rows
-            if held:
-                yield at, held[0]
+            matching = self.rows_of(alone) & rows
+            if matching:
+                yield at, matching[0]
 
     def _spans(self, mask: Mask) -> list[tuple[int, int]]:
         """The bounds of the keys' entries; adjacent bounds are joined."""

@@ -204,16 +204,21 @@ class RangeLeaf(LeafOperator):
         if not segment.has_column(self.field) or (self.is_exact and self.holds_all(segment)):
             return ReadCost(0, 0)
         directory = segment.directories[self.field]
-        every = [some for some in map(directory.pages, self.ranges.possible) if some]
-        if len(every) > 1:
+        page_ranges = [
+            pages_of_range
+            for pages_of_range in map(directory.pages, self.ranges.possible)
+            if pages_of_range
+        ]
+        if len(page_ranges) > 1:
             pages = np.unique(
-                np.concatenate([np.arange(stretch.start, stretch.stop) for stretch in every])
+                np.concatenate([np.arange(stretch.start, stretch.stop) for stretch in page_ranges])
             )
             return ReadCost(len(pages), int(directory.page_entries[pages].sum()))
         entries = (
-            directory.start(stretch.stop) - directory.start(stretch.start) for stretch in every
+            directory.start(stretch.stop) - directory.start(stretch.start)
+            for stretch in page_ranges
         )
-        return ReadCost(sum(map(len, every)), sum(entries))
+        return ReadCost(sum(map(len, page_ranges)), sum(entries))
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         if self.number in memo.found:
@@ -259,7 +264,7 @@ class RangeLeaf(LeafOperator):
         if self.holds_all(segment):
             return None
         pieces = self._pieces(segment, self._positions(segment, memo))
-        return [some for some in pieces if len(some)]
+        return [piece for piece in pieces if len(piece)]
 
     def missing_to_count(self, segment: LoadedSegment) -> set[int]:
         column = segment.lookup(self.field)
@@ -272,8 +277,8 @@ class RangeLeaf(LeafOperator):
 
     def read(self, segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
         ranges = self.ranges
-        every = [ranges.possible] if self.is_exact else [ranges.certain, ranges.possible]
-        found = yield from _read_between(segment, self.field, every, limits)
+        range_lists = [ranges.possible] if self.is_exact else [ranges.certain, ranges.possible]
+        found = yield from _read_between(segment, self.field, range_lists, limits)
         return Matches(found[0], found[-1])
 
     def filter(
@@ -428,8 +433,8 @@ class MembersLeaf(TestLeaf):
     def passing(
         self, keys: Keys, texts: Callable[[], ColumnTexts], go_on: GoOn
     ) -> tuple[Mask, Mask]:
-        held = held_in(keys, self.keys)
-        return held, held
+        mask = held_in(keys, self.keys)
+        return mask, mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -518,9 +523,9 @@ class WordsLeaf(LeafOperator):
         if not segment.has_column(self.column):
             return ReadCost(0, 0)
         directory = segment.directories[self.column]
-        every = set().union(*(directory.pages(word) for word in (*self.words, UNDECIDED)))
+        pages = set().union(*(directory.pages(word) for word in (*self.words, UNDECIDED)))
         # Entries are packed, so they count for less.
-        return ReadCost(len(every), 0)
+        return ReadCost(len(pages), 0)
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         pages = set() if self.text is None else self.text.missing(segment, memo)
@@ -616,9 +621,11 @@ def read_undecided(
             undecided |= maybe & ~sure
         for at in np.flatnonzero(undecided).tolist():
             key_rows = entries.rows(at)
-            held = key_rows[wanted[key_rows]]
-            if len(held):
-                tests[0].known.want(name, bytes(entries.keys[at]), places.position(int(held[0])))
+            wanted_rows = key_rows[wanted[key_rows]]
+            if len(wanted_rows):
+                tests[0].known.want(
+                    name, bytes(entries.keys[at]), places.position(int(wanted_rows[0]))
+                )
 
     yield from read_column(segment, name, take, limits)
 
@@ -627,16 +634,19 @@ def read_undecided(
 
 
 def _read_between(
-    segment: LoadedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
+    segment: LoadedSegment,
+    field: str,
+    range_lists: Sequence[Sequence[KeyRange]],
+    limits: ReadingLimits,
 ) -> Reading[list[BitMap]]:
     """The rows of two lists of key ranges; each page is read once for both."""
     if field in segment.columns:
-        filters = yield from filter_column(segment, field, every, limits)
+        filters = yield from filter_column(segment, field, range_lists, limits)
         return [matches_of.all_rows() for matches_of in filters]
     directory = segment.directories[field]
-    masks = [_no_rows(segment) for _ in every]
+    masks = [_no_rows(segment) for _ in range_lists]
     wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}
-    for mask, ranges in zip(masks, every, strict=True):
+    for mask, ranges in zip(masks, range_lists, strict=True):
         for key_range in ranges:
             for page in directory.pages(key_range):
                 wanted.setdefault(page, []).append((mask, key_range))

@@ -90,27 +90,29 @@ def match_first(condition: Condition, segment: OpenedSegment, window: int) -> Fi
     if len(leaves) < len(condition.leaves):
         return None
     memo = condition.memo(segment)
-    every = {leaf.number: leaf.entries(segment, memo) for leaf in leaves}
+    entries = {leaf.number: leaf.entries(segment, memo) for leaf in leaves}
     lowest = {
-        number: None if pieces is None else [int(some.min()) for some in _join(pieces)]
-        for number, pieces in every.items()
+        number: None if pieces is None else [int(piece.min()) for piece in _join(pieces)]
+        for number, pieces in entries.items()
     }
     end = segment.segment.count + segment.segment.purged
     begin = find_first(condition.root, lowest, end)
 
     def in_window(number: int) -> Matches:
-        pieces, lows = every[number], lowest[number]
+        pieces, lows = entries[number], lowest[number]
         if pieces is None or lows is None:
             return Matches.exactly(rows)
         parts = zip(_join(pieces), lows, strict=True)
-        near = (some for some, low in parts if low < begin + window)
+        near = (piece for piece, low in parts if low < begin + window)
         # Negative differences wrap around to high ordinals, so a single comparison checks both
         # ends.
-        return Matches.exactly(bitmap(*(some[some - np.uint32(begin) < window] for some in near)))
+        return Matches.exactly(
+            bitmap(*(piece[piece - np.uint32(begin) < window] for piece in near))
+        )
 
     rows = BitMap(range(begin, min(end, begin + window))) & segment.everything
     return FirstRows(
-        combine(condition.root, rows, {number: in_window(number) for number in every}).certain,
+        combine(condition.root, rows, {number: in_window(number) for number in entries}).certain,
         begin + window >= end,
     )
 
@@ -118,16 +120,16 @@ def match_first(condition: Condition, segment: OpenedSegment, window: int) -> Fi
 def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:
     """The same entries in fewer arrays: arrays of single pages are so small that the overhead of
     numpy's calls dominates, and an array of all entries would need memory from the system."""
-    held: list[Ordinals] = []
+    batch: list[Ordinals] = []
     size = 0
-    for some in pieces:
-        held.append(some)
-        size += len(some)
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece)
         if size >= _AT_ONCE:
-            yield np.concatenate(held)
-            held, size = [], 0
-    if held:
-        yield np.concatenate(held)
+            yield np.concatenate(batch)
+            batch, size = [], 0
+    if batch:
+        yield np.concatenate(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +251,8 @@ class Matching:
             yield Work("resolve", work.on_loop + 1, long=many)
             return self._match_live(segments)
         entries = sum(map(condition.count_entries, segments))
-        here = first is not None and work.on_loop < entries <= work.looked_through
-        yield Work("resolve", 0 if here else entries)
+        stays_on_loop = first is not None and work.on_loop < entries <= work.looked_through
+        yield Work("resolve", 0 if stays_on_loop else entries)
         return self._match_live(segments, entries, first)
 
     def _takes_much(self, segments: Sequence[OpenedSegment]) -> bool:

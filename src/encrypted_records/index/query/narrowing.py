@@ -51,13 +51,13 @@ class Threshold:
     def __init__(self, order: Sequence[SortKey], want: int) -> None:
         self._descending = [key.descending for key in order[:2]]
         self._want = want
-        self._held: list[tuple[Value, ...]] = []
+        self._first_rows: list[tuple[Value, ...]] = []
         self._is_known = 0 < want <= _MOST
 
     @property
     def is_known(self) -> bool:
         """Whether enough rows are known."""
-        return self._is_known and len(self._held) >= self._want
+        return self._is_known and len(self._first_rows) >= self._want
 
     def add(self, rows: BitMap, fields: Sequence[Dictionary]) -> None:
         """Add a few matching rows, and their fields. The order of long strings is unknown, so that
@@ -67,10 +67,10 @@ class Threshold:
             self._is_known = False
         if not self._is_known or len(rows) > _MOST:
             return
-        every = ordinals(rows)
-        values = zip(*(_values(field, every) for field in fields), strict=True)
-        every_row = self._in_order(enumerate([*self._held, *values]))
-        self._held = [row for _, row in every_row][: self._want]
+        row_ordinals = ordinals(rows)
+        values = zip(*(_values(field, row_ordinals) for field in fields), strict=True)
+        every_row = self._in_order(enumerate([*self._first_rows, *values]))
+        self._first_rows = [row for _, row in every_row][: self._want]
 
     def in_order(self, best: Mapping[bytes, Best]) -> list[bytes]:
         """Segments by their best rows."""
@@ -86,7 +86,7 @@ class Threshold:
 
     def excludes(self, best: Best) -> bool:
         """Whether a segment without better values cannot have any of the first rows."""
-        return self.is_known and self._is_behind(best, self._held[-1])
+        return self.is_known and self._is_behind(best, self._first_rows[-1])
 
     def left(self, rows: BitMap, first: PartialDictionary, best: Best) -> BitMap:
         """The rows of a segment that can be among the first of all segments.
@@ -96,7 +96,7 @@ class Threshold:
         """
         if not self.is_known or first.long:
             return rows
-        last = self._held[-1][0]
+        last = self._first_rows[-1][0]
         place = 0.0
         if last != NONE:
             place = 0.5
@@ -104,12 +104,12 @@ class Threshold:
             at = int(np.searchsorted(first.keys, np.array(last[0], first.keys.dtype)))
             is_there = at < len(first.keys) and (first.keys[at].item(),) == last
             place = at + (1.0 if is_there else 0.5)
-        every = ordinals(rows)
-        codes = first.codes_of(every)
+        row_ordinals = ordinals(rows)
+        codes = first.codes_of(row_ordinals)
         kept = codes > place if self._descending[0] else codes < place
-        if not self._is_behind((last, *best[1:]), self._held[-1]):
+        if not self._is_behind((last, *best[1:]), self._first_rows[-1]):
             kept |= codes == place
-        return bitmap(every[kept])
+        return bitmap(row_ordinals[kept])
 
     def _in_order(self, named: Iterable[tuple[T, Best]]) -> list[tuple[T, Best]]:
         found = list(named)
@@ -131,11 +131,11 @@ def _first_value(directory: Outline | None, descending: bool) -> Value:
     return (greatest,) if descending else (least,)
 
 
-def _values(held: Dictionary, rows: Ordinals) -> list[Value]:
-    codes, places = np.unique(held.codes_of(rows), return_inverse=True)
+def _values(dictionary: Dictionary, rows: Ordinals) -> list[Value]:
+    codes, places = np.unique(dictionary.codes_of(rows), return_inverse=True)
     present = codes[codes > 0]
     values: list[Value] = [NONE] * (len(codes) - len(present))
-    values += [(key,) for key in held.keys[present - 1].tolist()]
+    values += [(key,) for key in dictionary.keys[present - 1].tolist()]
     return [values[at] for at in places.tolist()]
 
 
@@ -230,12 +230,12 @@ class _Narrowing:
 
     def dictionary(self, name: str, rows: BitMap) -> Asking[Dictionary]:
         """A field of some rows."""
-        held = yield from self._held(name)
-        if isinstance(held, PageMap):
-            return (yield from read_rows(self.segment, name, held, rows, self.limits))
-        return only_rows(held, rows)
+        column = yield from self._column(name)
+        if isinstance(column, PageMap):
+            return (yield from read_rows(self.segment, name, column, rows, self.limits))
+        return only_rows(column, rows)
 
-    def _held(self, name: str) -> Asking[Dictionary | PageMap]:
+    def _column(self, name: str) -> Asking[Dictionary | PageMap]:
         if name in self.request.dictionaries:
             return self.request.dictionaries[name]
         yield from bring_by_row(self.segment, name, self.limits)
@@ -243,32 +243,32 @@ class _Narrowing:
         return self.segment.dictionary(name) if column is None else column
 
     def _cut(self, order: SortKey, rows: BitMap, want: int) -> Asking[_RankCut]:
-        held = yield from self._held(order.field)
-        if not isinstance(held, PageMap):
-            held = only_rows(held, rows)
-            return _cut_by(held, _ranks(held)[0], rows, want, order)
+        column = yield from self._column(order.field)
+        if not isinstance(column, PageMap):
+            column = only_rows(column, rows)
+            return _cut_by(column, _ranks(column)[0], rows, want, order)
         group_of = self._linked(order.field)
-        before, equal = _cut_codes(held.pages, group_of, rows, want, descending=order.descending)
-        inner = yield from read_rows(self.segment, order.field, held, equal, self.limits)
+        before, equal = _cut_codes(column.pages, group_of, rows, want, descending=order.descending)
+        inner = yield from read_rows(self.segment, order.field, column, equal, self.limits)
         found = _cut_by(inner, _ranks(inner)[0], equal, want - len(before), order)
         return _RankCut(before | found.before, found.equal, found.open)
 
     def _split(self, order: SortKey, rows: BitMap, key: int | bytes | None) -> Asking[_Split]:
-        held = yield from self._held(order.field)
-        if not isinstance(held, PageMap):
-            return _split_by(only_rows(held, rows), rows, key, order)
+        column = yield from self._column(order.field)
+        if not isinstance(column, PageMap):
+            return _split_by(only_rows(column, rows), rows, key, order)
         directory = self.segment.directories[order.field]
         pages = directory.present_pages
         if key is None:
-            absent = _select(held.pages, np.arange(pages + 1) == 0, rows)
+            absent = _select(column.pages, np.arange(pages + 1) == 0, rows)
             return _Split(BitMap() if order.descending else rows - absent, absent, BitMap())
         edges = [_page_of(directory, edge) for edge in alike(key)]
         numbers = np.arange(pages + 1) - 1
-        here = (numbers >= edges[0]) & (numbers <= edges[1])
-        near = _select(held.pages, here & (numbers >= 0), rows)
+        near_pages = (numbers >= edges[0]) & (numbers <= edges[1])
+        near = _select(column.pages, near_pages & (numbers >= 0), rows)
         behind = (numbers < edges[0]) if order.descending else (numbers > edges[1])
-        later = _select(held.pages, behind, rows)
-        inner = yield from read_rows(self.segment, order.field, held, near, self.limits)
+        later = _select(column.pages, behind, rows)
+        inner = yield from read_rows(self.segment, order.field, column, near, self.limits)
         found = _split_by(inner, near, key, order)
         return _Split(found.later | later, found.equal, found.unlike)
 
@@ -293,14 +293,14 @@ def _page_of(directory: Outline, edge: Edge) -> int:
     return page - directory.leading
 
 
-def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
+def _ranks(dictionary: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
     """For each code, the number of its class (0 for absent); for each class, whether it has several
     keys.
     """
-    if not held.long:
-        ranks = np.arange(len(held.keys) + 1)
+    if not dictionary.long:
+        ranks = np.arange(len(dictionary.keys) + 1)
         return ranks, np.zeros(len(ranks), np.bool_)
-    by_class = classes_of(held.keys)
+    by_class = classes_of(dictionary.keys)
     new = np.ones(len(by_class) + 1, np.int64)
     new[0] = 0
     new[2:] = by_class[1:] != by_class[:-1]
@@ -308,28 +308,30 @@ def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
     return ranks, np.bincount(ranks, minlength=int(ranks[-1]) + 1) > 1
 
 
-def _cut_by(held: Dictionary, ranks: Codes, rows: BitMap, want: int, order: SortKey) -> _RankCut:
-    mixed = _ranks(held)[1]
-    before, equal = _cut_held(held, ranks, rows, want, descending=order.descending)
+def _cut_by(
+    dictionary: Dictionary, ranks: Codes, rows: BitMap, want: int, order: SortKey
+) -> _RankCut:
+    mixed = _ranks(dictionary)[1]
+    before, equal = _cut_ranks(dictionary, ranks, rows, want, descending=order.descending)
     if not equal:
         return _RankCut(before, equal, open=False)
-    (code,) = held.codes_of(ordinals(BitMap([equal[0]]))).tolist()
+    (code,) = dictionary.codes_of(ordinals(BitMap([equal[0]]))).tolist()
     return _RankCut(before, equal, open=bool(mixed[ranks[code]]))
 
 
-def _cut_held(
-    held: Dictionary, ranks: Codes, rows: BitMap, want: int, *, descending: bool
+def _cut_ranks(
+    dictionary: Dictionary, ranks: Codes, rows: BitMap, want: int, *, descending: bool
 ) -> tuple[BitMap, BitMap]:
     counts = np.zeros(int(ranks[-1]) + 1, np.int64)
-    for some in in_parts(rows):
-        counts += np.bincount(ranks.take(held.codes_of(some)), minlength=len(counts))
+    for part in in_parts(rows):
+        counts += np.bincount(ranks.take(dictionary.codes_of(part)), minlength=len(counts))
     last = _last_rank(counts, want, descending=descending)
     before: list[Ordinals] = []
     equal: list[Ordinals] = []
-    for some in in_parts(rows):
-        ranks_of_rows = ranks.take(held.codes_of(some))
-        before.append(some[ranks_of_rows > last if descending else ranks_of_rows < last])
-        equal.append(some[ranks_of_rows == last])
+    for part in in_parts(rows):
+        ranks_of_rows = ranks.take(dictionary.codes_of(part))
+        before.append(part[ranks_of_rows > last if descending else ranks_of_rows < last])
+        equal.append(part[ranks_of_rows == last])
     return bitmap(*before), bitmap(*equal)
 
 
@@ -342,8 +344,8 @@ def _cut_codes(
     descending: bool,
 ) -> tuple[BitMap, BitMap]:
     counts = np.zeros(int(ranks[-1]) + 1, np.int64)
-    for some in in_parts(rows):
-        counts += np.bincount(ranks.take(codes.take(some)), minlength=len(counts))
+    for part in in_parts(rows):
+        counts += np.bincount(ranks.take(codes.take(part)), minlength=len(counts))
     last = _last_rank(counts, want, descending=descending)
     before = ranks > last if descending else ranks < last
     return _select(codes, before, rows), _select(codes, ranks == last, rows)
@@ -358,31 +360,33 @@ def _last_rank(counts: Codes, want: int, *, descending: bool) -> int:
 
 def _select(codes: NDArray[np.unsignedinteger], chosen: NDArray[np.bool_], rows: BitMap) -> BitMap:
     """The rows with a chosen code."""
-    pieces: Iterable[Ordinals] = (some[chosen.take(codes.take(some))] for some in in_parts(rows))
+    pieces: Iterable[Ordinals] = (part[chosen.take(codes.take(part))] for part in in_parts(rows))
     return bitmap(*pieces)
 
 
-def _split_by(held: Dictionary, rows: BitMap, key: int | bytes | None, order: SortKey) -> _Split:
-    ranks, _ = _ranks(held)
+def _split_by(
+    dictionary: Dictionary, rows: BitMap, key: int | bytes | None, order: SortKey
+) -> _Split:
+    ranks, _ = _ranks(dictionary)
     same, rank = 0, 0.0
-    if key is not None and len(held.keys):
-        wanted = np.array([key], held.keys.dtype)
-        by_class = classes_of(held.keys) if held.long else held.keys
-        name = classes_of(wanted) if held.long else wanted
+    if key is not None and len(dictionary.keys):
+        wanted = np.array([key], dictionary.keys.dtype)
+        by_class = classes_of(dictionary.keys) if dictionary.long else dictionary.keys
+        name = classes_of(wanted) if dictionary.long else wanted
         below = int(np.searchsorted(by_class, name[0]))
         is_there = below < len(by_class) and by_class[below] == name[0]
         rank = float(ranks[below + 1]) if is_there else float(ranks[below]) + 0.5
-        at = int(np.searchsorted(held.keys, wanted[0]))
-        same = at + 1 if at < len(held.keys) and held.keys[at] == wanted[0] else -1
+        at = int(np.searchsorted(dictionary.keys, wanted[0]))
+        same = at + 1 if at < len(dictionary.keys) and dictionary.keys[at] == wanted[0] else -1
     elif key is not None:
         same, rank = -1, 0.5
     later: list[Ordinals] = []
     equal: list[Ordinals] = []
     unlike: list[Ordinals] = []
-    for some in in_parts(rows):
-        codes = held.codes_of(some)
+    for part in in_parts(rows):
+        codes = dictionary.codes_of(part)
         ranks_of_rows = ranks.take(codes)
-        later.append(some[ranks_of_rows < rank if order.descending else ranks_of_rows > rank])
-        equal.append(some[codes == same])
-        unlike.append(some[(ranks_of_rows == rank) & (codes != same)])
+        later.append(part[ranks_of_rows < rank if order.descending else ranks_of_rows > rank])
+        equal.append(part[codes == same])
+        unlike.append(part[(ranks_of_rows == rank) & (codes != same)])
     return _Split(bitmap(*later), bitmap(*equal), bitmap(*unlike))

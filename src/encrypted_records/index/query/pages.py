@@ -256,8 +256,8 @@ def _count_from_directories(request: PageRequest) -> Asking[int | None]:
         return None
     if query.limit:
         # The first request fetches the rows of a small schema. Tests are not made twice.
-        every = sum(segment.count for segment in space.snapshot.segments)
-        if every <= space.sizes.few_rows or request.condition.tests:
+        total = sum(segment.count for segment in space.snapshot.segments)
+        if total <= space.sizes.few_rows or request.condition.tests:
             return None
     return (yield from count_matches(space, request.condition))
 
@@ -311,8 +311,8 @@ def _take_oldest(request: PageRequest, first_rows: int, *, decide: bool) -> Aski
             break
         # After a cursor the first rows are others; and EXPLAIN counts all rows.
         enough = left + request.wanted - len(rows)
-        some = enough if start is None and not space.is_explained else None
-        answers = yield from request.find(segments, decide=decide, first=some)
+        first = enough if start is None and not space.is_explained else None
+        answers = yield from request.find(segments, decide=decide, first=first)
         candidates = scan_stored(answers, space.snapshot, start)
         gone = yield from _leave_out(request, candidates, left, limit)
         if gone is None:
@@ -333,8 +333,8 @@ def scan_stored(
 ) -> Iterator[Candidate]:
     """Candidates in storage order, after the cursor's row."""
     last = after.position if after else -1
-    every = (_scan_segment(answer, snapshot, last) for answer in answers)
-    return heapq.merge(*every, key=lambda found: found.position)
+    scans = (_scan_segment(answer, snapshot, last) for answer in answers)
+    return heapq.merge(*scans, key=lambda found: found.position)
 
 
 def _scan_segment(answer: SegmentMatches, snapshot: Snapshot, last: int) -> Iterator[Candidate]:

@@ -134,19 +134,19 @@ class Ranks:
         """
         found: dict[int, int] = {}
         together: list[_Around] = []
-        held = 0
+        pending_entries = 0
         order = list(numbers)
         # Searching them in order would reveal the key order of pages.
         runtime.chance.shuffle(order)
         for number in order:
             around = yield from self._narrow(number)
             # Each search keeps its keys of a page that several searches need.
-            entries = self._held(around)
-            if held and entries and held + entries > self._limits.entries:
+            entries = self._entries_to_open(around)
+            if pending_entries and entries and pending_entries + entries > self._limits.entries:
                 found |= yield from self._find(together)
-                together, held = [], 0
+                together, pending_entries = [], 0
             together.append(around)
-            held += entries
+            pending_entries += entries
         return found | (yield from self._find(together))
 
     def _narrow(self, number: int) -> Asking[_Around]:
@@ -159,7 +159,7 @@ class Ranks:
         last = int(self._ends[np.argmax(surely >= number)])
         first = int(self._begins[np.flatnonzero(possibly < number)[-1]])
         found = _Around(number, first, last, 0, [])
-        while self._held(found) > self._limits.entries:
+        while self._entries_to_open(found) > self._limits.entries:
             edges = np.concatenate((self._firsts[self._wide], self._lasts[self._wide]))
             inside = np.unique(edges[(edges >= found.first) & (edges < found.last)])
             if not len(inside):
@@ -172,20 +172,20 @@ class Ranks:
                 found.first = middle + 1
         return found
 
-    def _held(self, around: _Around) -> int:
+    def _entries_to_open(self, around: _Around) -> int:
         """The number of entries of the pages that are opened to find a value."""
         return int(self._counts[self._pages_of([around])].sum())
 
-    def _pages_of(self, every: Sequence[_Around]) -> NDArray[np.intp]:
+    def _pages_of(self, searches: Sequence[_Around]) -> NDArray[np.intp]:
         chosen = np.zeros(len(self._firsts), np.bool_)
-        for around in every:
+        for around in searches:
             first, last = np.array([around.first, around.last], np.uint64)
             chosen |= (self._firsts <= last) & (self._lasts >= first)
         return np.flatnonzero(chosen & self._wide)
 
-    def _find(self, every: Sequence[_Around]) -> Asking[dict[int, int]]:
+    def _find(self, searches: Sequence[_Around]) -> Asking[dict[int, int]]:
         def take(at: int, block: EntryBlock) -> None:
-            for around in every:
+            for around in searches:
                 first, last = np.array([around.first, around.last], np.uint64)
                 if self._firsts[at] > last or self._lasts[at] < first:
                     continue
@@ -196,8 +196,8 @@ class Ranks:
                 around.runs.append((block.keys[begin:end].copy(), np.diff(bounds)))
                 around.below += int(bounds[0])
 
-        yield from self._open(self._pages_of(every), take)
-        return dict(map(self._choose, every))
+        yield from self._open(self._pages_of(searches), take)
+        return dict(map(self._choose, searches))
 
     def _choose(self, around: _Around) -> tuple[int, int]:
         """The value, and the number of values not above it."""
@@ -226,29 +226,29 @@ class Ranks:
         self, chosen: NDArray[np.intp], take: Callable[[int, EntryBlock], None]
     ) -> Asking[None]:
         """Pass the pages of some stretches, with their numbers, to the caller's function."""
-        every: list[tuple[LoadedSegment, dict[int, int]]] = []
+        by_segment: list[tuple[LoadedSegment, dict[int, int]]] = []
         for owner in np.unique(self._owners[chosen]).tolist():
             segment = self._segments[owner]
             assert segment is not None
             leading = segment.directories[self._field].leading
             of_segment = chosen[self._owners[chosen] == owner]
             places = (self._places[of_segment] + leading).tolist()
-            every.append((segment, dict(zip(places, of_segment.tolist(), strict=True))))
+            by_segment.append((segment, dict(zip(places, of_segment.tolist(), strict=True))))
         # A few pages are fetched together, are worth keeping, and take little memory.
-        with scope(*(segment for segment, _ in every)):
+        with scope(*(segment for segment, _ in by_segment)):
             entries = int(self._counts[chosen].sum())
             few = len(chosen) <= self._limits.window and entries <= self._limits.entries
-            if few and (needs := tuple(self._list_missing(every))):
+            if few and (needs := tuple(self._list_missing(by_segment))):
                 yield Together(needs)
-            for segment, stretches in every:
+            for segment, stretches in by_segment:
                 hand_over = partial(_hand_over, stretches, take)
                 reading = read_pages(segment, self._field, stretches, hand_over, self._limits)
                 yield from ask_for(segment, reading)
 
     def _list_missing(
-        self, every: Sequence[tuple[LoadedSegment, Collection[int]]]
+        self, by_segment: Sequence[tuple[LoadedSegment, Collection[int]]]
     ) -> Iterator[Need]:
-        for segment, places in every:
+        for segment, places in by_segment:
             numbers = segment.directories[self._field].numbers[list(places)]
             missing = frozenset(numbers.tolist()) - segment.blocks.keys()
             if missing:

@@ -78,9 +78,9 @@ def renumber(numbers: Codes, space: int) -> tuple[Codes, Codes]:
     """The distinct values of numbers below ``space``, and each number's index among them."""
     if space > _ENTRIES_PER_ROW * len(numbers) + _MORE_ENTRIES:
         return np.unique(numbers, return_inverse=True)
-    here = np.zeros(space, np.bool_)
-    here[numbers] = True
-    distinct = np.flatnonzero(here)
+    is_used = np.zeros(space, np.bool_)
+    is_used[numbers] = True
+    distinct = np.flatnonzero(is_used)
     index: Codes = np.zeros(space, np.int64)
     index[distinct] = np.arange(len(distinct))
     return distinct, index[numbers]
@@ -326,11 +326,11 @@ class PartGroups:
 
     def of_rows(self, rows: Ordinals) -> Codes:
         """The group of each of these candidates."""
-        every: list[Codes] = []
+        columns: list[Codes] = []
         for by_row, table in self._codes:
             codes = by_row.take(rows)
-            every.append(codes.astype(np.int64) if table is None else table.take(codes))
-        return self._combined.combine(every)
+            columns.append(codes.astype(np.int64) if table is None else table.take(codes))
+        return self._combined.combine(columns)
 
 
 class RowGroups:

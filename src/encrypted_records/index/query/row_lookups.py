@@ -75,7 +75,7 @@ class ColumnFilter:
 
     def of(self, rows: BitMap) -> BitMap:
         """The matching rows among ``rows``."""
-        pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_parts(rows))
+        pieces = (part[self.chosen.take(self.codes.take(part))] for part in in_parts(rows))
         return bitmap(*pieces) | (self.others & rows)
 
     def all_rows(self) -> BitMap:
@@ -86,7 +86,7 @@ class ColumnFilter:
 def filter_column(
     segment: LoadedSegment,
     field: str,
-    every: Sequence[Sequence[KeyRange]],
+    range_lists: Sequence[Sequence[KeyRange]],
     limits: ReadingLimits = STANDARD,
 ) -> Reading[list[ColumnFilter]]:
     """Filters for several lists of key ranges, by a loaded row-major column. If the column has no
@@ -97,11 +97,11 @@ def filter_column(
     """
     by_row, directory = segment.columns[field], segment.directories[field]
     if isinstance(by_row, ColumnDictionary):
-        return [_by_keys(by_row, ranges) for ranges in every]
-    inner = [np.zeros(directory.present_pages + 1, np.bool_) for _ in every]
-    others: list[list[Ordinals]] = [[] for _ in every]
+        return [_by_keys(by_row, ranges) for ranges in range_lists]
+    inner = [np.zeros(directory.present_pages + 1, np.bool_) for _ in range_lists]
+    others: list[list[Ordinals]] = [[] for _ in range_lists]
     wanted: dict[int, list[tuple[int, KeyRange]]] = {}
-    for at, ranges in enumerate(every):
+    for at, ranges in enumerate(range_lists):
         for key_range in ranges:
             pages: Sequence[int] = directory.pages(key_range)
             if len(pages) > 1:
@@ -166,21 +166,21 @@ def look_up_keys(
     column = segment.columns.get(name)
     if isinstance(column, PageMap):
         # A merge may have left out millions of rows.
-        rows = bitmap(*(some[column.pages.take(some) > 0] for some in in_pieces(rows)))
-        held: Dictionary = yield from read_rows(segment, name, column, rows, limits)
+        rows = bitmap(*(part[column.pages.take(part) > 0] for part in in_pieces(rows)))
+        dictionary: Dictionary = yield from read_rows(segment, name, column, rows, limits)
     else:
-        held = segment.dictionary(name)
-    found: list[Keys] = [np.zeros(0, held.keys.dtype)]
-    for some in in_pieces(rows):
-        codes = held.codes_of(some).astype(np.intp)
-        found.append(held.keys[codes[codes > 0] - 1])
+        dictionary = segment.dictionary(name)
+    found: list[Keys] = [np.zeros(0, dictionary.keys.dtype)]
+    for part in in_pieces(rows):
+        codes = dictionary.codes_of(part).astype(np.intp)
+        found.append(dictionary.keys[codes[codes > 0] - 1])
     return np.concatenate(found)
 
 
 def read_rows(
     segment: LoadedSegment,
     name: str,
-    held: PageMap,
+    page_map: PageMap,
     rows: BitMap,
     limits: ReadingLimits = STANDARD,
 ) -> Asking[PartialDictionary]:
@@ -192,10 +192,10 @@ def read_rows(
     directory = segment.directories[name]
     used = np.zeros(directory.present_pages + 1, np.bool_)
     absent: list[Ordinals] = [np.zeros(0, np.uint32)]
-    for some in in_parts(rows):
-        page_of = held.pages.take(some)
+    for part in in_parts(rows):
+        page_of = page_map.pages.take(part)
         used[page_of] = True
-        absent.append(some[page_of == 0])
+        absent.append(part[page_of == 0])
     pages = (np.flatnonzero(used[1:]) + directory.leading).tolist()
     find = finder(rows, segment.covered)
     none: Keys = np.zeros(0, key_type(column_spec(segment.definition, name).kind))
@@ -228,13 +228,13 @@ def read_rows(
     )
 
 
-def only_rows(held: Dictionary, rows: BitMap) -> Dictionary:
+def only_rows(dictionary: Dictionary, rows: BitMap) -> Dictionary:
     """A field of some rows, reduced to their keys if there are many others: processing a million
     keys takes longer than processing a few rows."""
-    if len(rows) > len(held.keys) // 4:
-        return held
-    every = ordinals(rows)
-    used, codes = np.unique(held.codes_of(every), return_inverse=True)
+    if len(rows) > len(dictionary.keys) // 4:
+        return dictionary
+    row_ordinals = ordinals(rows)
+    used, codes = np.unique(dictionary.codes_of(row_ordinals), return_inverse=True)
     has_absent = int(len(used) and used[0] == 0)
-    keys = held.keys[used[has_absent:].astype(np.intp) - 1]
-    return PartialDictionary(keys, every, codes + (1 - has_absent), has_long(keys))
+    keys = dictionary.keys[used[has_absent:].astype(np.intp) - 1]
+    return PartialDictionary(keys, row_ordinals, codes + (1 - has_absent), has_long(keys))

@@ -68,11 +68,11 @@ class ConditionFilter:
         exact = {number: Matches.exactly(matching) for number, matching in found.items()}
         return combine(self.condition, live, exact).certain
 
-    def estimate(self, every: int) -> int:
-        """Estimated number of matches among ``every`` rows."""
+    def estimate(self, total: int) -> int:
+        """Estimated number of matches among ``total`` rows."""
         counts = {number: matching.count for number, matching in self.filters.items()}
         counts |= {number: len(matching) for number, matching in self.sets.items()}
-        return estimate(self.condition, every, counts)
+        return estimate(self.condition, total, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ def ranked_fields(order: Sequence[SortKey]) -> list[str]:
 
 def _is_worth_it(space: Workspace, condition: Condition) -> bool:
     """Whether there are many rows and keys decide the condition."""
-    every = sum(segment.count for segment in space.snapshot.segments)
+    total = sum(segment.count for segment in space.snapshot.segments)
     has_leaves = condition.root != Every()
-    return every > space.sizes.few_to_sort and has_leaves and condition.is_exact
+    return total > space.sizes.few_to_sort and has_leaves and condition.is_exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +261,13 @@ def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[Seg
     larger filter is a separate batch.
     """
     batch: list[SegmentFilter] = []
-    held = 0
+    batch_bytes = 0
     for segment in filters:
-        if batch and held + segment.size > most:
+        if batch and batch_bytes + segment.size > most:
             yield batch
-            batch, held = [], 0
+            batch, batch_bytes = [], 0
         batch.append(segment)
-        held += segment.size
+        batch_bytes += segment.size
     if batch:
         yield batch
 

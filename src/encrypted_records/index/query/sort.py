@@ -251,9 +251,9 @@ def _gather(
     present.append(np.array([key is not None for key in last], np.bool_))
     keys += [np.array([key], _TYPES[type(key)]) for key in last if key is not None]
     # A column with only absent rows does not determine the type of keys.
-    held = [some for some in keys if len(some)]
-    here = np.concatenate(present)
-    every = np.zeros(len(here), held[0].dtype if held else np.uint64)
-    if held:
-        every[here] = np.concatenate(held)
-    return here, every
+    non_empty = [column for column in keys if len(column)]
+    mask = np.concatenate(present)
+    padded = np.zeros(len(mask), non_empty[0].dtype if non_empty else np.uint64)
+    if non_empty:
+        padded[mask] = np.concatenate(non_empty)
+    return mask, padded

@@ -235,11 +235,11 @@ class SortedScan:
         while low < high and len(rows) < want:
             if scanned > self._most_of(entries.count):
                 return GaveUp()
-            some = entries.read(low, min(high, low + step))
-            if isinstance(some, NeedPages):
-                return some
+            scanned_blocks = entries.read(low, min(high, low + step))
+            if isinstance(scanned_blocks, NeedPages):
+                return scanned_blocks
             # Entries equal to the last entry are handled separately.
-            bounds = entries.find(alike(entries.last_key(some)))
+            bounds = entries.find(alike(entries.last_key(scanned_blocks)))
             if isinstance(bounds, NeedPages):
                 return bounds
             first, last = max(low, bounds[0]), min(high, bounds[1])

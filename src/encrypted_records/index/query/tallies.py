@@ -57,7 +57,7 @@ class Cells:
 
     @classmethod
     def within(
-        cls, some: Cells, firsts: Collection[int], cuts: Collection[int], *, widest: int
+        cls, cells: Cells, firsts: Collection[int], cuts: Collection[int], *, widest: int
     ) -> Cells:
         """A partition that is fine inside some cells of another.
 
@@ -66,7 +66,7 @@ class Cells:
             cuts: keys at which a cell must begin.
         """
         wanted = np.array(sorted(firsts), np.uint64)
-        lasts = some.lasts(wanted)
+        lasts = cells.lasts(wanted)
         behind = {last + 1 for last in lasts.tolist()}
         points = sorted({0, *firsts, *behind, *cuts} - {_HIGHEST + 1})
         begins = np.array(points, np.uint64)
@@ -182,15 +182,15 @@ class GroupValues:
 
 def join(parts: Sequence[GroupValues]) -> GroupValues:
     """Join several; all keys have the same kind."""
-    held = [part for part in parts if len(part)]
-    if not held:
+    non_empty = [part for part in parts if len(part)]
+    if not non_empty:
         none = np.zeros(0, np.int64)
         return GroupValues(none, np.zeros(0, np.uint64), none, none)
     return GroupValues(
-        np.concatenate([part.groups for part in held]),
-        np.concatenate([part.keys for part in held]),
-        np.concatenate([part.counts for part in held]),
-        np.concatenate([part.positions for part in held]),
+        np.concatenate([part.groups for part in non_empty]),
+        np.concatenate([part.keys for part in non_empty]),
+        np.concatenate([part.counts for part in non_empty]),
+        np.concatenate([part.positions for part in non_empty]),
     )
 
 
@@ -289,15 +289,15 @@ class _Extremes:
     def __init__(self, groups: int, highest: bool) -> None:
         self._count = groups
         self._highest = highest
-        self._held: list[GroupValues] = []
+        self._values: list[GroupValues] = []
 
     def add(self, values: GroupValues) -> None:
-        both = join([*self._held, self._best(values)])
-        self._held = [self._best(both).merged()]
+        both = join([*self._values, self._best(values)])
+        self._values = [self._best(both).merged()]
 
     @property
     def values(self) -> GroupValues:
-        return join(self._held)
+        return join(self._values)
 
     def _best(self, values: GroupValues) -> GroupValues:
         kept = np.arange(len(values))
@@ -320,7 +320,7 @@ class _Table:
         self._kept = kept
         self.lists = lists
         self.cells = cells
-        self._held = join([])
+        self._values = join([])
         self._pending: list[GroupValues] = []
         self._left = _PENDING
 
@@ -335,35 +335,35 @@ class _Table:
         """The values by group and key; cells are represented by their first keys."""
         if self._pending:
             self._settle()
-        return self._held
+        return self._values
 
     def _settle(self) -> None:
-        every = join([self._held, *self._pending])
-        self._held, self._pending = join([]), []
-        held = self._in_cells(every)
-        del every
-        if held.nbytes > self._kept.usual:
-            held = self._widened(held)
-        self._held = held
-        self._left = max(_PENDING, len(held) // 2)
+        values = join([self._values, *self._pending])
+        self._values, self._pending = join([]), []
+        reduced = self._in_cells(values)
+        del values
+        if reduced.nbytes > self._kept.usual:
+            reduced = self._widened(reduced)
+        self._values = reduced
+        self._left = max(_PENDING, len(reduced) // 2)
 
-    def _widened(self, held: GroupValues) -> GroupValues:
-        bytes_each = -(-held.nbytes // len(held))
+    def _widened(self, values: GroupValues) -> GroupValues:
+        bytes_each = -(-values.nbytes // len(values))
         for most in () if self.lists else (self._kept.usual, self._kept.most):
-            if held.nbytes > most:
+            if values.nbytes > most:
                 # Half of the room is left for later values.
-                wider = self.cells.wider(held.groups, held.keys, most // 2 // bytes_each)
+                wider = self.cells.wider(values.groups, values.keys, most // 2 // bytes_each)
                 if wider is not None:
                     self.cells = wider
-                    return self._in_cells(held)
-        if held.nbytes > self._kept.most:
+                    return self._in_cells(values)
+        if values.nbytes > self._kept.most:
             raise InvalidQuery(
                 "the measures need all distinct values, and these take more than"
                 f" {self._kept.most >> 20} MiB",
                 code="too_many_values",
                 hint="narrow the condition, or measure a field with fewer distinct values",
             )
-        return held
+        return values
 
     def _in_cells(self, values: GroupValues) -> GroupValues:
         if not self.cells.is_exact:

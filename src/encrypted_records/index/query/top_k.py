@@ -89,13 +89,13 @@ def _scan_sorted(
     )
     unread = [answer for answer in answers if isinstance(answer, UnreadSegment)]
     parts = yield from sought.of_unread(unread)
-    whole = [
+    matches = [
         answer
         for answer in answers
         if isinstance(answer, SegmentMatches) and answer.matches.possible
     ]
-    large = bool(unread) or sum(part.segment.count for part in whole) > space.sizes.few_rows
-    return parts + (yield from sought.of_matches(whole, large=large))
+    large = bool(unread) or sum(part.segment.count for part in matches) > space.sizes.few_rows
+    return parts + (yield from sought.of_matches(matches, large=large))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class _FirstRowsSearch:
         yield from self._fill(segments, scans)
         outermost, *others = self.query.order
         yield from bring_columns(segments, [other.field for other in others], self.space.sizes)
-        whole = [answer.segment for answer in answers if scans[answer.uid].result() is None]
-        yield from bring_columns(whole, [outermost.field], self.space.sizes)
+        unscanned = [answer.segment for answer in answers if scans[answer.uid].result() is None]
+        yield from bring_columns(unscanned, [outermost.field], self.space.sizes)
         return [
             _candidates(self.space, answer, outermost.field, scans[answer.uid])
             for answer in answers
@@ -148,15 +148,17 @@ class _FirstRowsSearch:
         parts: list[Candidates] = []
         rows, most = 0, 1
         while left:
-            some, left = left[:most], left[most:]
-            rows += sum(segment.segment.covered for segment in some)
+            batch, left = left[:most], left[most:]
+            rows += sum(segment.segment.covered for segment in batch)
             most *= 2
             stays = self.space.keeps_columns(rows, len(self.condition.columns))
-            parts += yield from self._of_some(some, stays=stays)
+            parts += yield from self._of_segments(batch, stays=stays)
             left = [segment for segment in left if not self.threshold.excludes(best[segment.uid])]
         return parts
 
-    def _of_some(self, unread: Sequence[UnreadSegment], *, stays: bool) -> Asking[list[Candidates]]:
+    def _of_segments(
+        self, unread: Sequence[UnreadSegment], *, stays: bool
+    ) -> Asking[list[Candidates]]:
         """
         Args:
             stays: as for :meth:`FilterPlan.filter`.
@@ -171,8 +173,8 @@ class _FirstRowsSearch:
             else:
                 filters.append(found)
         parts: list[Candidates] = []
-        for some in in_batches(filters, self.space.sizes.held):
-            matched, left = yield from self._of_filters(some)
+        for batch in in_batches(filters, self.space.sizes.batch_bytes):
+            matched, left = yield from self._of_filters(batch)
             parts += matched
             others += left
         if others:
@@ -213,9 +215,9 @@ class _FirstRowsSearch:
 
     def _best(self, segment: LoadedSegment) -> Best:
         names = ranked_fields(self.query.order)
-        held = segment.directories
+        directories = segment.directories
         return self.threshold.best(
-            [held[name] if segment.has_column(name) else None for name in names]
+            [directories[name] if segment.has_column(name) else None for name in names]
         )
 
     def _take(self, segment: LoadedSegment, rows: BitMap, result: ScanResult) -> Asking[Candidates]:
@@ -302,8 +304,8 @@ def _unlike(rows: BitMap, field: Dictionary, key: int | bytes | None) -> BitMap:
     if key is not None:
         same = np.flatnonzero(field.keys == field.keys.dtype.type(key))
         code = 1 + int(same[0]) if len(same) else -1
-    every = ordinals(rows)
-    return bitmap(every[field.codes_of(every) != code])
+    row_ordinals = ordinals(rows)
+    return bitmap(row_ordinals[field.codes_of(row_ordinals) != code])
 
 
 def _candidates(
