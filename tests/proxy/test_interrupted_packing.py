@@ -131,7 +131,7 @@ def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing
     store: Store, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     # So that it is read once more.
-    proxy.services.jobs.runner._packing.policy = replace(POLICY, held=0)
+    proxy.services.jobs.runner._packing.policy = replace(POLICY, run_bytes=0)
     with held(proxy, monkeypatch) as gate:
         path = send(store, long_rows())
         assert gate.reached.wait(60)

@@ -110,12 +110,12 @@ def test_a_packed_job_is_found_as_one_that_is_not_and_as_the_oracle_says(
         assert packed.search(None, count=True, limit=0)["count"] == MANY - 1
 
 
-@pytest.mark.parametrize("most", [POLICY.held, 0])
+@pytest.mark.parametrize("most", [POLICY.run_bytes, 0])
 def test_each_pack_of_chunks_has_one_segment_and_their_order_is_that_of_the_file(
     store: Store, proxy: Proxy, most: int
 ) -> None:
     """Whether the sorted columns come from who has sealed them, or rows are read once more."""
-    proxy.services.jobs.runner._packing.policy = replace(POLICY, held=most)
+    proxy.services.jobs.runner._packing.policy = replace(POLICY, run_bytes=most)
     path = send(store, long_rows())
     jobs.completed(store, path)
     found = segments(proxy, store)

@@ -79,7 +79,7 @@ def test_beside_another_memory_only_a_beginning_of_what_that_has_is_remembered(
     seen.remember(ada, team.roster)
     seen.keep_entries(ada, ORGANIZATION, list(enumerate(team.entries, 1)))
     before = seen.get(ada, ORGANIZATION)
-    beside = Rosters(tmp_path / "beside.sqlite3", whole=seen)
+    beside = Rosters(tmp_path / "beside.sqlite3", reference=seen)
     beginning = Roster(ORGANIZATION, team.entries[:2])
     fork = Team.__new__(Team)
     fork.people, fork.entries = team.people, team.entries[:1]

@@ -237,7 +237,7 @@ PLANTED = (
     Planted(
         "the_wrong_rows_are_let_go",
         "proxy.write.update",
-        ("some, snapshot = numbers[:MAX_DELETED]", "some, snapshot = [one + 1 for one in numbers]"),
+        ("batch, snapshot = numbers[:MAX_DELETED]", "batch, snapshot = [at + 1 for at in numbers]"),
         "retention",
     ),
     Planted(
@@ -403,7 +403,7 @@ PLANTED = (
     Planted(
         "who_was_put_out_follows_the_feed",
         "proxy.feed",
-        ("is_recent = runtime.monotonic() < asked_at + ASK_SECONDS", "is_recent = True"),
+        ("is_recent = runtime.monotonic() < requested_at + ASK_SECONDS", "is_recent = True"),
         "feed",
     ),
 )

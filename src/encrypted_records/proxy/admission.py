@@ -139,12 +139,14 @@ class Admission:
             self.enrolment.owner_of(device)
         caller = await self._access.caller(credentials)
         user = caller.user
-        here = self._keyrings.is_open(user) or await runtime.in_thread(self._keyrings.has, user)
-        if not here and self._keyrings.is_for_another(user):
+        has_keyring = self._keyrings.is_open(user) or await runtime.in_thread(
+            self._keyrings.has, user
+        )
+        if not has_keyring and self._keyrings.is_for_another(user):
             raise another_user()
-        by_device = by_device or (here and await self._is_own(user))
+        by_device = by_device or (has_keyring and await self._is_own(user))
         if not by_device:
-            return self._at_level_api(connection, caller, device, here=here)
+            return self._at_level_api(connection, caller, device, has_keyring=has_keyring)
         if device is None:
             self.enrolment.note(user, "refused", detail="device_needed")
             raise needed_device()
@@ -152,7 +154,7 @@ class Admission:
         if owner == user:
             self.enrolment.use(device.id)
             return _hold(caller, device.id, None, connection)
-        if owner is not None or here:
+        if owner is not None or has_keyring:
             self.enrolment.note(user, "refused", detail="device_unknown")
             raise unknown_device()
         return _hold(caller, None, device, connection)
@@ -213,7 +215,12 @@ class Admission:
         return Holder(user, caller.auth, device, token=token)
 
     def _at_level_api(
-        self, connection: HTTPConnection, caller: Caller, device: DeviceSecret | None, *, here: bool
+        self,
+        connection: HTTPConnection,
+        caller: Caller,
+        device: DeviceSecret | None,
+        *,
+        has_keyring: bool,
     ) -> Holder:
         """Authentication by the API suffices. A device is still recognized, and a new keyring
         registers it.
@@ -225,7 +232,7 @@ class Admission:
             if owner == caller.user:
                 self.enrolment.use(device.id)
                 return _hold(caller, device.id, None, connection)
-        newcomer = device if owner is None and not here else None
+        newcomer = device if owner is None and not has_keyring else None
         return _hold(caller, None, newcomer, connection)
 
     async def _is_own(self, user: bytes) -> bool:
@@ -543,11 +550,11 @@ class Proofs:
         """Like :meth:`demand`, for a request whose applicant is known."""
         proof = proof or Proof()
         user = applicant.caller.user
-        here = await runtime.in_thread(self._keyrings.has, user)
-        if proof.phrase is not None and here:
+        has_keyring = await runtime.in_thread(self._keyrings.has, user)
+        if proof.phrase is not None and has_keyring:
             await self.words(applicant, proof.phrase)
             return replace(applicant.holder, newcomer=None)
-        if here or applicant.device is None:
+        if has_keyring or applicant.device is None:
             _refuse_stranger(applicant)
         if await runtime.in_thread(self._keyrings.is_own, user):
             if proof.passphrase is None:
@@ -559,7 +566,7 @@ class Proofs:
             if proof.password is None:
                 raise _needed("the password of the account")
             await self._password(applicant, proof.password, proof.code or "")
-        return replace(applicant.holder, newcomer=None) if here else applicant.holder
+        return replace(applicant.holder, newcomer=None) if has_keyring else applicant.holder
 
     async def words(self, applicant: Applicant, phrase: str) -> None:
         """
@@ -628,9 +635,9 @@ class Proofs:
         self._admission.enrolment.note(applicant.caller.user, "refused", device, kind)
 
 
-def _needed(what: str, code: str = "proof_needed") -> NotAllowed:
+def _needed(proof: str, code: str = "proof_needed") -> NotAllowed:
     return NotAllowed(
-        f"this shows or changes keys, and needs {what} in the same request",
+        f"this shows or changes keys, and needs {proof} in the same request",
         code=code,
         hint='send it in the member "proof" of the body, as docs/http-api.md says',
     )

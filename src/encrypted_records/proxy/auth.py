@@ -285,12 +285,12 @@ class Access:
             async with turn:
                 before = _renewing.set(True)
                 try:
-                    there = self._entry(credentials).remembered()
-                    if there is None or there.auth == refused:
-                        there = await self.caller(credentials, refresh=True)
+                    renewed = self._entry(credentials).remembered()
+                    if renewed is None or renewed.auth == refused:
+                        renewed = await self.caller(credentials, refresh=True)
                 finally:
                     _renewing.reset(before)
-            return there.auth if there.user == caller.user else None
+            return renewed.auth if renewed.user == caller.user else None
 
         known.renew = renew
 

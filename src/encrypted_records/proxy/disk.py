@@ -370,9 +370,9 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
         # Outside a transaction, each table is a separate transaction, which waits for the disk.
         database.executescript(f"BEGIN; {tables}; COMMIT")
         for table, columns in later.items():
-            there = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+            existing = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
             for name, kind in columns.items():
-                if name not in there:
+                if name not in existing:
                     database.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
     except BaseException:
         # Closing may try to write pages that could not be read.

@@ -163,10 +163,10 @@ async def _read_effects(
         raise _start_again("it is too old")
     entries = await _fetch_commits(api, caller, ledger, snapshot, 0, EMPTY_DIGEST)
     try:
-        every = await runtime.in_thread(_replay, entries, snapshot)
+        effects_of_log = await runtime.in_thread(_replay, entries, snapshot)
     except GroupUnknown:
         raise _start_again("records were deleted that can no longer be named") from None
-    return [effects for effects in every if effects.version > since]
+    return [effects for effects in effects_of_log if effects.version > since]
 
 
 async def _fetch_commits(
@@ -273,19 +273,21 @@ async def _read_page(
     plan = _Plan(limit)
     if cursor is None:
         cursor = _present_cursor(context, listing=True)
-        every: list[Effects] = []
+        effects_since: list[Effects] = []
     else:
         _require_same_log(cursor, ledger, snapshot.version)
         upstream = context.upstream
-        every = await _read_effects(upstream.api, upstream.caller, ledger, snapshot, cursor.version)
-        if any(effects.rewrites for effects in every):
+        effects_since = await _read_effects(
+            upstream.api, upstream.caller, ledger, snapshot, cursor.version
+        )
+        if any(effects.rewrites for effects in effects_since):
             raise _start_again("a change of the schema's definition changed how its records read")
     begun = cursor
-    cursor = await runtime.in_thread(_plan_commits, plan, context, every, cursor)
+    cursor = await runtime.in_thread(_plan_commits, plan, context, effects_since, cursor)
     caught_up = cursor.version == snapshot.version
     if caught_up:
         cursor = await runtime.in_thread(_plan_listing, plan, context, cursor)
-    changes = await _open(context, successors, plan, every, begun)
+    changes = await _open(context, successors, plan, effects_since, begun)
     current = caught_up and not cursor.left
     definition = context.state.definition if snapshot.history is None else snapshot.definition
     return FeedPage(changes, cursor, snapshot.version, current, definition)
@@ -341,10 +343,10 @@ async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
 
 
 def _plan_commits(
-    plan: _Plan, context: QueryContext, every: Sequence[Effects], cursor: FeedCursor
+    plan: _Plan, context: QueryContext, effects_since: Sequence[Effects], cursor: FeedCursor
 ) -> FeedCursor:
     """Plan the rows of commits until the page is full; returns the end position."""
-    for effects in every:
+    for effects in effects_since:
         before = cursor.version == effects.version - 1
         skip = cursor.number if before else 0
         done = _plan_commit(plan, context, effects, skip)
@@ -366,11 +368,11 @@ def _plan_commit(plan: _Plan, context: QueryContext, effects: Effects, skip: int
     """
     version, ended = effects.version, effects.ended_count
     if skip < ended:
-        some = list(islice(_rows_of(effects), skip, skip + plan.room))
-        plan.ended |= {(version, skip + at): row for at, row in enumerate(some)}
-        plan.room -= len(some)
-        skip += len(some)
-        if some and effects.added:
+        rows = list(islice(_rows_of(effects), skip, skip + plan.room))
+        plan.ended |= {(version, skip + at): row for at, row in enumerate(rows)}
+        plan.room -= len(rows)
+        skip += len(rows)
+        if rows and effects.added:
             _require_few(effects)
             plan.paired.append(effects)
         if skip < ended:
@@ -418,12 +420,13 @@ async def _open(
     context: QueryContext,
     successors: SuccessorIds,
     plan: _Plan,
-    every: Sequence[Effects],
+    effects_since: Sequence[Effects],
     begun: FeedCursor,
 ) -> list[RecordChange]:
     names = await _read_ended(context, list(plan.ended.values()))
     replaced = {
-        effects.version: await successors.of(context, effects, every) for effects in plan.paired
+        effects.version: await successors.of(context, effects, effects_since)
+        for effects in plan.paired
     }
     refs = [*plan.added.values(), *plan.listed]
     records = await context.rows(refs, alone=len(refs) > MOST_OPENED)
@@ -449,7 +452,7 @@ async def _open(
 
 
 async def _read_added(
-    context: QueryContext, effects: Effects, every: Sequence[Effects]
+    context: QueryContext, effects: Effects, effects_since: Sequence[Effects]
 ) -> frozenset[bytes]:
     """The ids of all records of which a commit added rows, including rows that are dead now."""
     snapshot, added = context.snapshot, effects.added
@@ -457,16 +460,16 @@ async def _read_added(
     records = await context.rows(live, alone=len(live) > MOST_OPENED)
     ids = {record.record_id for record in records}
     if len(live) < len(added):
-        ended = await runtime.in_thread(_find_ended, every, added)
+        ended = await runtime.in_thread(_find_ended, effects_since, added)
         ids |= {record_id for record_id, _ in await _read_ended(context, ended)}
     return frozenset(ids)
 
 
-def _find_ended(every: Iterable[Effects], positions: range) -> list[_Ended]:
+def _find_ended(effects_since: Iterable[Effects], positions: range) -> list[_Ended]:
     """The rows at these positions that commits ended."""
     return [
         (placed, ordinal)
-        for effects in every
+        for effects in effects_since
         for placed, killed in effects.ended
         if placed.start < positions.stop and placed.start + killed.end > positions.start
         for ordinal in (row.ordinal for row in killed.rows())
@@ -484,11 +487,11 @@ async def _read_ended(context: QueryContext, ended: Sequence[_Ended]) -> list[_N
     names: list[_Name] = []
     at_once = min(_AT_ONCE, context.fetcher.window(context.state))
     for start in range(0, len(ended), at_once):
-        some = ended[start : start + at_once]
-        refs = [RowRef(placed.group.uid, ordinal) for placed, ordinal in some]
+        batch = ended[start : start + at_once]
+        refs = [RowRef(placed.group.uid, ordinal) for placed, ordinal in batch]
         try:
             rows = await context.upstream.fetch_rows(refs)
-            names += await runtime.in_thread(_authenticate, context, some, rows)
+            names += await runtime.in_thread(_authenticate, context, batch, rows)
         except (errors.NotFound, errors.KeyMissing) as error:
             if isinstance(error, errors.NotFound) and error.reason != "row_gone":
                 raise
@@ -527,14 +530,14 @@ class SuccessorIds:
         self._kept: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()
 
     async def of(
-        self, context: QueryContext, effects: Effects, every: Sequence[Effects]
+        self, context: QueryContext, effects: Effects, effects_since: Sequence[Effects]
     ) -> frozenset[bytes]:
         """The ids as from :func:`_read_added`, read or cached."""
         log = context.state.ledger.digest_at(effects.version)
         assert log is not None, "a page is of versions that are known"
         ids = self._kept.get(log)
         if ids is None:
-            ids = self._kept[log] = await _read_added(context, effects, every)
+            ids = self._kept[log] = await _read_added(context, effects, effects_since)
         self._kept.move_to_end(log)
         while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._most:
             self._kept.popitem(last=False)
@@ -559,7 +562,7 @@ class WatchedSchema:
         self.newest = 0
         self.waiting = 0
         self._asked_at = -math.inf
-        self._is_asked = False
+        self._is_requested = False
         self._line: deque[asyncio.Future[None]] = deque()
 
     def see(self, version: int) -> None:
@@ -582,10 +585,10 @@ class WatchedSchema:
         failed: errors.Unavailable | None = None
         try:
             while self.newest <= since and (left := until - runtime.monotonic()) > 0:
-                if self._is_asked:
+                if self._is_requested:
                     await self._wait_for_turn(left)
                     continue
-                self._is_asked = True
+                self._is_requested = True
                 try:
                     due = self._asked_at + ASK_SECONDS - runtime.monotonic()
                     await runtime.sleep(min(left, max(0.0, due)))
@@ -596,13 +599,13 @@ class WatchedSchema:
                 except errors.Unavailable as error:
                     failed = error  # the API may answer before the end
                 finally:
-                    self._is_asked = False
+                    self._is_requested = False
                     self._call(1)
                     # Let the other waiting tasks continue first.
                     await runtime.sleep(0)
         finally:
             self.waiting -= 1
-            if not self._is_asked:
+            if not self._is_requested:
                 self._call(1)  # it may have been this task's turn
         if failed is not None and self.newest <= since:
             raise failed
@@ -628,7 +631,7 @@ class WatchedSchema:
 #: Maximum number of requests that wait at once, of all schemas.
 _MOST_WAITING = 1000
 #: Maximum number of schema and credential pairs whose last request to the API is remembered.
-_MOST_ASKED = 1000
+_MOST_REQUESTED = 1000
 
 #: A schema, and the credentials for reading it: nothing is shared between credentials.
 _Key = tuple[bytes, bytes, str]
@@ -641,7 +644,7 @@ class Feed:
         self._successors = SuccessorIds()
         self._watches: WeakValueDictionary[bytes, WatchedSchema] = WeakValueDictionary()
         #: time of the last request to the API for a schema's state
-        self._asked: OrderedDict[_Key, float] = OrderedDict()
+        self._requested_at: OrderedDict[_Key, float] = OrderedDict()
 
     @property
     def waiting(self) -> int:
@@ -706,20 +709,20 @@ class Feed:
             least: the minimum version.
         """
         state = self._schemas.get_cached(caller, schema)
-        asked_at = self._asked.get((schema, caller.user, caller.auth), -math.inf)
-        is_recent = runtime.monotonic() < asked_at + ASK_SECONDS
+        requested_at = self._requested_at.get((schema, caller.user, caller.auth), -math.inf)
+        is_recent = runtime.monotonic() < requested_at + ASK_SECONDS
         if state is None or not is_recent or state.ledger.version < least:
             return await self._refresh(caller, schema)
         return state
 
     async def _refresh(self, caller: Holder, schema: bytes) -> SchemaState:
-        asked_at = runtime.monotonic()
+        requested_at = runtime.monotonic()
         state = await self._schemas.refresh(caller, schema)
         key = (schema, caller.user, caller.auth)
-        self._asked[key] = asked_at
-        self._asked.move_to_end(key)
-        while len(self._asked) > _MOST_ASKED:
-            self._asked.popitem(last=False)
+        self._requested_at[key] = requested_at
+        self._requested_at.move_to_end(key)
+        while len(self._requested_at) > _MOST_REQUESTED:
+            self._requested_at.popitem(last=False)
         watch = self._watches.get(schema)
         if watch is not None:
             watch.see(state.ledger.version)

@@ -65,7 +65,7 @@ class Mirrored:
     place: str
     _api: Api
     _known: Copied | None = None
-    _asked: float = field(default=float("-inf"))
+    _checked_at: float = field(default=float("-inf"))
 
     async def look(self) -> Copied | None:
         """The mirror's description of itself; None if it does not answer.
@@ -74,7 +74,7 @@ class Mirrored:
             ApiFailed: ``not_a_mirror``; the server is not a mirror.
         """
         now = runtime.monotonic()
-        if now - self._asked < FRESH_SECONDS:
+        if now - self._checked_at < FRESH_SECONDS:
             return self._known
         try:
             answer = await self._api.transport.request("GET", "/api/status/", repeatable=False)
@@ -89,7 +89,7 @@ class Mirrored:
                 hint="name a folder that ers mirror has written, or the address of ers api"
                 " --mirror",
             ) from None
-        self._asked = now
+        self._checked_at = now
         return self._known
 
     async def describe(self, newest: int) -> MirrorAge:

@@ -373,11 +373,11 @@ class Fetches(Generic[K]):
         fetch = Fetch(0, asyncio.get_running_loop().create_future())
         claimed: list[K] = []
 
-        def claim(every: Collection[K]) -> None:
-            new = [key for key in every if key not in self._under_way]
+        def claim(all_keys: Collection[K]) -> None:
+            new = [key for key in all_keys if key not in self._under_way]
             self._under_way |= dict.fromkeys(new, fetch)
             claimed.extend(new)
-            fetch.size = len(every)
+            fetch.size = len(all_keys)
 
         claim(keys)
         try:
@@ -437,9 +437,9 @@ class WaitingLine(Generic[I, O]):
         """Take the tasks to serve now: the first tasks that still wait, as many as ``fit`` returns,
         at least one. Empty if all were cancelled.
         """
-        here = [waiter for waiter in self.waiting if not waiter.outcome.done()]
-        count = max(1, fit([waiter.item for waiter in here])) if here else 0
-        self.taken, self.waiting = here[:count], here[count:]
+        still_waiting = [waiter for waiter in self.waiting if not waiter.outcome.done()]
+        count = max(1, fit([waiter.item for waiter in still_waiting])) if still_waiting else 0
+        self.taken, self.waiting = still_waiting[:count], still_waiting[count:]
         return self.taken
 
 

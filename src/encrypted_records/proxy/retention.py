@@ -277,11 +277,11 @@ def _shorten(doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
     """The same doubts; if there are too many, the two oldest are joined."""
     if len(doubts) <= _MOST_DOUBTS:
         return doubts
-    first, other, *rest = doubts
+    first, other, *later = doubts
     unknown = first.seconds is None or other.seconds is None
     seconds = None if unknown else (first.seconds or 0.0) + (other.seconds or 0.0)
     both = Doubt(seconds, min(first.noticed, other.noticed), min(first.ran, other.ran))
-    return (both, *rest)
+    return (both, *later)
 
 
 def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMark:
@@ -295,10 +295,10 @@ def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMa
         if doubt.seconds is None or back <= 0:
             left.append(doubt)
             continue
-        rest = doubt.seconds - back
-        back = max(-rest, 0.0)
-        if rest > _MOST_SECONDS:
-            left.append(Doubt(rest, now, 0.0))
+        left_seconds = doubt.seconds - back
+        back = max(-left_seconds, 0.0)
+        if left_seconds > _MOST_SECONDS:
+            left.append(Doubt(left_seconds, now, 0.0))
     if len(left) < len(mark.doubts):
         log.warning("this machine's clock went back by the time that was in doubt")
     mark = replace(mark, doubts=tuple(reversed(left)))
@@ -504,9 +504,9 @@ class Retainer:
     def _ages_of(self, context: QueryContext) -> Ages:
         ledger = context.state.ledger
         key = (context.upstream.caller.user, context.state.id)
-        held = self._ages.pop(key, None)
+        entry = self._ages.pop(key, None)
         # Another log may have other rows with the same numbers.
-        ages = held[1] if held is not None and held[0]() is ledger else Ages()
+        ages = entry[1] if entry is not None and entry[0]() is ledger else Ages()
         self._ages[key] = (weakref.ref(ledger), ages)
         while len(self._ages) > _KEPT_LOGS:
             self._ages.popitem(last=False)

@@ -90,15 +90,15 @@ _DROP = "DELETE FROM founding WHERE user = ? AND organization = ?"
 class Rosters:
     """Safe to use from several threads."""
 
-    def __init__(self, path: Path, whole: Rosters | None = None) -> None:
+    def __init__(self, path: Path, reference: Rosters | None = None) -> None:
         """Args:
-            whole: another memory, which is not changed: the rosters remembered here must be
+            reference: another memory, which is not changed: the rosters remembered here must be
                 prefixes of its rosters.
 
         Raises:
             Startup: the file is damaged, or cannot be opened.
         """
-        self._whole = whole
+        self._reference = reference
         self._database = Database(
             path,
             _TABLES,
@@ -133,8 +133,8 @@ class Rosters:
                 memory.
             OutOfSpace, Unavailable: the disk cannot be written.
         """
-        if self._whole is not None:
-            self._whole.check_beginning(user, roster)
+        if self._reference is not None:
+            self._reference.check_beginning(user, roster)
         seen = belief.remember(roster)
         with self._database.writing() as database:
             # In one transaction: if two continuations are checked at once, only one is kept.
@@ -174,8 +174,8 @@ class Rosters:
 
     def has_seen(self, user: bytes, organization: bytes) -> bool:
         """Whether a user was ever shown a roster of an organization."""
-        whole = self._whole is not None and self._whole.has_seen(user, organization)
-        return whole or self.get(user, organization) is not None
+        seen = self._reference is not None and self._reference.has_seen(user, organization)
+        return seen or self.get(user, organization) is not None
 
     def first_shown(self, user: bytes, organization: bytes) -> belief.RosterSummary | None:
         """The roster summary that a user's proxy was shown on first use; None if none was ever
@@ -259,8 +259,8 @@ class Rosters:
             RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, OutOfSpace, Unavailable: as
                 there.
         """
-        if self._whole is not None:
-            self._whole.check_beginning(user, roster)
+        if self._reference is not None:
+            self._reference.check_beginning(user, roster)
         remembered = self.get(user, roster.organization)
         return belief.believe(roster, user, keyring, remembered, older_keys=older_keys)
 
@@ -291,8 +291,8 @@ class Rosters:
 
     def close(self) -> None:
         self._database.close()
-        if self._whole is not None:
-            self._whole.close()
+        if self._reference is not None:
+            self._reference.close()
 
 
 def _columns(entry: form.RosterEntry) -> tuple[bytes, bytes, bytes]:

@@ -131,15 +131,15 @@ class Figures(Collector):
         )
 
     def _sent(self) -> Iterator[Metric]:
-        every = GaugeMetricFamily("ers_webhooks", "Webhooks, by status.", labels=["status"])
+        webhooks = GaugeMetricFamily("ers_webhooks", "Webhooks, by status.", labels=["status"])
         for status in Status:
-            every.add_metric([status], self._webhooks.counts[status])
+            webhooks.add_metric([status], self._webhooks.counts[status])
         sent = CounterMetricFamily(
             "ers_webhook_deliveries", "Deliveries of webhooks, by outcome.", labels=["outcome"]
         )
         for outcome in ("delivered", "failed"):
             sent.add_metric([outcome], self._webhooks.deliveries[outcome])
-        yield from (every, sent)
+        yield from (webhooks, sent)
 
     async def _index(self) -> list[Metric]:
         segments = pending = 0
@@ -421,14 +421,14 @@ class Services:
         self.segments.clear()
 
     def _repeat(self) -> None:
-        every = self.background.every
+        repeat = self.background.every
         if self.mirrored is None:
-            every(self.sweep_seconds, process.JOB_SWEEP, self.jobs.sweep)
-            every(SWEEP_SECONDS, process.UPLOAD_SWEEP, self.uploads.sweep)
-        every(NOTE_SECONDS, process.CLOCK, self._watch_clock)
+            repeat(self.sweep_seconds, process.JOB_SWEEP, self.jobs.sweep)
+            repeat(SWEEP_SECONDS, process.UPLOAD_SWEEP, self.uploads.sweep)
+        repeat(NOTE_SECONDS, process.CLOCK, self._watch_clock)
         lock_seconds = min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4)
-        every(lock_seconds, process.LOCKING, self._lock_unused, at_once=False)
-        every(FORGET_SECONDS, process.FORGETTING, self._forget_unused, at_once=False)
+        repeat(lock_seconds, process.LOCKING, self._lock_unused, at_once=False)
+        repeat(FORGET_SECONDS, process.FORGETTING, self._forget_unused, at_once=False)
 
     async def _watch_clock(self) -> None:
         await self.clock.look()

@@ -93,9 +93,9 @@ def _write_all(file: FileIO, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def damaged(what: str) -> DoesNotOpen:
+def damaged(detail: str) -> DoesNotOpen:
     return DoesNotOpen(
-        f"the stored bytes of this upload are damaged: {what}",
+        f"the stored bytes of this upload are damaged: {detail}",
         code="spool_damaged",
         hint="delete the upload and send the file again",
     )
@@ -158,7 +158,7 @@ class Appending:
         self._start = start
         self._written = start
         self._session: spooling.SpoolSession | None = None
-        self._rest = bytearray()
+        self._unsealed = bytearray()
         self._batch = memoryview(bytearray(_BATCH_BYTES))
         self._filled = 0
         self._unsynced = 0
@@ -193,15 +193,15 @@ class Appending:
             Unavailable: ``spool_failed``: the disk fails otherwise.
         """
         view = memoryview(data)
-        if self._rest:
-            missing = fmt.SPOOL_FRAME_BYTES - len(self._rest)
-            self._rest += view[:missing]
+        if self._unsealed:
+            missing = fmt.SPOOL_FRAME_BYTES - len(self._unsealed)
+            self._unsealed += view[:missing]
             view = view[missing:]
-            if len(self._rest) < fmt.SPOOL_FRAME_BYTES:
+            if len(self._unsealed) < fmt.SPOOL_FRAME_BYTES:
                 return
-            self._seal_rest()
+            self._seal_unsealed()
         if len(view) < _LARGE_BYTES:
-            self._rest += view
+            self._unsealed += view
             return
         # Encrypted in place: large pieces need not be copied together.
         frames = -(-len(view) // fmt.SPOOL_FRAME_BYTES)
@@ -215,8 +215,8 @@ class Appending:
         Raises:
             OutOfSpace, Unavailable: as :meth:`write`.
         """
-        if self._rest:
-            self._seal_rest()
+        if self._unsealed:
+            self._seal_unsealed()
         self._flush()
         self._sync()
         self._await_sync()
@@ -238,9 +238,9 @@ class Appending:
         self._ended(self._start)
         return self._start.offset
 
-    def _seal_rest(self) -> None:
-        self._seal(self._rest)
-        self._rest = bytearray()
+    def _seal_unsealed(self) -> None:
+        self._seal(self._unsealed)
+        self._unsealed = bytearray()
 
     def _seal(self, plain: _Buffer) -> None:
         if len(self._batch) - self._filled < _ROOM_BYTES:

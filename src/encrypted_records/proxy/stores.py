@@ -98,8 +98,8 @@ class Stores:
         if forgetful:
             for left in folder.glob(f"{memory}*.sqlite3*"):
                 left.unlink()
-            heads = Heads(folder / f"{memory}heads.sqlite3", whole=heads)
-            rosters = Rosters(folder / f"{memory}rosters.sqlite3", whole=rosters)
+            heads = Heads(folder / f"{memory}heads.sqlite3", reference=heads)
+            rosters = Rosters(folder / f"{memory}rosters.sqlite3", reference=rosters)
         return cls(
             heads=heads,
             ledgers=LedgerStore(folder / f"{memory}ledgers.sqlite3"),

@@ -210,10 +210,10 @@ def _put(database: sqlite3.Connection, webhook: StoredWebhook) -> None:
 
 
 def _read(row: Sequence[Any]) -> StoredWebhook:
-    identifier, user, schema, sealed, status, reason, cursor, restarts, *rest = row
+    identifier, user, schema, sealed, status, reason, cursor, restarts, *times = row
     return StoredWebhook(
         *(bytes(identifier), bytes(user), bytes(schema), bytes(sealed)),
-        *(Status(status), reason, cursor, bool(restarts), *rest),
+        *(Status(status), reason, cursor, bool(restarts), *times),
     )
 
 

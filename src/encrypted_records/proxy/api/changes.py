@@ -169,8 +169,8 @@ class _Following:
             if now >= until:
                 return
             if page.current:
-                some = min(until, now + PING_SECONDS)
-                await feed.wait(self.caller, self.schema, watch, self._since, some)
+                deadline = min(until, now + PING_SECONDS)
+                await feed.wait(self.caller, self.schema, watch, self._since, deadline)
                 if watch.newest <= self._since:
                     page = replace(page, changes=[])
                     continue

@@ -211,7 +211,7 @@ class Operation:
 class _Path:
     operations: list[Operation] = field(default_factory=list)
     apps: dict[str, ASGIApp] = field(default_factory=dict)
-    rest: ASGIApp | None = None
+    others: ASGIApp | None = None
 
 
 class PathRoute(Route):
@@ -221,7 +221,7 @@ class PathRoute(Route):
         self.operations = tuple(methods.operations)
         # As everywhere in HTTP, a resource with GET has HEAD.
         head = {"HEAD"} if "GET" in methods.apps else set()
-        self.allowed = frozenset() if methods.rest else frozenset({*methods.apps, *head})
+        self.allowed = frozenset() if methods.others else frozenset({*methods.apps, *head})
         super().__init__(path, _ByMethod(path, methods, self.allowed))
 
 
@@ -255,12 +255,12 @@ class _ByMethod:
 
     def __init__(self, path: str, methods: _Path, allowed: Iterable[str]) -> None:
         self._path = path
-        self._apps, self._rest = methods.apps, methods.rest
+        self._apps, self._other_methods = methods.apps, methods.others
         self._allow = ", ".join(sorted(allowed))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        app = self._apps.get(method) or self._rest
+        app = self._apps.get(method) or self._other_methods
         if app is None and method == "HEAD":
             app = self._apps.get("GET")
         if app is None:
@@ -342,7 +342,7 @@ class Endpoints:
 
         def declare(handler: Handler) -> Handler:
             for path in paths:
-                self._at(path).rest = request_response(handler)
+                self._at(path).others = request_response(handler)
             return handler
 
         return declare
@@ -386,7 +386,7 @@ def routes_of(*modules: Endpoints) -> list[BaseRoute]:
             at = merged.setdefault(path, _Path())
             at.operations += methods.operations
             at.apps |= methods.apps
-            at.rest = at.rest or methods.rest
+            at.others = at.others or methods.others
     routes = [PathRoute(path, merged[path]) for path in sorted(merged, key=_specific_first)]
     return [*routes, *(socket for module in modules for socket in module.sockets)]
 

@@ -177,7 +177,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         ApiFailed: it is malformed.
         Refused, Unavailable: as :meth:`ShownNames.find`.
     """
-    whole, texts = _read_answer(body)
+    listing, texts = _read_answer(body)
     if not texts:
         return body
     services = services_of(request)
@@ -198,18 +198,18 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
     for resource, named in zip(listed, found, strict=True):
         if named is not None:
             _signed_name(resource, named)
-    if whole is None:
+    if listing is None:
         return msgspec.json.encode(listed[0])
-    return msgspec.json.encode(whole | {"results": listed})
+    return msgspec.json.encode(listing | {"results": listed})
 
 
 def _read_answer(body: bytes) -> tuple[dict[str, Any] | None, Sequence[bytes | msgspec.Raw]]:
     """A list's other members, None for a single resource; and the resources."""
     try:
-        whole = msgspec.json.decode(body, type=_Resource)
-        if "results" not in whole:
+        decoded = msgspec.json.decode(body, type=_Resource)
+        if "results" not in decoded:
             return None, [body]
-        return dict(whole), msgspec.json.decode(whole["results"], type=list[msgspec.Raw])
+        return dict(decoded), msgspec.json.decode(decoded["results"], type=list[msgspec.Raw])
     except msgspec.DecodeError:
         raise refusal("it is not a dataset or schema") from None
 
@@ -472,10 +472,10 @@ def _advice(request: Request, path: str) -> str:
     """A guess at the path that was meant."""
     if path == "/api/docs/":
         return "the page for users is /docs/"
-    if methods_of(f"{path}/") or _own(request, f"{path}/"):
+    if methods_of(f"{path}/") or _route_of(request, f"{path}/"):
         return "paths end in a slash"
     above = path.rstrip("/").rpartition("/")[0] + "/"
-    known = _own(request, above) or (above if methods_of(above) else "")
+    known = _route_of(request, above) or (above if methods_of(above) else "")
     if known:
         return (
             f"there is {known}, and nothing of this name below it; curl -T FILE appends the"
@@ -497,7 +497,7 @@ def _routes(request: Request) -> Iterator[PathRoute]:
     )
 
 
-def _own(request: Request, path: str) -> str:
+def _route_of(request: Request, path: str) -> str:
     """The documented form of this path if it is the proxy's own; otherwise empty."""
     scope = {**request.scope, "path": path}
     found = (route.path for route in _routes(request) if route.matches(scope)[0] is not Match.NONE)

@@ -379,8 +379,10 @@ def _shown_standing(standing: RosterComparison) -> RosterStanding:
 
 
 def _lost_entry(roster: Roster, body: EntryBody) -> LostEntry:
-    what, who = _subject_of(roster, body)
-    return LostEntry(body.number, _moment_of_entry(body.time), what, who, _name(roster, body.actor))
+    subject, who = _subject_of(roster, body)
+    return LostEntry(
+        body.number, _moment_of_entry(body.time), subject, who, _name(roster, body.actor)
+    )
 
 
 def _subject_of(roster: Roster, body: EntryBody) -> tuple[str, str | None]:

@@ -162,8 +162,8 @@ async def list_schema_keys(request: Request) -> Response:
             # Left out, it would be taken for a schema whose key needs no backup.
             raise refusal("a schema has a key without a version")
         versions = key.first_key_version, key.key_version
-        held = await _holds(services, caller, key)
-        shown.append(SealedSchema(key.url, key.name, *versions, key.key_id, held))
+        available = await _holds(services, caller, key)
+        shown.append(SealedSchema(key.url, key.name, *versions, key.key_id, available))
     return answer(shown)
 
 
@@ -264,8 +264,8 @@ async def confirm_backup(request: Request) -> Response:
         shown_roots = list((await _open_file(backup)).roots.values())
     keyring = await existing(services, holder)
     # Fingerprints are public, so comparing them reveals nothing.
-    here = {root.fingerprint for root in keyring.roots.values()}
-    if not all(root.fingerprint in here for root in shown_roots):
+    fingerprints = {root.fingerprint for root in keyring.roots.values()}
+    if not all(root.fingerprint in fingerprints for root in shown_roots):
         raise errors.BadInput(
             "this is the backup of another keyring",
             code="invalid_phrase",

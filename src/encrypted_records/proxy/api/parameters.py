@@ -157,13 +157,13 @@ def only(request: Request, known: set[str]) -> None:
     """Refuse unknown parameters: an ignored filter would mislead."""
     for name in request.query_params:
         if name not in known:
-            there = (
+            allowed = (
                 f"the parameters are {', '.join(sorted(known))}"
                 if known
                 else "this path has no parameters"
             )
             raise InvalidQuery(
-                f"this path does not have such a parameter; {there}",
+                f"this path does not have such a parameter; {allowed}",
                 hint=_SEARCH if known >= _LISTING else "check the spelling",
                 flaws=(Flaw("unknown_parameter", "there is no such parameter", parameter=name),),
             )

@@ -356,8 +356,8 @@ async def list_dataset(request: Request) -> Response:
     change, dataset = await read_struct(request, ListingChange), id_in_path(request)
     organization = await _organization_of(services, holder, dataset)
     if change.listed:
-        whole = form.Share(dataset, form.READER, [])
-        await _prepare(services, holder, organization, [whole])
+        share = form.Share(dataset, form.READER, [])
+        await _prepare(services, holder, organization, [share])
     await services.sharing.asking.set_listed(holder, organization, dataset, listed=change.listed)
     return answer(ListedDataset(reference("datasets", dataset), change.listed))
 

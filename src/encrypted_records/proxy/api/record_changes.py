@@ -160,7 +160,7 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
         if name not in record_formats.RECORD_MEMBERS
     ]
     wrong = record_formats.misplaced_members(body, to_text(record_id))
-    flaws += [Flaw("read_only", what, f"/{name}") for name, what in wrong]
+    flaws += [Flaw("read_only", reason, f"/{name}") for name, reason in wrong]
     if flaws:
         raise InvalidRecords(
             "the body has members that a change of this record cannot have",

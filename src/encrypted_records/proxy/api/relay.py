@@ -415,8 +415,8 @@ async def _body(upstream: aiohttp.ClientResponse, kind: str) -> Response:
             async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
                 begin += chunk
                 if len(begin) > CHECKED_BYTES:
-                    rest = _rest(upstream, bytes(begin))
-                    return StreamingResponse(rest, status, media_type=kind)
+                    pieces = _stream_body(upstream, bytes(begin))
+                    return StreamingResponse(pieces, status, media_type=kind)
     upstream.release()
     await _check(bytes(begin))
     if status >= 400 and not problem.is_named(bytes(begin)):
@@ -445,7 +445,7 @@ async def _check(body: bytes) -> None:
         raise refusal("it is not JSON, although it is declared as JSON") from None
 
 
-async def _rest(upstream: aiohttp.ClientResponse, begin: bytes) -> AsyncIterator[bytes]:
+async def _stream_body(upstream: aiohttp.ClientResponse, begin: bytes) -> AsyncIterator[bytes]:
     async with upstream:
         yield begin
         with _ours():

@@ -100,18 +100,18 @@ class ValueHolders:
         self._of, self._stored = wanted, 0
 
     def _drop_dead(self, snapshot: Snapshot) -> None:
-        for held in self.holders:
-            some = np.flatnonzero(held >= 0)
-            held[some[~are_live(snapshot, held[some])]] = -1
+        for positions in self.holders:
+            taken = np.flatnonzero(positions >= 0)
+            positions[taken[~are_live(snapshot, positions[taken])]] = -1
 
     def _take(self, segment: OpenedSegment, snapshot: Snapshot, compared: SchemaDefinition) -> None:
-        every = Matches.exactly(segment.everything)
-        part = Candidates.of(segment, every, snapshot)
+        matches = Matches.exactly(segment.everything)
+        part = Candidates.of(segment, matches, snapshot)
         part = part.only(part.positions >= self._stored)
-        for set_codes, held in zip(self.sets, self.holders, strict=True):
+        for set_codes, positions in zip(self.sets, self.holders, strict=True):
             codes = set_codes.of_segment(self.keys, part, self._made, compared)
-            some = np.flatnonzero(codes)
-            held[codes[some]] = part.positions[some]
+            rows = np.flatnonzero(codes)
+            positions[codes[rows]] = part.positions[rows]
 
 
 def are_live(snapshot: Snapshot, positions: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -204,12 +204,12 @@ def _find_flawed(
     """
     flawed = np.zeros(len(kept), np.bool_)
     replaced = target[kept & (target >= 0)]
-    for of_set, held in zip(codes, holders, strict=True):
-        some = np.flatnonzero(kept & (of_set > 0))
-        _, first, which = np.unique(of_set[some], return_index=True, return_inverse=True)
-        holder = held[of_set[some]]
+    for of_set, positions in zip(codes, holders, strict=True):
+        rows = np.flatnonzero(kept & (of_set > 0))
+        _, first, which = np.unique(of_set[rows], return_index=True, return_inverse=True)
+        holder = positions[of_set[rows]]
         taken = (holder >= 0) & ~np.isin(holder, replaced)
-        flawed[some[taken | (first[which] != np.arange(len(some)))]] = True
+        flawed[rows[taken | (first[which] != np.arange(len(rows)))]] = True
     return flawed
 
 
@@ -223,16 +223,16 @@ def _describe(
     """The first collision of each of these rows."""
     replaced = frozenset(target[kept & (target >= 0)].tolist())
     firsts: list[Numbers] = []
-    for of_set, held in zip(codes, holders, strict=True):
-        first: Numbers = np.full(len(held), len(of_set), np.int64)
-        some = np.flatnonzero(kept & (of_set > 0))[::-1]
-        first[of_set[some]] = some
+    for of_set, positions in zip(codes, holders, strict=True):
+        first: Numbers = np.full(len(positions), len(of_set), np.int64)
+        with_code = np.flatnonzero(kept & (of_set > 0))[::-1]
+        first[of_set[with_code]] = with_code
         firsts.append(first)
     clashes: list[Clash] = []
     for at in rows.tolist():
-        for of, (of_set, held) in enumerate(zip(codes, holders, strict=True)):
+        for of, (of_set, positions) in enumerate(zip(codes, holders, strict=True)):
             code = int(of_set[at])
-            position, other = int(held[code]), int(firsts[of][code])
+            position, other = int(positions[code]), int(firsts[of][code])
             if code and position >= 0 and position not in replaced:
                 clashes.append(Clash(at, of, position=position))
                 break
@@ -251,9 +251,9 @@ def _take_in_order(
 ) -> list[Clash]:
     """Decide row by row, storing each row that can be stored; returns the others' collisions."""
     involved = flawed.copy()
-    for of_set, held in zip(codes, holders, strict=True):
-        shared = np.bincount(of_set[kept], minlength=len(held)) > 1
-        holder = held[of_set]
+    for of_set, positions in zip(codes, holders, strict=True):
+        shared = np.bincount(of_set[kept], minlength=len(positions)) > 1
+        holder = positions[of_set]
         involved |= (of_set > 0) & (shared[of_set] | ((holder >= 0) & (holder != target)))
     involved &= kept
     freed = set(target[kept & ~involved & (target >= 0)].tolist())
@@ -261,13 +261,16 @@ def _take_in_order(
     of_sets = list(zip(*(of_set[rows].tolist() for of_set in codes), strict=True))
     of_holders = list(
         zip(
-            *(held[of_set[rows]].tolist() for of_set, held in zip(codes, holders, strict=True)),
+            *(
+                positions[of_set[rows]].tolist()
+                for of_set, positions in zip(codes, holders, strict=True)
+            ),
             strict=True,
         )
     )
     taken: list[dict[int, int]] = [{} for _ in codes]
     clashes: list[Clash] = []
-    for at, own_target, values, held_by in zip(
+    for at, replaced, values, held_by in zip(
         rows.tolist(), target[rows].tolist(), of_sets, of_holders, strict=True
     ):
         clash = None
@@ -276,7 +279,7 @@ def _take_in_order(
                 continue
             if code in taken[of]:
                 clash = Clash(at, of, other=taken[of][code])
-            elif position not in (-1, own_target) and position not in freed:
+            elif position not in (-1, replaced) and position not in freed:
                 clash = Clash(at, of, position=position)
             if clash:
                 break
@@ -286,8 +289,8 @@ def _take_in_order(
         for of, code in enumerate(values):
             if code:
                 taken[of][code] = at
-        if own_target >= 0:
-            freed.add(own_target)
+        if replaced >= 0:
+            freed.add(replaced)
     return clashes
 
 
@@ -327,11 +330,11 @@ class Conflicts:
         self._uses = uses
         self._fetcher = fetcher
         self._workers = workers
-        self._held: dict[bytes, dict[bytes, _JobSchema]] = {}
+        self._schemas_by_job: dict[bytes, dict[bytes, _JobSchema]] = {}
 
     def forget(self, job: bytes) -> None:
         """Drop the data of a job that has ended, or is checked again."""
-        self._held.pop(job, None)
+        self._schemas_by_job.pop(job, None)
 
     async def settle(
         self,
@@ -372,12 +375,12 @@ class Conflicts:
         Raises:
             BadInput, TooLarge: as :meth:`settle`.
         """
-        held = await self._gather(job, source, schemas)
+        job_schemas = await self._gather(job, source, schemas)
         fates: dict[int, list[messages.Fate]] = {}
         flaws: list[Flaw] = []
         refused = replaced = 0
         for checked in schemas:
-            job_schema = held.get(checked.state.id)
+            job_schema = job_schemas.get(checked.state.id)
             if job_schema is None:
                 continue
             context, verdict = await self._decide(job, caller, checked.state, job_schema)
@@ -415,7 +418,7 @@ class Conflicts:
         Raises:
             FatesChanged: the outcomes have changed.
         """
-        if job.id in self._held:
+        if job.id in self._schemas_by_job:
             return
         before = await runtime.in_thread(self._uses.store.fates.get, job.id)
         try:
@@ -432,7 +435,7 @@ class Conflicts:
             FatesChanged: the sealed rows are not those that are to be stored now.
             Conflict: ``log_moved``; segments of this version are gone.
         """
-        job_schema = self._held.get(job.id, {}).get(state.id)
+        job_schema = self._schemas_by_job.get(job.id, {}).get(state.id)
         if job_schema is None:
             return []
         context, verdict = await self._decide(job, caller, state, job_schema)
@@ -476,9 +479,9 @@ class Conflicts:
         self, job: StoredJob, source: messages.UploadSource, schemas: Sequence[SchemaToCheck]
     ) -> dict[bytes, _JobSchema]:
         """The keys of the job's rows, by schema with unique fields and rows."""
-        held = self._held.get(job.id)
-        if held is not None:
-            return held
+        job_schemas = self._schemas_by_job.get(job.id)
+        if job_schemas is not None:
+            return job_schemas
         fields = [_fields_of(schema.state.definition) for schema in schemas]
         tasks = iter(await runtime.in_thread(self._uses.store.chunks, job.id))
         found: list[tuple[int, messages.ChunkKeys]] = []
@@ -492,7 +495,7 @@ class Conflicts:
 
         await run_together([compute] * self._workers.count)
         found.sort(key=lambda item: item[0])
-        held = {}
+        job_schemas = {}
         for schema in schemas:
             parts = [
                 (number, part)
@@ -501,11 +504,11 @@ class Conflicts:
                 if part.schema == schema.state.id
             ]
             if parts:
-                held[schema.state.id] = _JobSchema(
+                job_schemas[schema.state.id] = _JobSchema(
                     ValueHolders(await aside(JobKeys.of, parts), schema.made)
                 )
-        self._held[job.id] = held
-        return held
+        self._schemas_by_job[job.id] = job_schemas
+        return job_schemas
 
     async def _learn_names(
         self,
@@ -580,10 +583,10 @@ def _fates(
 ) -> dict[int, messages.Fate]:
     """The outcomes of rows by chunk, except rows that are simply stored."""
     keys = job_schema.matching.keys
-    some = np.flatnonzero(~verdict.kept | (verdict.target >= 0))
+    decided = np.flatnonzero(~verdict.kept | (verdict.target >= 0))
     fates: dict[int, messages.Fate] = {}
-    for chunk in np.unique(keys.chunks[some]).tolist():
-        rows = some[keys.chunks[some] == chunk]
+    for chunk in np.unique(keys.chunks[decided]).tolist():
+        rows = decided[keys.chunks[decided] == chunk]
         left_out = keys.rows[rows[~verdict.kept[rows]]].tolist()
         changed = rows[verdict.target[rows] >= 0]
         targets = verdict.target[changed].tolist()

@@ -34,14 +34,14 @@ from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
 @dataclass(frozen=True, slots=True)
 class PackingPolicy:
     """Jobs of ``least`` records or more are packed, about ``rows`` together. ``keep_free`` bytes of
-    the disk stay free; ``pages`` are sent at once. For each job, at most ``held`` bytes of sorted
-    columns wait in memory to be packed; the rows of further chunks are read again."""
+    the disk stay free; ``pages`` are sent at once. For each job, at most ``run_bytes`` bytes of
+    sorted columns wait in memory to be packed; the rows of further chunks are read again."""
 
     least: int = 1_000_000
     rows: int = 1 << 20
     keep_free: int = KEEP_FREE_BYTES
     pages: int = PAGES_AT_ONCE
-    held: int = 32 << 20
+    run_bytes: int = 32 << 20
 
     def takes(self, job: StoredJob) -> bool:
         """Whether the job's chunks are sealed without a separate index."""
@@ -125,7 +125,7 @@ class JobPacking:
         #: packs that had chunks to seal when this attempt began
         self._open: list[int] = []
         #: bytes of the runs in ``_groups``
-        self._held = 0
+        self._run_bytes = 0
         self._done: set[int] = set()
 
     async def open(self) -> None:
@@ -146,8 +146,8 @@ class JobPacking:
             for group in part.groups
         ]
         size = _size_of(groups)
-        if self._held + size <= self._packing.policy.held:
-            self._held += size
+        if self._run_bytes + size <= self._packing.policy.run_bytes:
+            self._run_bytes += size
         else:
             groups = _without_runs(groups)
         self._note(groups, [chunk.number])
@@ -164,7 +164,7 @@ class JobPacking:
     def _take(self, chunk: int) -> list[messages.SealedRows]:
         """The groups of a sealed chunk; their runs are returned only once."""
         groups = self._groups[chunk]
-        self._held -= _size_of(groups)
+        self._run_bytes -= _size_of(groups)
         self._groups[chunk] = _without_runs(groups)
         return groups
 

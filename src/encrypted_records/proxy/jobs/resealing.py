@@ -154,9 +154,9 @@ class Resealing:
 
         async def seal_chunks() -> None:
             for chunk in chunks:
-                rest: messages.ChunkAt | None = chunk
-                while rest is not None:
-                    rest = await self._seal(job, caller, rows, target, rest)
+                open_part: messages.ChunkAt | None = chunk
+                while open_part is not None:
+                    open_part = await self._seal(job, caller, rows, target, open_part)
 
         # One more than there are workers, so that no worker waits for the API.
         await run_together([seal_chunks] * (self._workers.count + 1))
@@ -171,17 +171,17 @@ class Resealing:
     ) -> messages.ChunkAt | None:
         """Seal and stage a chunk, or as much of it as fits into one part; returns the rest."""
         fetched = await refetch(self._uses.schemas, caller, rows, chunk)
-        rest: messages.ChunkAt | None = None
+        left: messages.ChunkAt | None = None
         if fetched.end < chunk.offset:
-            chunk, rest = fetched.cut(chunk)
-            await runtime.in_thread(self._uses.store.targets.split, job.id, chunk, rest)
+            chunk, left = fetched.cut(chunk)
+            await runtime.in_thread(self._uses.store.targets.split, job.id, chunk, left)
         sealed = await self._work(rows.state, fetched, target, job.id, chunk.number)
         attempt = await runtime.in_thread(self._uses.store.next_attempt, job.id)
         for part in sealed.parts:
             await self._uses.api.stage(part.schema, part.body, caller.auth, attempt=attempt)
         await runtime.in_thread(self._uses.store.done, job.id, chunk, sealed.parts)
         self._uses.progress.announce(job.id)
-        return rest
+        return left
 
     async def _work(
         self,
@@ -211,15 +211,15 @@ class Resealing:
         state = await self._uses.schemas.refresh(caller, schema)
         rows, snapshot = RowSource(self._uses.api, caller, state), state.ledger.snapshot()
         chunk = messages.ChunkAt(0, min(snapshot.stored, SAMPLE_ROWS), 0, 1, SAMPLE_ROWS)
-        some = count_live(snapshot, 0, chunk.offset)
+        sampled = count_live(snapshot, 0, chunk.offset)
         seconds = 0.0
         # Twice: the first time may start a worker, and the width of rows is not known.
-        for _ in range(2 if some else 0):
+        for _ in range(2 if sampled else 0):
             began = runtime.monotonic()
             fetched = await refetch(self._uses.schemas, caller, rows, chunk)
             await self._work(state, fetched, target, bytes(16), 0)
             seconds = runtime.monotonic() - began
-        return seconds * snapshot.count / max(1, some) / self._workers.count
+        return seconds * snapshot.count / max(1, sampled) / self._workers.count
 
     # --- publish ----------------------------------------------------------------------------
 

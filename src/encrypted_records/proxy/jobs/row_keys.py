@@ -95,12 +95,12 @@ class SetCodes:
         steps: list[tuple[int, Numbers]] = []
         for other in others:
             width = len(other.keys) + 1
-            whole = (codes > 0) & (other.codes > 0)
+            is_complete = (codes > 0) & (other.codes > 0)
             pairs, places = np.unique(
-                codes[whole] * width + other.codes[whole], return_inverse=True
+                codes[is_complete] * width + other.codes[is_complete], return_inverse=True
             )
             codes = np.zeros(len(codes), np.int64)
-            codes[whole] = places + 1
+            codes[is_complete] = places + 1
             count = len(pairs)
             steps.append((width, pairs))
         return cls(tuple(fields), codes, count, steps)
@@ -145,12 +145,12 @@ def _map(
 ) -> Numbers:
     """The code of each row's key among ``keys``, or 0."""
     name = compared.by_id[number].name
-    held = part.dictionary(name)
-    places: Numbers = np.zeros(len(held.keys) + 1, np.int64)
-    if len(keys) and len(held.keys):
+    dictionary = part.dictionary(name)
+    places: Numbers = np.zeros(len(dictionary.keys) + 1, np.int64)
+    if len(keys) and len(dictionary.keys):
         rebase = Rebase.between(made.by_id[number], compared.by_id[number])
         sought = keys if rebase is None else rebase.keys(keys)
-        places[1:] = _places(sought, held.keys.astype(sought.dtype))
+        places[1:] = _places(sought, dictionary.keys.astype(sought.dtype))
     mapped: Numbers = places[part.codes(name)]
     return mapped
 
@@ -184,9 +184,9 @@ async def look_up_names(upstream: Upstream, positions: Collection[int]) -> dict[
     parts = _cut(list(blocks))
 
     async def ask() -> None:
-        for some in parts:
-            names = await upstream.api.names(state.id, some, upstream.caller.auth)
-            found.update(await aside(_open_all, state, snapshot, some, names, blocks))
+        for batch in parts:
+            names = await upstream.api.names(state.id, batch, upstream.caller.auth)
+            found.update(await aside(_open_all, state, snapshot, batch, names, blocks))
 
     await run_together([ask] * _AT_ONCE)
     return found

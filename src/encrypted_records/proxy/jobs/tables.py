@@ -323,7 +323,7 @@ class Targets:
                     (chunk.last - chunk.first + 1, job),
                 )
 
-    def split(self, job: bytes, first: ChunkAt, rest: ChunkAt) -> None:
+    def split(self, job: bytes, first: ChunkAt, second: ChunkAt) -> None:
         """Cut a chunk in two; ``first`` keeps its number."""
         with self._database.writing() as database:
             database.execute(
@@ -333,7 +333,7 @@ class Targets:
             database.execute(
                 'INSERT INTO chunk (job, number, "offset", "row", first, last)'
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                (job, rest.number, rest.offset, rest.row, rest.first, rest.last),
+                (job, second.number, second.offset, second.row, second.first, second.last),
             )
 
 

@@ -220,7 +220,7 @@ def _require_others(environment: Mapping[str, str], named: str, *others: str) ->
             raise Startup(f"{named} is set and {name} is not", hint=f"set {name}")
 
 
-def _read_secret(path: Path, what: str, environment_variable: str) -> str:
+def _read_secret(path: Path, secret: str, environment_variable: str) -> str:
     """The secret in a file, without surrounding whitespace.
 
     Raises:
@@ -230,7 +230,7 @@ def _read_secret(path: Path, what: str, environment_variable: str) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         raise Startup(
-            f"the file with {what} cannot be read: {path}", hint=f"correct {environment_variable}"
+            f"the file with {secret} cannot be read: {path}", hint=f"correct {environment_variable}"
         ) from None
 
 

@@ -92,9 +92,9 @@ def short(number: float) -> str:
     return f"{number:.3g}"
 
 
-def percent(part: float, whole: float) -> str:
+def percent(part: float, total: float) -> str:
     """A share, which is shown as 0 % or 100 % only if it is exact."""
-    share = 100 * part / whole if whole else 0.0
+    share = 100 * part / total if total else 0.0
     if not share:
         return "0 %"
     if share < 0.01:
@@ -190,20 +190,22 @@ def write_digits(value: object) -> str:
     if type(value) is int:  # the most frequent type, hundreds per page
         if -10_000 < value < 10_000:
             return str(value)
-        first, gap, rest = f"{value:,}".partition(",")
-        return f"{first}<span>{rest.replace(gap, '</span><span>')}</span>"
+        first, gap, groups = f"{value:,}".partition(",")
+        return f"{first}<span>{groups.replace(gap, '</span><span>')}</span>"
     if isinstance(value, bool):
         return _FLAGS[value]
     text = plain(value)
     number = _NUMBER.fullmatch(text)
     if number is None:
         return str(escape(text))
-    sign, whole, decimals = number.groups()
-    if len(whole) < _GROUPED_FROM - bool(decimals):
+    sign, integer_digits, decimals = number.groups()
+    if len(integer_digits) < _GROUPED_FROM - bool(decimals):
         return text
-    head = len(whole) % 3 or 3
-    gaps = "".join(f"<span>{whole[at : at + 3]}</span>" for at in range(head, len(whole), 3))
-    return f"{sign}{whole[:head]}{gaps}{decimals}"
+    head = len(integer_digits) % 3 or 3
+    gaps = "".join(
+        f"<span>{integer_digits[at : at + 3]}</span>" for at in range(head, len(integer_digits), 3)
+    )
+    return f"{sign}{integer_digits[:head]}{gaps}{decimals}"
 
 
 def shortened(text: str) -> str:
@@ -213,10 +215,10 @@ def shortened(text: str) -> str:
 
 def format_minutes(minutes: float) -> str:
     """``12 hours``, ``45 minutes``"""
-    whole = round(minutes)
-    if whole % 60:
-        return format_count(whole, "minute")
-    return format_count(whole // 60, "hour")
+    count = round(minutes)
+    if count % 60:
+        return format_count(count, "minute")
+    return format_count(count // 60, "hour")
 
 
 def format_count(number: int, singular: str, many: str = "") -> str:

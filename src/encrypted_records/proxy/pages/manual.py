@@ -299,18 +299,18 @@ class Document:
 
 def list_names() -> list[str]:
     """Documents by the names of their first pages: documents with a title come first."""
-    there = list_files()
-    return [name for name in TITLES if name in there] + sorted(set(there) - set(TITLES))
+    files = list_files()
+    return [name for name in TITLES if name in files] + sorted(set(files) - set(TITLES))
 
 
 def list_documents() -> dict[str, list[tuple[str, str, str]]]:
     """Under each heading, every document's name, its title and its description."""
-    there = list_files()
+    files = list_files()
     listed = {
-        heading: [(name, *title) for name, title in section.items() if name in there]
+        heading: [(name, *title) for name, title in section.items() if name in files]
         for heading, section in CONTENTS.items()
     }
-    decisions = [name for name in sorted(there) if name.startswith(IS_DECISION)]
+    decisions = [name for name in sorted(files) if name.startswith(IS_DECISION)]
     return listed | {DECISIONS: [(name, find_title(name), "") for name in decisions]}
 
 
@@ -388,9 +388,9 @@ def _aim(link: Token, outline: HelpOutline, page: str) -> None:
     if other is None:
         link.attrs.pop("href", None)  # not a document
         return
-    there = other.places.get(anchor, other.name)
+    target_page = other.places.get(anchor, other.name)
     after = f"#{anchor}" if anchor else ""
-    link.attrSet("href", after if after and there == page else f"../{there}/{after}")
+    link.attrSet("href", after if after and target_page == page else f"../{target_page}/{after}")
 
 
 def _resolve(outline: HelpOutline, path: str) -> HelpOutline | None:

@@ -135,21 +135,21 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
         # The field's other values are shown with the counts that they would have.
         pick = on.question.own_pick(name, on.types)
     where = on.question.where(on.types, without=pick[0] if pick else None)
-    whole = await _measure(visit, on, name, None)
+    unfiltered = await _measure(visit, on, name, None)
     if _is_counted_by_value(on.types[name]):
-        return await _draw_values(visit, on, name, whole, where, pick[1] if pick else [])
-    if where is None or not whole.items:
-        return _picture(on, name, whole, None)
+        return await _draw_values(visit, on, name, unfiltered, where, pick[1] if pick else [])
+    if where is None or not unfiltered.items:
+        return _picture(on, name, unfiltered, None)
     _, ends = on.question.own_stretch(name, on.types) or (0, (None, None))
     if is_dated(on.types[name]):
-        found = await _measure_dates(visit, on, name, where, whole)
+        found = await _measure_dates(visit, on, name, where, unfiltered)
     else:
-        found = await _measure(visit, on, name, where, _bounds(on, name, whole))
+        found = await _measure(visit, on, name, where, _bounds(on, name, unfiltered))
     # The bins of the whole schema, with the counts of the filtered records.
     counts = [item["count"] for item in found.items]
-    bins = [{**item, "count": count} for item, count in zip(whole.items, counts, strict=True)]
-    behind_counts = [item["count"] for item in whole.items]
-    drawn = _picture(on, name, replace(found, items=bins), behind_counts, whole.present)
+    bins = [{**item, "count": count} for item, count in zip(unfiltered.items, counts, strict=True)]
+    behind_counts = [item["count"] for item in unfiltered.items]
+    drawn = _picture(on, name, replace(found, items=bins), behind_counts, unfiltered.present)
     return replace(drawn, bounds=(words.plain(ends[0]), words.plain(ends[1])))
 
 
@@ -157,12 +157,12 @@ async def _draw_values(
     visit: Visit,
     on: SchemaQuestion,
     name: str,
-    whole: _Measurement,
+    unfiltered: _Measurement,
     where: Any,
     picked: Sequence[Any],
 ) -> Picture:
     """The most frequent values; picked values come first, however frequent they are."""
-    found = whole if where is None else await _measure(visit, on, name, where)
+    found = unfiltered if where is None else await _measure(visit, on, name, where)
     if picked:
         conditions: list[Any] = [{"field": name, "op": "in", "value": picked}]
         conditions += [where] if where else []
@@ -174,10 +174,10 @@ async def _draw_values(
         return _picture(on, name, found, None, picked=picked)
     values = [item["value"] for item in found.items]
     among = {"field": name, "op": "in", "value": values}
-    known = await _measure(visit, on, name, among) if values else whole
+    known = await _measure(visit, on, name, among) if values else unfiltered
     behind = {item["value"]: item["count"] for item in known.items}
     counts = [behind.get(value, 0) for value in values]
-    return _picture(on, name, found, counts, whole.present, picked=picked)
+    return _picture(on, name, found, counts, unfiltered.present, picked=picked)
 
 
 async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: str) -> Picture:
@@ -190,11 +190,14 @@ async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: s
     return _picture(on, name, await _measure(visit, on, name, beginning), None)
 
 
-def _bounds(on: SchemaQuestion, name: str, whole: _Measurement) -> list[Any]:
+def _bounds(on: SchemaQuestion, name: str, unfiltered: _Measurement) -> list[Any]:
     """The bins of the whole schema: the start of each, and the end of the last."""
     spec = on.schema["schema"]["properties"][name]
     step = Decimal(step_of(spec))
-    return [*(item["from"] for item in whole.items), Decimal(whole.items[-1]["to"]) + step]
+    return [
+        *(item["from"] for item in unfiltered.items),
+        Decimal(unfiltered.items[-1]["to"]) + step,
+    ]
 
 
 async def _measure(

@@ -202,8 +202,8 @@ def fingerprint(data: Mapping[str, Any]) -> str:
     """A short text that changes if a record's values change. It is only in the page that shows the
     values.
     """
-    whole = strict_json.encode_sorted(data)
-    return hashlib.blake2b(whole, digest_size=_PRINT_BYTES).hexdigest()
+    encoded = strict_json.encode_sorted(data)
+    return hashlib.blake2b(encoded, digest_size=_PRINT_BYTES).hexdigest()
 
 
 def write_rows(

@@ -82,8 +82,8 @@ class FieldRow:
     @property
     def is_bounded(self) -> bool:
         """Whether its bounds differ from the defaults for numbers."""
-        whole = str(field_types.WHOLE)
-        return self.is_numeric and (self.minimum, self.maximum) != (f"-{whole}", whole)
+        bound = str(field_types.WHOLE)
+        return self.is_numeric and (self.minimum, self.maximum) != (f"-{bound}", bound)
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -93,11 +93,11 @@ class FieldRow:
     @property
     def published(self) -> list[str]:
         """The values in the definition, which the server can read."""
-        held = [self.more.get(keyword) for keyword in _VALUES]
+        keyword_values = [self.more.get(keyword) for keyword in _VALUES]
         each = [
             value
-            for held_value in held
-            for value in (held_value if isinstance(held_value, list) else [held_value])
+            for listed_value in keyword_values
+            for value in (listed_value if isinstance(listed_value, list) else [listed_value])
         ]
         return list(dict.fromkeys(_text(value) for value in each if value is not None))
 
@@ -150,8 +150,8 @@ class FieldRow:
     def rest_of_more(self) -> str:
         """Other keywords of the field, except those that contain values or have a control."""
         shown = (*_VALUES, "padTo", "x-index") if self.type == TEXT.name else _VALUES
-        rest = {key: value for key, value in self.more.items() if key not in shown}
-        return strict_json.encode(rest).decode() if rest else ""
+        others = {key: value for key, value in self.more.items() if key not in shown}
+        return strict_json.encode(others).decode() if others else ""
 
     def take_values_out(self) -> None:
         """Remove all values from the definition; texts are padded instead of listed."""
@@ -472,7 +472,7 @@ _BY_DETAIL = {
 def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
     """Give each row of ``draft`` its errors; errors of no row are returned as sentences."""
     rows = {row.name: row for row in draft.rows if row.name}
-    rest: list[str] = []
+    sentences: list[str] = []
     for flaw in flaws:
         name, column = _place_of(flaw)
         row = rows.get(name)
@@ -481,12 +481,12 @@ def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
         if row is not None:
             row.errors.setdefault(column, _words(flaw, column))
         elif column == "removed" or name:
-            rest.append(f"{name}: {flaw.detail}")
+            sentences.append(f"{name}: {flaw.detail}")
         elif flaw.pointer in ("/name", "/description"):
             draft.errors[flaw.pointer[1:]] = sentence(flaw.detail)
         else:
-            rest.append(flaw.detail)
-    return rest
+            sentences.append(flaw.detail)
+    return sentences
 
 
 def _place_of(flaw: Flaw) -> tuple[str, str]:

@@ -399,11 +399,11 @@ async def show_words(visit: Visit) -> None:
 
 def _words(definition: Mapping[str, Any]) -> _Words:
     """By field, its descriptive keywords: its title and its description."""
-    every = {
+    words_by_field = {
         name: (rules.get("title"), rules.get("description"))
         for name, rules in definition["properties"].items()
     }
-    return {name: words for name, words in every.items() if any(words)}
+    return {name: words for name, words in words_by_field.items() if any(words)}
 
 
 def _replaced(visit: Visit, schema: Mapping[str, Any]) -> Any:

@@ -350,8 +350,8 @@ def words_of(text: str) -> str:
         NotUnderstood: a backslash in the quotes is not a JSON escape.
     """
     text = text.strip()
-    whole = TOKENS.fullmatch(text)
-    if whole is None or whole.lastgroup != "text":
+    token = TOKENS.fullmatch(text)
+    if token is None or token.lastgroup != "text":
         return text
     try:
         return str(parse(f"a = {text}")["value"])

@@ -287,16 +287,16 @@ async def _send_next(visit: Visit) -> Response:
     form = visit.sent_file
     if form is None or not form.filename:
         raise BadInput("no file was chosen", hint="choose one and try again")
-    rest = form.file()
+    pieces = form.file()
     start = bytearray()
-    whole = True
-    async for piece in rest:
+    is_complete = True
+    async for piece in pieces:
         start += piece
         if len(start) > _most_of(start):
-            whole = False
+            is_complete = False
             break
     headers = {"content-type": "application/octet-stream"}
-    headers |= {} if whole else {"x-file-size": str(len(start) + 1)}
+    headers |= {} if is_complete else {"x-file-size": str(len(start) + 1)}
     params = {"schema": visit.id}
     answer = await visit.answer(
         "POST", "/api/readings/detect/", bytes(start), params=params, headers=headers
@@ -317,7 +317,7 @@ async def _send_next(visit: Visit) -> Response:
             " accept it",
         )
     recipe = msgspec.json.encode(found["reading"]).decode()
-    body = _joined([bytes(start)], rest)
+    body = _joined([bytes(start)], pieces)
     return await _become_job(visit, form.filename, body, "application/octet-stream", recipe)
 
 
@@ -364,10 +364,10 @@ def _readable(start: bytes | bytearray) -> str:
     return text
 
 
-async def _joined(pieces: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _joined(pieces: list[bytes], later_pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
-    async for piece in rest:
+    async for piece in later_pieces:
         yield piece
 
 

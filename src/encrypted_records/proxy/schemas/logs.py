@@ -70,20 +70,20 @@ class LogReader:
         self._see = see
 
     async def read(
-        self, caller: Holder, schema: bytes, writer: bytes, *, whole: bool = False
+        self, caller: Holder, schema: bytes, writer: bytes, *, from_beginning: bool = False
     ) -> SchemaState:
         """Read the schema's state from its log.
 
         Args:
             writer: names the commits that are drafted.
-            whole: whether it has to be verified from its beginning, here and now.
+            from_beginning: whether it has to be verified from its beginning, here and now.
 
         Raises:
             ErsError: as :meth:`Schemas.refresh`.
         """
         shown = await read_shown(self._api, caller, schema)
         deltas: list[ManifestDelta] | None = None
-        if not whole:
+        if not from_beginning:
             state = await self._from_kept(caller, schema, shown, writer)
             if state is None:
                 state, deltas = await self._from_checkpoint(caller, schema, shown, writer)
@@ -416,7 +416,9 @@ class CheckpointWriter:
         """
         if state.ledger.begun is None:
             return
-        whole = await self._reader.read(caller, state.id, state.ledger.writer, whole=True)
+        verified = await self._reader.read(
+            caller, state.id, state.ledger.writer, from_beginning=True
+        )
         async with state.lock:
             # Another task may have done the same meanwhile.
             if state.ledger.begun is None:
@@ -425,15 +427,15 @@ class CheckpointWriter:
             claimed, begun = state.ledger, state.ledger.begun
             if begun is None:
                 return
-            if whole.ledger.version < claimed.version:
-                new = await self._reader.fetch(caller, state.id, whole.ledger.version)
-                await runtime.in_thread(extend, whole.ledger, _up_to(new, claimed.version))
-            if _is_other(whole.ledger, claimed, begun):
+            if verified.ledger.version < claimed.version:
+                new = await self._reader.fetch(caller, state.id, verified.ledger.version)
+                await runtime.in_thread(extend, verified.ledger, _up_to(new, claimed.version))
+            if _is_other(verified.ledger, claimed, begun):
                 raise errors.LogBroken(
                     "the API's log is no longer the one that it showed a moment ago"
                 )
-            await self._require_equal(claimed, whole.ledger, whole.ledger.state(), begun)
-            state.ledger = whole.ledger
+            await self._require_equal(claimed, verified.ledger, verified.ledger.state(), begun)
+            state.ledger = verified.ledger
 
     async def begin_whole(self, caller: Holder, state: SchemaState) -> None:
         """Read the log from its beginning if it does not continue its checkpoint; the state's lock
@@ -443,9 +445,9 @@ class CheckpointWriter:
             ErsError: the log itself is broken, or cannot be read.
         """
         claimed = state.ledger
-        whole = await self._reader.read(caller, state.id, claimed.writer, whole=True)
-        state.ledger, state.shown = whole.ledger, whole.shown
-        await self._judge(caller, whole.ledger, claimed)
+        verified = await self._reader.read(caller, state.id, claimed.writer, from_beginning=True)
+        state.ledger, state.shown = verified.ledger, verified.shown
+        await self._judge(caller, verified.ledger, claimed)
 
     async def _compare_newest(self, caller: Holder, state: SchemaState) -> None:
         """Compare the API's newest checkpoint, updated to the log's version, with the log."""
@@ -478,7 +480,7 @@ class CheckpointWriter:
             return
         await self._require_equal(claimed, ledger, present, begun)
 
-    async def _judge(self, caller: Holder, whole: Ledger, claimed: Ledger) -> None:
+    async def _judge(self, caller: Holder, verified: Ledger, claimed: Ledger) -> None:
         """Report the signer of a checkpoint that a later commit did not fit, if it was a lie.
 
         It need not be: a commit may store a request that is older than those that a checkpoint
@@ -489,9 +491,9 @@ class CheckpointWriter:
         """
         begun = claimed.begun
         assert begun is not None, "only what began with a checkpoint is judged"
-        whole_log = Ledger(whole.keys, whole.writer, whole.membership)
+        whole_log = Ledger(verified.keys, verified.writer, verified.membership)
         try:
-            deltas = await self._reader.fetch(caller, whole.keys.schema, 0)
+            deltas = await self._reader.fetch(caller, verified.keys.schema, 0)
             await runtime.in_thread(extend, whole_log, _up_to(deltas, claimed.version))
         except errors.ErsError as error:
             log.info("a checkpoint was not compared: %s", error.message)
@@ -516,13 +518,19 @@ class CheckpointWriter:
         )
 
 
-def _is_other(whole: Ledger, claimed: Ledger, begun: Begun) -> bool:
+def _is_other(verified: Ledger, claimed: Ledger, begun: Begun) -> bool:
     """Whether a log from its beginning differs from the log after a checkpoint, though they agree
     where the checkpoint was made: then the API lies."""
-    if whole.version < claimed.version:
+    if verified.version < claimed.version:
         return True
-    here, there = whole.digest_at(begun.version), claimed.digest_at(begun.version)
-    return here == there and whole.digest_at(claimed.version) != claimed.head.digest
+    verified_digest, claimed_digest = (
+        verified.digest_at(begun.version),
+        claimed.digest_at(begun.version),
+    )
+    return (
+        verified_digest == claimed_digest
+        and verified.digest_at(claimed.version) != claimed.head.digest
+    )
 
 
 def _now() -> int:

@@ -178,18 +178,18 @@ class AcceptedHead:
 class Heads:
     """Safe to use from several threads."""
 
-    def __init__(self, path: Path, kept: int = KEPT, whole: Heads | None = None) -> None:
+    def __init__(self, path: Path, kept: int = KEPT, reference: Heads | None = None) -> None:
         """
         Args:
             kept: number of versions before the head that are stored for each schema.
-            whole: another memory, which is not changed: every log that is remembered here must be a
-                beginning of a log there.
+            reference: another memory, which is not changed: every log that is remembered here must
+                be a beginning of a log there.
 
         Raises:
             Startup: the file is damaged, or cannot be opened.
         """
         self._kept = kept
-        self._whole = whole
+        self._reference = reference
         self._database = Database(
             path,
             _TABLES,
@@ -248,7 +248,7 @@ class Heads:
     def is_beginning(self, user: bytes, schema: bytes, log: Order) -> bool:
         """Whether the other memory, if there is one, shows that a log is a beginning of the log
         there, or continues it. Raises as :meth:`remember`."""
-        lacks = None if self._whole is None else self._whole.lacks(user, schema, log)
+        lacks = None if self._reference is None else self._reference.lacks(user, schema, log)
         return lacks in (None, "older")
 
     def accept(self, schema: bytes, accepted: AcceptedHead, passed: Sequence[LogHead]) -> None:
@@ -304,8 +304,8 @@ class Heads:
 
     def close(self) -> None:
         self._database.close()
-        if self._whole is not None:
-            self._whole.close()
+        if self._reference is not None:
+            self._reference.close()
 
 
 def difference(log: Order, seen: LogHead, passed: Sequence[LogHead]) -> LogDifference | None:

@@ -76,10 +76,10 @@ class MemoryPool:
         """Drop the least recently used entries until all caches are within the budget. The last
         entry of ``newest`` stays: it is within the budget by itself. The lock is held."""
         caches = list(self._caches)
-        held = sum(cache.held for cache in caches)
-        while held > self.budget:
+        total = sum(cache.held for cache in caches)
+        while total > self.budget:
             full = [cache for cache in caches if cache.entries > (1 if cache is newest else 0)]
-            held -= max(full, key=lambda cache: cache.held / cache.share).drop_oldest()
+            total -= max(full, key=lambda cache: cache.held / cache.share).drop_oldest()
 
 
 class LruCache(Generic[K, V]):
@@ -354,14 +354,14 @@ class DiskCache(CacheDatabase):
         pages: dict[int, bytes] = {}
         now = runtime.wall_ns()
         for at in range(0, len(numbers), _AT_ONCE):
-            some = numbers[at : at + _AT_ONCE]
-            chosen = f"WHERE segment = ? AND number IN ({','.join('?' * len(some))})"
+            batch = numbers[at : at + _AT_ONCE]
+            chosen = f"WHERE segment = ? AND number IN ({','.join('?' * len(batch))})"
             found = self._database.execute(
                 f"SELECT number, data FROM page {chosen}",  # noqa: S608  question marks only
-                (segment, *some),
+                (segment, *batch),
             ).fetchall()
             if found:  # an empty change would wait for the changes of others all the same
-                self._database.execute(f"UPDATE page SET used = ? {chosen}", (now, segment, *some))  # noqa: S608
+                self._database.execute(f"UPDATE page SET used = ? {chosen}", (now, segment, *batch))  # noqa: S608
             pages |= found
         self._hits += len(pages)
         self._misses += len(numbers) - len(pages)
@@ -374,13 +374,15 @@ class DiskCache(CacheDatabase):
         return self._guard(lambda: self._has(segment, list(numbers)), set())
 
     def _has(self, segment: bytes, numbers: Sequence[int]) -> set[int]:
-        held: set[int] = set()
+        stored: set[int] = set()
         for at in range(0, len(numbers), _AT_ONCE):
-            some = numbers[at : at + _AT_ONCE]
-            marks = ",".join("?" * len(some))
+            batch = numbers[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(batch))
             statement = f"SELECT number FROM page WHERE segment = ? AND number IN ({marks})"  # noqa: S608  question marks only
-            held.update(number for (number,) in self._database.execute(statement, (segment, *some)))
-        return held
+            stored.update(
+                number for (number,) in self._database.execute(statement, (segment, *batch))
+            )
+        return stored
 
     def put(self, segment: bytes, pages: Mapping[int, bytes]) -> None:
         """Cache these pages, and drop the least recently used pages beyond the budget."""
@@ -445,8 +447,8 @@ class DiskCache(CacheDatabase):
         return int(count)
 
     def _measure(self) -> int:
-        (held,) = self._database.execute("SELECT bytes FROM held").fetchone()
-        return int(held)
+        (total,) = self._database.execute("SELECT bytes FROM held").fetchone()
+        return int(total)
 
 
 #: Rows of a block.
@@ -491,8 +493,8 @@ class RowCache:
 
     def keep(self, schema: bytes, snapshot: Snapshot, rows: Mapping[RowRef, bytes]) -> None:
         """Cache these rows in memory, unchecked."""
-        for number, some in _by_block(snapshot, rows).items():
-            self._add(schema, number, some, loaded=False)
+        for number, rows_of_block in _by_block(snapshot, rows).items():
+            self._add(schema, number, rows_of_block, loaded=False)
 
     def store(
         self, schema: bytes, answers: Iterable[tuple[Snapshot, Mapping[RowRef, bytes]]]
@@ -505,14 +507,14 @@ class RowCache:
         with self._writing:
             parts: dict[int, dict[RowRef, bytes]] = defaultdict(dict)
             for snapshot, rows in answers:
-                for number, some in _by_block(snapshot, rows).items():
-                    parts[number] |= some
+                for number, rows_of_block in _by_block(snapshot, rows).items():
+                    parts[number] |= rows_of_block
             stored = self._disk.get(schema, sorted(parts))
             packed = {}
-            for number, some in parts.items():
+            for number, rows_of_block in parts.items():
                 before = _unpack(stored[number]) if number in stored else {}
-                packed[number] = _pack({**before, **some})
-                self._change(schema, number, checked=some)
+                packed[number] = _pack({**before, **rows_of_block})
+                self._change(schema, number, checked=rows_of_block)
             self._disk.put(schema, packed)
 
     def forget(self, schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> None:
@@ -521,9 +523,11 @@ class RowCache:
             parts = _by_block(snapshot, dict.fromkeys(rows, b""))
             changed = {}
             for number, data in self._disk.get(schema, sorted(parts)).items():
-                held = _unpack(data)
-                if not held.keys().isdisjoint(parts[number]):
-                    changed[number] = {ref: held[ref] for ref in held.keys() - parts[number].keys()}
+                stored = _unpack(data)
+                if not stored.keys().isdisjoint(parts[number]):
+                    changed[number] = {
+                        ref: stored[ref] for ref in stored.keys() - parts[number].keys()
+                    }
             self._disk.drop_some(schema, changed)
             self._disk.put(schema, {at: _pack(left) for at, left in changed.items() if left})
             for number, gone in parts.items():
@@ -548,10 +552,10 @@ class RowCache:
         otherwise they are unchecked.
         """
         with self._changing:
-            held = self._memory.rows(schema, number) or _NONE
-            new = {ref: row for ref, row in rows.items() if ref not in held.rows}
-            unchecked = held.unchecked if loaded else held.unchecked | new.keys()
-            block = RowBlock({**held.rows, **new}, unchecked, held.loaded or loaded)
+            cached = self._memory.rows(schema, number) or _NONE
+            new = {ref: row for ref, row in rows.items() if ref not in cached.rows}
+            unchecked = cached.unchecked if loaded else cached.unchecked | new.keys()
+            block = RowBlock({**cached.rows, **new}, unchecked, cached.loaded or loaded)
             self._memory.put_rows(schema, number, block)
             return block
 
@@ -564,11 +568,11 @@ class RowCache:
         gone: Collection[RowRef] = (),
     ) -> None:
         with self._changing:
-            held = self._memory.rows(schema, number)
-            if held is not None:
-                rows = {ref: row for ref, row in held.rows.items() if ref not in gone}
-                unchecked = held.unchecked.difference(checked, gone)
-                self._memory.put_rows(schema, number, RowBlock(rows, unchecked, held.loaded))
+            cached = self._memory.rows(schema, number)
+            if cached is not None:
+                rows = {ref: row for ref, row in cached.rows.items() if ref not in gone}
+                unchecked = cached.unchecked.difference(checked, gone)
+                self._memory.put_rows(schema, number, RowBlock(rows, unchecked, cached.loaded))
 
 
 def _by_block(snapshot: Snapshot, rows: Mapping[RowRef, bytes]) -> dict[int, dict[RowRef, bytes]]:

@@ -102,8 +102,10 @@ def array_of_values(spec: FieldSpec, given: Sequence[Value]) -> pyarrow.Array:
         return pyarrow.array(texts, pyarrow.string()).dictionary_encode()
     present = values.present_values(given)
     make = values.uuid_keys if spec.kind.of_bytes else partial(values.to_offsets, spec)
-    there = np.array([value is not None for value in given], np.bool_)
-    return array_of(spec, FieldValues(make(present), np.where(there, np.cumsum(there), 0)))
+    is_present = np.array([value is not None for value in given], np.bool_)
+    return array_of(
+        spec, FieldValues(make(present), np.where(is_present, np.cumsum(is_present), 0))
+    )
 
 
 def array_of(spec: FieldSpec, given: FieldValues | RowKeys) -> pyarrow.Array:
@@ -345,11 +347,11 @@ class _Window:
     end: int
 
     def rows(self) -> Ordinals:
-        every = self.part.matches.possible
-        if self.end - self.first < len(every):
+        possible = self.part.matches.possible
+        if self.end - self.first < len(possible):
             # A slice of a bitmap would visit each of its members.
-            every = every & BitMap(range(every[self.first], every[self.end - 1] + 1))
-        return ordinals(every)
+            possible = possible & BitMap(range(possible[self.first], possible[self.end - 1] + 1))
+        return ordinals(possible)
 
 
 def _windows(part: Candidates, row_bytes: int) -> Iterator[_Window]:
@@ -453,10 +455,12 @@ async def _batches(
         if not has_long:
             yield await aside(_write_part, stream, arrays, texts, first, end)
             continue
-        some = await aside(_part, texts, first, end)
-        reading_long = read_long_texts(context.space, window.part.places, rows[first:end], some)
+        texts_of_part = await aside(_part, texts, first, end)
+        reading_long = read_long_texts(
+            context.space, window.part.places, rows[first:end], texts_of_part
+        )
         long = await context.run(reading_long)
-        yield await aside(_write_some, stream, arrays, some, long, first, end)
+        yield await aside(_write_texts, stream, arrays, texts_of_part, long, first, end)
 
 
 def _part(values: Mapping[str, FieldValues], first: int, end: int) -> dict[str, FieldValues]:
@@ -470,10 +474,10 @@ def _write_part(
     first: int,
     end: int,
 ) -> list[Piece]:
-    return _write_some(stream, arrays, _part(texts, first, end), {}, first, end)
+    return _write_texts(stream, arrays, _part(texts, first, end), {}, first, end)
 
 
-def _write_some(
+def _write_texts(
     stream: _ArrowStream,
     arrays: Mapping[str, pyarrow.Array],
     texts: Mapping[str, FieldValues],
@@ -482,10 +486,10 @@ def _write_some(
     end: int,
 ) -> list[Piece]:
     """The batch of rows ``first`` to before ``end`` of a window's arrays, with their texts."""
-    some = {name: array[first:end] for name, array in arrays.items()}
+    columns = {name: array[first:end] for name, array in arrays.items()}
     for name, field in texts.items():
-        some[name] = texts_of(field, long.get(name, {}))
-    return stream.write(some, end - first)
+        columns[name] = texts_of(field, long.get(name, {}))
+    return stream.write(columns, end - first)
 
 
 class _ArrowStream:

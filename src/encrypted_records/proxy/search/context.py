@@ -218,9 +218,9 @@ class DatasetSchemas:
     async def _list(
         self, caller: Holder, dataset: bytes, view: View | None
     ) -> dict[bytes, DatasetSchema]:
-        there = [_shown(schema) for schema in await self._api.schemas_of(dataset, caller.auth)]
+        schemas = [_shown(schema) for schema in await self._api.schemas_of(dataset, caller.auth)]
         if view is None:
-            return {schema.id: schema for schema in there}
+            return {schema.id: schema for schema in schemas}
         roster = view.roster
         signed = [
             schema
@@ -233,7 +233,7 @@ class DatasetSchemas:
             for placed in signed
         }
         is_placed = _placed_by(roster)
-        return found | {schema.id: schema for schema in there if not is_placed(schema.id)}
+        return found | {schema.id: schema for schema in schemas if not is_placed(schema.id)}
 
     async def require_removed(self, caller: Holder, schema: DatasetSchema) -> None:
         """Require that a schema missing at the API is legitimately gone: it is unsigned, or its

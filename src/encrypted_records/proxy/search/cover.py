@@ -122,8 +122,8 @@ class PageCover:
         lacking = set()
         for segment in segments:
             if numbers := {ref.number for ref in refs if ref.segment == segment.uid}:
-                held = self._stored.has(segment.uid, numbers)
-                lacking |= {PageRef(segment.uid, number) for number in numbers - held}
+                stored = self._stored.has(segment.uid, numbers)
+                lacking |= {PageRef(segment.uid, number) for number in numbers - stored}
         return lacking
 
     def fill_up(
@@ -166,8 +166,8 @@ class PageCover:
             turns = range(turn, turn + max(_LEAST, _SPARE * room))
             turn = turns.stop
             places = (draw(b"page", turn.to_bytes(8, "big")) % everything for turn in turns)
-            some = dict.fromkeys(_page_at(in_order, place) for place in places)
-            new = [ref for ref in some if ref not in looked_at]
+            candidates = dict.fromkeys(_page_at(in_order, place) for place in places)
+            new = [ref for ref in candidates if ref not in looked_at]
             looked_at.update(new)
             lacking = self.select_lacking(segments, new)
             drawn.update([ref for ref in new if ref in lacking][:room])
@@ -256,5 +256,5 @@ class RetrySets(Generic[K]):
 
     def _forget_contained(self, items: frozenset[K]) -> None:
         """Forget the requests that this request contains."""
-        for held in [request for request in self._requests if request <= items]:
-            self._requests.remove(held)
+        for contained in [request for request in self._requests if request <= items]:
+            self._requests.remove(contained)

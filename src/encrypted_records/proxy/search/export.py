@@ -99,8 +99,8 @@ async def export(
             await hold.begin()
             batches = holding(hold, batches)
         first = await anext(batches, None)
-        rest = conflict_if_gone(runner, context, batches)
-        return Export(context.definition, query.fields, first, rest)
+        remaining = conflict_if_gone(runner, context, batches)
+        return Export(context.definition, query.fields, first, remaining)
 
     return await runner.ask(caller, schema, question)
 
@@ -163,8 +163,8 @@ async def _as_stored(
     context: QueryContext, query: Query, candidates: Iterator[Candidate], *, alone: bool
 ) -> Batches:
     """The records of ``candidates`` that match."""
-    while some := list(islice(candidates, context.fetcher.window(context.state))):
-        rows = take_candidates(context.space, query.where, some, alone=alone)
+    while window := list(islice(candidates, context.fetcher.window(context.state))):
+        rows = take_candidates(context.space, query.where, window, alone=alone)
         for batch in _in_batches(await context.run(rows)):
             yield batch
 
@@ -195,10 +195,10 @@ async def _in_order(
     context: QueryContext, query: Query, ranking: _Ranking, spool: Spool, *, alone: bool
 ) -> Batches:
     """The records of ``ranking`` that match, once all of its rows are fetched."""
-    every = len(ranking.positions)
-    with closing(_SealedByRank(every, spool)) as kept:
+    total = len(ranking.positions)
+    with closing(_SealedByRank(total, spool)) as kept:
         stored, start = np.argsort(ranking.positions), 0
-        while start < every:
+        while start < total:
             ranks = stored[start : start + context.fetcher.window(context.state)]
             refs = [candidate.ref for candidate in ranking.candidates(context, ranks)]
             with context.stats.stage("fetch_rows"):
@@ -208,14 +208,14 @@ async def _in_order(
             yield ()  # of a turn (:class:`.Turns`), this is all
         del stored
         start = 0
-        while start < every:
-            end = min(every, start + context.fetcher.window(context.state))
-            some = ranking.candidates(context, slice(start, end))
+        while start < total:
+            end = min(total, start + context.fetcher.window(context.state))
+            window = ranking.candidates(context, slice(start, end))
             stored_rows = await runtime.in_thread(kept.read, start, end)
-            sealed = {stored.ref: row for stored, row in zip(some, stored_rows, strict=True)}
+            sealed = {stored.ref: row for stored, row in zip(window, stored_rows, strict=True)}
             records = await row_checks.open_rows(context.state, context.snapshot, sealed)
-            in_order = [records[candidate.ref] for candidate in some]
-            rows = check_candidates(context.space, query.where, some, in_order)
+            in_order = [records[candidate.ref] for candidate in window]
+            rows = check_candidates(context.space, query.where, window, in_order)
             for batch in _in_batches(await context.run(rows)):
                 yield batch
             start = end

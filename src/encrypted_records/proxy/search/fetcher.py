@@ -191,8 +191,8 @@ class PageFetcher:
 
     def _from_memory(self, wanted: Sequence[LackingPages]) -> _Wanted:
         """The pages that memory does not have."""
-        every = ((segment, self._not_in_memory(segment, numbers)) for segment, numbers in wanted)
-        return [(segment, left) for segment, left in every if left]
+        lacking = ((segment, self._not_in_memory(segment, numbers)) for segment, numbers in wanted)
+        return [(segment, left) for segment, left in lacking if left]
 
     def _not_in_memory(self, segment: LoadedSegment, numbers: set[int]) -> set[int]:
         left = set()
@@ -219,11 +219,11 @@ class PageFetcher:
         wanted: _Wanted = []
         for segment, numbers in unread:
             left: set[int] = set()
-            every = list(numbers)
-            for at in range(0, len(every), AT_ONCE):
-                some = set(every[at : at + AT_ONCE])
-                pages = self._stored.get(segment.segment.uid, some)
-                left |= some - pages.keys()
+            listed = list(numbers)
+            for at in range(0, len(listed), AT_ONCE):
+                batch = set(listed[at : at + AT_ONCE])
+                pages = self._stored.get(segment.segment.uid, batch)
+                left |= batch - pages.keys()
                 for number, sealed in pages.items():
                     try:
                         self._put(segment, number, sealed, passing)
@@ -528,14 +528,14 @@ def _open_all(
     """``pages`` are those of the minis among the segments, in their order."""
     state, snapshot, definition = upstream.state, upstream.snapshot, upstream.definition
     opened: list[KeptSegment] = []
-    rest = iter(pages)
+    mini_pages = iter(pages)
     for segment in segments:
         key = state.ledger.keys.of(segment.key_version)
         header, made = snapshot.header(segment), snapshot.made_under(segment)
         if segment.form == "paged":
             opened.append(_open_paged(key, definition, segment, header, made))
             continue
-        page = next(rest)
+        page = next(mini_pages)
         if (page.segment, page.number) != (segment.uid, 0):
             raise DoesNotOpen("the API returned a page that was not requested")
         check_mini(segment, header, page.data)

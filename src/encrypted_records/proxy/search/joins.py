@@ -141,11 +141,13 @@ async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes
         )
     except BadInput:
         pass
-    there = await context.runner.datasets.of_same_dataset(context.upstream.caller, context.state.id)
-    return choose_schema(list(there.values()), named, pointer)
+    schemas = await context.runner.datasets.of_same_dataset(
+        context.upstream.caller, context.state.id
+    )
+    return choose_schema(list(schemas.values()), named, pointer)
 
 
-def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> bytes:
+def choose_schema(schemas: Sequence[DatasetSchema], named: str, pointer: str) -> bytes:
     """The schema among those of a dataset that has this slug, or else this name.
 
     Signed names take precedence over the API's names.
@@ -153,7 +155,7 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
     Raises:
         InvalidQuery: ``unknown_schema`` or ``ambiguous_schema``.
     """
-    known = sorted(there, key=lambda schema: not schema.signed)
+    known = sorted(schemas, key=lambda schema: not schema.signed)
     fitting = [candidate for candidate in known if candidate.slug == named] or [
         candidate for candidate in known if candidate.name.casefold() == named.casefold()
     ]
@@ -163,7 +165,7 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
     if fitting:
         detail = "several schemas have this name: use the slug or the id of one"
         raise predicates.refuse_join("ambiguous_schema", detail, pointer)
-    names = ", ".join(sorted(schema.slug for schema in there)[:20])
+    names = ", ".join(sorted(schema.slug for schema in schemas)[:20])
     raise predicates.refuse_join(
         "unknown_schema", f"the dataset has no such schema; it has {names}", pointer
     )

@@ -202,7 +202,7 @@ class RowChecks:
         #: bytes of all rows that ever came, and of those that are done
         self._came = self._done = 0
         #: queries that wait until this many bytes are done, in order of arrival
-        self._held: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._held_queries: deque[tuple[int, asyncio.Future[None]]] = deque()
         #: schemas with an altered row that no error has reported yet
         self._altered: set[bytes] = set()
 
@@ -249,7 +249,7 @@ class RowChecks:
         if self._came - self._done > self._most:
             enough = asyncio.get_running_loop().create_future()
             # Released once all bytes so far, but for the allowed backlog, are done.
-            self._held.append((self._came - self._most, enough))
+            self._held_queries.append((self._came - self._most, enough))
             self._background.hurry(self._under_way)
             await enough
 
@@ -274,21 +274,21 @@ class RowChecks:
 
     async def _authenticate(self, state: SchemaState, snapshot: Snapshot, rows: Sealed) -> None:
         fields = len(state.definition.fields)
-        some: dict[RowRef, bytes] = {}
+        batch: dict[RowRef, bytes] = {}
         size = 0
         for ref, row in rows.items():
-            some[ref] = row
+            batch[ref] = row
             size += len(row)
             cells = _CELLS_AT_ONCE * min(_MOST_TIMES, self._waiting)
-            if (len(some) + 1) * fields > cells or size > FEW_BYTES // 2:
-                await authenticate(state, snapshot, some)
+            if (len(batch) + 1) * fields > cells or size > FEW_BYTES // 2:
+                await authenticate(state, snapshot, batch)
                 await runtime.sleep(0)  # let queries go first
-                some, size = {}, 0
-        await authenticate(state, snapshot, some)
+                batch, size = {}, 0
+        await authenticate(state, snapshot, batch)
 
     def _release_waiting(self) -> None:
-        while self._held and self._held[0][0] <= self._done:
-            _, enough = self._held.popleft()
+        while self._held_queries and self._held_queries[0][0] <= self._done:
+            _, enough = self._held_queries.popleft()
             if not enough.done():
                 enough.set_result(None)
 

@@ -348,17 +348,17 @@ class RowFetcher:
             most += 2 * len(again)  # so that they do not displace other rows
         cover = choose_cover(numbers, snapshot.stored, draw, most, room.sizes)
         size = cover.size
-        held: dict[int, RowBlock] = {}
+        cached_blocks: dict[int, RowBlock] = {}
 
         def list_lacking(runs: Collection[int]) -> Iterator[list[RowRef]]:
             """The missing rows of each run that has any."""
-            blocks = {run * size // BLOCK for run in runs} - held.keys()
-            held.update(self._kept.blocks(schema, blocks))
+            blocks = {run * size // BLOCK for run in runs} - cached_blocks.keys()
+            cached_blocks.update(self._kept.blocks(schema, blocks))
             for run in runs:
-                rows = held[run * size // BLOCK].rows
+                rows = cached_blocks[run * size // BLOCK].rows
                 between = snapshot.live_between(run * size, (run + 1) * size)
-                if some := [ref for ref in between if ref not in rows]:
-                    yield some
+                if lacking := [ref for ref in between if ref not in rows]:
+                    yield lacking
 
         chosen_rows = list(list_lacking(cover.needed))
         # A few at a time, because looking for them on disk takes a while.
@@ -367,7 +367,7 @@ class RowFetcher:
             if len(chosen_rows) >= cover.total:
                 break
             chosen_rows += list_lacking(cover.others[start : start + at_once])
-        return [ref for some in chosen_rows[: cover.total] for ref in some]
+        return [ref for lacking in chosen_rows[: cover.total] for ref in lacking]
 
     async def _request(
         self,
@@ -391,8 +391,8 @@ class RowFetcher:
             new = schema not in self._widths
             fitting = FIRST_ROWS if new else self._widths.rows_in(schema, ANSWER_BYTES)
             at_once = max(1, min(MAX_ROW_REFS, fitting))
-            some, left = left[:at_once], left[at_once:]
-            sealed |= await self._fetch(upstream, some, since)
+            batch, left = left[:at_once], left[at_once:]
+            sealed |= await self._fetch(upstream, batch, since)
             if new and len(left) > self._widths.rows_in(schema, room.size):
                 needed = set(missing)
                 left = [ref for ref in left if ref in needed]

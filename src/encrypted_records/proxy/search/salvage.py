@@ -160,10 +160,10 @@ class Salvager:
 
 
 async def _prepend(
-    first: Sequence[SavedRecord], rest: AsyncIterator[Sequence[SavedRecord]]
+    first: Sequence[SavedRecord], later: AsyncIterator[Sequence[SavedRecord]]
 ) -> AsyncIterator[Sequence[SavedRecord]]:
     yield first
-    async for batch in rest:
+    async for batch in later:
         yield batch
 
 

@@ -468,12 +468,12 @@ async def search_dataset(
     behind = b""
     if body.get("cursor") is not None:
         behind = from_reference(body["cursor"], "schemas", pointer="/cursor")
-    there = await runner.datasets.of_dataset(caller, dataset)
-    left = sorted(schema for schema in there if schema > behind)
+    schemas = await runner.datasets.of_dataset(caller, dataset)
+    left = sorted(schema for schema in schemas if schema > behind)
     queried = left[:MOST_SCHEMAS]
     query = {name: body[name] for name in ("where", "filters") if name in body}
     query |= {"limit": limit, "count": True}
-    answers = [await _ask(runner, caller, schema, there[schema], query) for schema in queried]
+    answers = [await _ask(runner, caller, schema, schemas[schema], query) for schema in queried]
     found = tuple(answer for answer in answers if answer is not None)
     refused = [outcome.error for outcome in found if isinstance(outcome.error, InvalidQuery)]
     if refused and not any(outcome.page for outcome in found):

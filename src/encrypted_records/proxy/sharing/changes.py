@@ -310,8 +310,8 @@ def _lacks(view: View, opened: OpenedGrant) -> bool:
     scope = view.roster.reads(view.user, opened.dataset)
     if scope.whole:
         return not opened.whole
-    held = {schema for schema, _ in opened.single}
-    return not opened.whole and not scope.schemas <= held
+    granted = {schema for schema, _ in opened.single}
+    return not opened.whole and not scope.schemas <= granted
 
 
 def _body(grant: form.Grant) -> form.GrantBody | None:

@@ -255,8 +255,8 @@ class Recovering:
             _require_all(roster, keys)
             keyring = await runtime.in_thread(self._keyrings.of, holder)
             draft.sign(_standing(draft, holder.user, name, keyring))
-            for dataset, held in keys.items():
-                draft.grant(holder.user, dataset, held)
+            for dataset, keys_of_dataset in keys.items():
+                draft.grant(holder.user, dataset, keys_of_dataset)
             try:
                 await self._api.send(organization, draft.entries, draft.grants, holder.auth)
             except errors.Conflict as error:

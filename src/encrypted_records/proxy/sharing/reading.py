@@ -301,11 +301,11 @@ class RosterReader:
         place = of_user
         if holder.may_be_limited:
             place = (*of_user[:2], hashlib.sha256(holder.auth.encode()).digest())
-            whole = self._cached.get(of_user)
-            if place not in self._cached and whole is not None:
+            of_whole_user = self._cached.get(of_user)
+            if place not in self._cached and of_whole_user is not None:
                 # The reading continues from the roster that its user was shown.
-                async with whole.lock:
-                    begun = whole.copy()
+                async with of_whole_user.lock:
+                    begun = of_whole_user.copy()
                 self._cached.setdefault(place, begun)
         known = self._cached.get(place)
         if known is None:

@@ -154,7 +154,7 @@ class Settling:
                     holder, organization, due.dataset, due=due.epoch
                 ):
                     done.rotated.append(name)
-                done.troubles += await self._end_the_rest(holder, organization, due.dataset)
+                done.troubles += await self._end_open_logs(holder, organization, due.dataset)
             except Unavailable:
                 raise
             except ErsError as error:
@@ -271,8 +271,8 @@ class Settling:
         key = DatasetKey.generate(draft.view.organization, dataset, epoch)
         keys = {**await self._keys(draft, dataset), epoch: key}
         # Schemas that were deleted or moved since the heads were read are not in the dataset.
-        there = {schema.schema for schema in draft.roster.schemas(dataset)}
-        kept = [end for schema, end in sorted(ends.items()) if schema in there]
+        schemas = {schema.schema for schema in draft.roster.schemas(dataset)}
+        kept = [end for schema, end in sorted(ends.items()) if schema in schemas]
         draft.sign(form.DatasetName(dataset, named.slug, named.name, epoch, key.commitment, kept))
         grant_holders(draft, dataset, keys)
         return True
@@ -312,7 +312,7 @@ class Settling:
                 found[schema] = form.End(schema, head.version, head.digest)
         return found
 
-    async def _end_the_rest(
+    async def _end_open_logs(
         self, holder: Holder, organization: bytes, dataset: bytes
     ) -> list[Trouble]:
         """End the logs that the newest epoch left open. Logs that cannot be ended are reported and
@@ -325,10 +325,10 @@ class Settling:
         tried: Counter[bytes] = Counter()
         while True:
             view = await self._view(holder, organization)
-            every, present = view.roster.open(dataset), view.roster.epoch(dataset)
-            wanted = [log.schema for log in every if log.schema not in refused][:_MOST_ENDS]
+            open_logs, present = view.roster.open(dataset), view.roster.epoch(dataset)
+            wanted = [log.schema for log in open_logs if log.schema not in refused][:_MOST_ENDS]
             if not wanted or present is None:
-                return [_open_log(view.roster, log, refused[log.schema]) for log in every]
+                return [_open_log(view.roster, log, refused[log.schema]) for log in open_logs]
             found = await self._read(holder, wanted, present.epoch)
             refused |= found.silent
 
@@ -377,7 +377,7 @@ class Settling:
                 return
             # Grants are opened before the entry is signed, with the keys that they were encrypted
             # to.
-            held = {
+            keys_by_dataset = {
                 dataset.dataset: await self._keys(draft, dataset.dataset)
                 for dataset in draft.roster.datasets()
                 if dataset.slug
@@ -401,7 +401,7 @@ class Settling:
                 )
             )
             draft.identity = identity
-            for dataset, keys in held.items():
+            for dataset, keys in keys_by_dataset.items():
                 draft.grant(view.user, dataset, keys)
 
         await self._changes.change(holder, organization, plan)
@@ -446,13 +446,13 @@ class Attending:
         reader: RosterReader,
         settling: Settling,
         background: Background,
-        every_seconds: float = EVERY_SECONDS,
+        interval: float = EVERY_SECONDS,
     ) -> None:
         self._api = api
         self._reader = reader
         self._settling = settling
         self._background = background
-        self._every = every_seconds
+        self._interval = interval
         #: when the next check of each user is due
         self._due: dict[bytes, float] = {}
 
@@ -468,8 +468,8 @@ class Attending:
             return
         if due is None and len(self._due) >= _KEPT:
             self._due.clear()
-        self._due[holder.user] = now + self._every
-        if due is None and self._every:
+        self._due[holder.user] = now + self._interval
+        if due is None and self._interval:
             return
         # A check opens an existing keyring and never registers a device for a new keyring.
         self._background.start(ATTENDING, partial(self._look, replace(holder, newcomer=None)))

@@ -297,9 +297,13 @@ def _advice(kind: str, slug: str, known: Iterable[str]) -> str:
     """Suggest the slug that was probably meant, or list the known slugs."""
     slugs = sorted(set(known))
     near = difflib.get_close_matches(slug, slugs, 1)
-    there = f"did you mean {near[0]}?" if near else f"there are: {_join(slugs)}" if slugs else ""
+    suggestion = (
+        f"did you mean {near[0]}?" if near else f"there are: {_join(slugs)}" if slugs else ""
+    )
     signing = f"the slug of a new {kind} counts from its first records on: until then, use the id"
-    return f"{there} {signing}".strip() if near else f"{there}; {signing}".removeprefix("; ")
+    return (
+        f"{suggestion} {signing}".strip() if near else f"{suggestion}; {signing}".removeprefix("; ")
+    )
 
 
 def _join(texts: Sequence[str]) -> str:

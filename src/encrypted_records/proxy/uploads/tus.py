@@ -44,9 +44,9 @@ class Kind(Enum):
     FINAL = "final"
 
 
-def malformed(header: str, what: str) -> errors.Malformed:
+def malformed(header: str, flaw: str) -> errors.Malformed:
     return errors.Malformed(
-        f"{header} {what}",
+        f"{header} {flaw}",
         code="invalid_header",
         hint="docs/http-api.md describes the headers of uploads",
     )

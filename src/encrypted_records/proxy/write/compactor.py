@@ -137,11 +137,11 @@ class RowSource:
         bodies: list[bytes] = []
         at = size = 0
         while at < len(wanted) and size < MOST_BYTES:
-            some = wanted[at : at + self._rows_at_once]
-            body = await self._api.rows_unread(self.state.id, some, self._caller.auth)
+            batch = wanted[at : at + self._rows_at_once]
+            body = await self._api.rows_unread(self.state.id, batch, self._caller.auth)
             bodies.append(body)
-            at, size = at + len(some), size + len(body)
-            fitting = _ANSWER_BYTES * len(some) // max(1, len(body))
+            at, size = at + len(batch), size + len(body)
+            fitting = _ANSWER_BYTES * len(batch) // max(1, len(body))
             self._rows_at_once = max(1, min(MAX_ROW_REFS, fitting))
         end = chunk.offset if at == len(wanted) else snapshot.number(wanted[at])
         sources = list(_sources(snapshot, chunk.number, end))
@@ -209,9 +209,9 @@ def _to_prove(source: messages.SourceRows) -> list[RowRef]:
     wanted: list[int] = []
     for first in range(source.first - source.first % RUN, source.end, RUN):
         run = BitMap(range(first, min(first + RUN, source.group.count)))
-        held = run & living
-        if held and len(held) < len(run):
-            wanted.append(held.min())
+        live_of_run = run & living
+        if live_of_run and len(live_of_run) < len(run):
+            wanted.append(live_of_run.min())
     return [RowRef(source.group.uid, at) for at in wanted or [living.min()]]
 
 

@@ -119,9 +119,9 @@ async def find_obstacles(
         return obstacles
     for change in lost:
         column = await aside(build_global_dictionary, change.field, parts)
-        if held := stored - int(column.counts[0]):
-            some = {"not": {"field": change.field, "op": "is_null"}}
-            obstacles.append(Obstacle(change, held, some))
+        if present_count := stored - int(column.counts[0]):
+            condition = {"not": {"field": change.field, "op": "is_null"}}
+            obstacles.append(Obstacle(change, present_count, condition))
     proven: set[str] = set()
     doubled = iter(sets)
     for demand in demands:
@@ -263,13 +263,13 @@ def _find(parts: Sequence[Candidates], names: Sequence[str], most: int) -> tuple
     values.
     """
     columns = [build_global_dictionary(name, parts) for name in names]
-    every = [column.codes for column in columns]
+    codes_of_fields = [column.codes for column in columns]
     # A record that lacks one of the fields collides with none.
-    whole = np.flatnonzero(np.logical_and.reduce([codes > 0 for codes in every]))
-    values = reduce(_pair, (codes[whole] for codes in every))
+    complete = np.flatnonzero(np.logical_and.reduce([codes > 0 for codes in codes_of_fields]))
+    values = reduce(_pair, (codes[complete] for codes in codes_of_fields))
     _, firsts, counts = np.unique(values, return_index=True, return_counts=True)
     shared = counts > 1
-    rows = np.sort(whole[firsts[shared]])[:most]
+    rows = np.sort(complete[firsts[shared]])[:most]
     return int(counts[shared].sum()), columns[0].positions[rows].tolist()
 
 

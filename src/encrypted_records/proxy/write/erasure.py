@@ -450,9 +450,9 @@ class OlderKeys:
         left = await self._erase(caller, keys)
         _refuse(
             [
-                f"{_path(schema)}: {held.email} still reads version {held.version} ({held.reason})"
+                f"{_path(schema)}: {hold.email} still reads version {hold.version} ({hold.reason})"
                 for schema in left
-                for held in schema.left.holds
+                for hold in schema.left.holds
             ]
         )
         if left:

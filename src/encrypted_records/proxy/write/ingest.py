@@ -306,8 +306,8 @@ class DirectIngest:
         definition = state.definition
 
         async def look_up(asking: Iterable[WaitingIngest]) -> dict[UniqueKey, Owner]:
-            every = [record for ingest in asking for record in plain[ingest].get(schema, ())]
-            keys = {key for record in every for key in keys_of(definition, record.data)}
+            sent = [record for ingest in asking for record in plain[ingest].get(schema, ())]
+            keys = {key for record in sent for key in keys_of(definition, record.data)}
             return dict(owners_of(await self._unique.look_up(caller, state, keys)))
 
         try:
@@ -397,11 +397,11 @@ class IngestRequest:
             Conflict: ``repeat_too_old``; it may have come before, under a key that is missing here.
         """
         assert self.key is not None
-        held = ledger.former
-        for key in held:
+        former = ledger.former
+        for key in former:
             if ledger.has_request(self.key.request_id(key.uids)):
                 return key
-        if len(held) < len(ledger.resealed.former):
+        if len(former) < len(ledger.resealed.former):
             self.key.require_later(ledger.resealed.moment)
         return ledger.tails
 
@@ -496,10 +496,10 @@ class SharedCommits:
 
     async def _commit(self, line: WaitingLine[Ingest, Created]) -> None:
         states = line.waiting[0].item.states
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as locks:
             # In the order of ids: two commits over the same schemas cannot deadlock.
             for schema in sorted(states):
-                await held.enter_async_context(states[schema].lock)
+                await locks.enter_async_context(states[schema].lock)
             await self._store_apart(line.take(_fit))
 
     async def _store_apart(self, together: Sequence[WaitingIngest]) -> None:

@@ -179,10 +179,10 @@ class MergeExecutor:
     ) -> PreparedSegment | None:
         """None if they are larger than a merge in this process may be."""
         definition = snapshot.definition
-        every = set(definition.fields)
+        names = set(definition.fields)
         upstream = self._upstream(caller, state, snapshot)
         opened = [load(kept) for kept in await self._fetcher.open(upstream, inputs)]
-        lacking = bring_together(opened, lambda segment: segment.missing_columns(every))
+        lacking = bring_together(opened, lambda segment: segment.missing_columns(names))
         await drive(self._fetcher, upstream, lacking)
         if sum(segment.size for segment in opened) > MOST_HERE:
             return None

@@ -130,7 +130,9 @@ class Lane(Tasks):
             now = self._clock()
             # After a long pause the entry has no effect, and it may never be looked up again.
             kept = {
-                lane: rest for lane, rest in self._rests.items() if now < rest.until + MOST_REST
+                lane: pause_of_lane
+                for lane, pause_of_lane in self._rests.items()
+                if now < pause_of_lane.until + MOST_REST
             }
             failures = kept[key].failures + 1 if key in kept else 1
             pause = max(LEAST_REST, now - began) * 2 ** min(failures - 1, 10)
@@ -284,8 +286,8 @@ class MergeScheduler:
             self._small.start(self._background, key, partial(self._merge_small, caller, state))
         if key not in self._small.running:
             self._begin_others(caller, state)
-        every = (self._small, *self._lanes.every)
-        return [tasks.running[key] for tasks in every if key in tasks.running]
+        lanes = (self._small, *self._lanes.every)
+        return [tasks.running[key] for tasks in lanes if key in tasks.running]
 
     def _begin_others(self, caller: Holder, state: SchemaState) -> None:
         key = (caller.user, state.id)
@@ -436,8 +438,8 @@ class MergeScheduler:
         """
 
         def choose(present: SchemaState) -> tuple[Segment, ...]:
-            every = present.ledger.snapshot().segments
-            return tuple(segment for segment in every if segment.uid == lost)
+            segments = present.ledger.snapshot().segments
+            return tuple(segment for segment in segments if segment.uid == lost)
 
         for _ in range(MOST_LOST):
             segment = choose(state)

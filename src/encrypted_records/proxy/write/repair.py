@@ -340,8 +340,8 @@ class Repairer:
                 hint=f"to delete them, repeat the request with ?confirm={loss.records}",
             )
         if found.rows:
-            every = (RowRef(uid, at) for uid, ordinals in found.rows.items() for at in ordinals)
-            await self._changer.delete_rows(caller, state, list(islice(every, MAX_DELETED)))
+            refs = (RowRef(uid, at) for uid, ordinals in found.rows.items() for at in ordinals)
+            await self._changer.delete_rows(caller, state, list(islice(refs, MAX_DELETED)))
         elif found.segments:
             await self._rebuild(caller, state, found.segments[0])
         return loss

@@ -279,8 +279,8 @@ class Updater:
             return len(rows)
 
         deleted = 0
-        while some := await self._repeat(attempt):
-            deleted += some
+        while count := await self._repeat(attempt):
+            deleted += count
         return deleted
 
     async def delete_rows(self, caller: Holder, state: SchemaState, rows: Sequence[RowRef]) -> None:
@@ -316,8 +316,8 @@ class Updater:
 
         async def attempt() -> int | None:
             context, numbers = await self._runner.ask(caller, schema, question)
-            some, snapshot = numbers[:MAX_DELETED], context.snapshot
-            rows = await runtime.in_thread(lambda: [snapshot.ref(number) for number in some])
+            batch, snapshot = numbers[:MAX_DELETED], context.snapshot
+            rows = await runtime.in_thread(lambda: [snapshot.ref(number) for number in batch])
             if not rows:
                 return 0
             under = snapshot.definition.digest
@@ -325,8 +325,8 @@ class Updater:
             return None if ended is None else len(rows)
 
         deleted = 0
-        while some := await self._repeat(attempt):
-            deleted += some
+        while batch := await self._repeat(attempt):
+            deleted += batch
         return deleted
 
     async def _end(
@@ -339,10 +339,10 @@ class Updater:
     ) -> bool | None:
         """End these rows, those of each schema in one commit; None if a row is no longer live, or
         the definition is not ``under``, with which they were found."""
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as locks:
             # In the order of ids, so that two requests over the same schemas cannot deadlock.
             for state, _ in rows:
-                await held.enter_async_context(state.lock)
+                await locks.enter_async_context(state.lock)
             await self._committer.prepare(caller, [state for state, _ in rows])
             drafts = []
             for state, refs in rows:
@@ -570,8 +570,8 @@ class Upserter:
             )
         self._merger.require_room([state])
         fresh = await run(_validate, definition, raw, by)
-        every = {key for record in fresh for key in keys_of(definition, record.data)}
-        stored = await self._unique.look_up(caller, state, every)
+        keys = {key for record in fresh for key in keys_of(definition, record.data)}
+        stored = await self._unique.look_up(caller, state, keys)
         records, replaced = _put_in_place(definition, fresh, by, stored)
         taken = owners_of(stored, but=[stored.row for stored in replaced])
         numbered = [(stored.row, record) for stored, record in zip(raw, records, strict=True)]
@@ -634,11 +634,11 @@ def _put_in_place(
     replaced: dict[bytes, LiveRecord] = {}
     for record in fresh:
         (key,) = keys_of(definition, record.data, [by])
-        there = stored.get(key)
-        if there is None:
+        found = stored.get(key)
+        if found is None:
             records.append(record)
             continue
-        old = there.record
-        replaced[old.record_id] = there
+        old = found.record
+        replaced[old.record_id] = found
         records.append(PlainRecord(old.record_id, old.version + 1, record.data))
     return records, list(replaced.values())
