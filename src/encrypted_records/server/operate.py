@@ -110,8 +110,8 @@ def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
 
         move = moving.Move()
         move.run()
-        for what in move.damaged:
-            say(f"damaged, and left in place: {what}")
+        for damaged in move.damaged:
+            say(f"damaged, and left in place: {damaged}")
         say(
             f"{move.objects} objects, {move.rows} rows and {move.pages} pages were moved;"
             f" {len(move.damaged)} are damaged"

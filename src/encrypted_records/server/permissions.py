@@ -256,8 +256,8 @@ def require_writer(user: User, schema: Schema) -> None:
         NotAllowed: ``not_writer``; the user may only read the schema.
         NotFound: the schema was deleted meanwhile.
     """
-    here = _reach_of(user).filter(_of_schema(schema.pk, schema.dataset_id), writes=True)
-    require_written(schema, here.exists())
+    rights = _reach_of(user).filter(_of_schema(schema.pk, schema.dataset_id), writes=True)
+    require_written(schema, rights.exists())
 
 
 def require_written(schema: Schema, is_written: bool) -> None:

@@ -453,8 +453,8 @@ def hold_job(grant: JobGrant) -> None:
     Raises:
         NotAuthenticated: ``bad_token``; the job has ended.
     """
-    held = JobGrant.objects.select_for_update().filter(user=grant.user_id, job=grant.job)
-    if held.first() is None:
+    grants = JobGrant.objects.select_for_update().filter(user=grant.user_id, job=grant.job)
+    if grants.first() is None:
         raise _job_unknown()
 
 

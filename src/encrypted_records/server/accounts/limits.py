@@ -58,44 +58,44 @@ def clear_failures(email: str) -> None:
     Tally.objects.filter(pk=_failures(email)).delete()
 
 
-def throttle(what: str) -> None:
-    """Count one request of a source towards the limit called ``what`` in ``RATE_LIMITS``.
+def throttle(name: str) -> None:
+    """Count one request of a source towards the limit called ``name`` in ``RATE_LIMITS``.
 
     Raises:
         Throttled: the limit is reached.
     """
-    until = count_towards(what, source.get())
+    until = count_towards(name, source.get())
     if until is not None:
         _refuse_until(until, "too many such requests came from your address", "throttled")
 
 
-def throttle_account(what: str, user_id: str) -> None:
+def throttle_account(name: str, user_id: str) -> None:
     """Count a request of an account from any source; see :func:`throttle`."""
-    until = count_towards(what, user_id)
+    until = count_towards(name, user_id)
     if until is not None:
         _refuse_until(until, "too many requests of this kind came from this account", "throttled")
 
 
-def count_attempt(what: str, whose: str, message: str) -> None:
-    """Count an attempt towards the limit called ``what``, until :func:`forget`.
+def count_attempt(name: str, whose: str, message: str) -> None:
+    """Count an attempt towards the limit called ``name``, until :func:`forget`.
 
     Raises:
         Throttled: ``too_many_failures``; the limit is reached.
     """
-    until = count_towards(what, whose)
+    until = count_towards(name, whose)
     if until is not None:
         _refuse_until(until, message, "too_many_failures")
 
 
-def forget(what: str, whose: str) -> None:
-    Tally.objects.filter(pk=_name(what, whose)).delete()
+def forget(name: str, whose: str) -> None:
+    Tally.objects.filter(pk=_name(name, whose)).delete()
 
 
-def count_towards(what: str, whose: str) -> datetime | None:
+def count_towards(name: str, whose: str) -> datetime | None:
     """Count one towards a limit; if the limit is already reached, returns until when."""
-    limit, window = settings.RATE_LIMITS[what]
+    limit, window = settings.RATE_LIMITS[name]
     with transaction.atomic():
-        tally = _lock_tally(_name(what, whose))
+        tally = _lock_tally(_name(name, whose))
         if tally.count >= limit:
             return tally.until
         if tally.count == 0:
@@ -116,8 +116,8 @@ def _failures(email: str) -> bytes:
     return _name("failures", letters.casefold(), source.get())
 
 
-def _name(what: str, *parts: str) -> bytes:
-    text = "\0".join((what, *parts))
+def _name(name: str, *parts: str) -> bytes:
+    text = "\0".join((name, *parts))
     return salted_hmac("encrypted_records.limits", text, algorithm="sha256").digest()
 
 

@@ -222,9 +222,11 @@ def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastCla
 def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastClass]) -> None:
     rows = [row for row in every_row if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
-    every = [row.fields for row in rows]
-    require(set(map(len, every)) <= {len(classes)}, "a row does not have one value per field")
-    if not all(map(are_sealed_fields, zip(*every, strict=True), classes)):
+    fields_of_rows = [row.fields for row in rows]
+    require(
+        set(map(len, fields_of_rows)) <= {len(classes)}, "a row does not have one value per field"
+    )
+    if not all(map(are_sealed_fields, zip(*fields_of_rows, strict=True), classes)):
         raise _not_sealed()
 
 
@@ -261,13 +263,13 @@ def check_lists(body: CommitBody) -> None:
         bool(text) or body.changes_data,
         "a commit must bring a definition, add groups, end rows or replace segments",
     )
-    for references, what in (
+    for references, part in (
         ([group.uid for group in body.groups], "a group"),
         ([segment.uid for segment in body.segments], "a segment"),
         (body.replaced, "a replaced segment"),
         (body.ended, "a group that ends"),
     ):
-        require(len(set(references)) == len(references), f"{what} is named twice")
+        require(len(set(references)) == len(references), f"{part} is named twice")
 
 
 def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow | None]]:
@@ -280,9 +282,13 @@ def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow 
         group_rows.extend(sealed_rows(batch))
     holes = {hole.group: [row.ordinal for row in hole.rows()] for hole in body.holes}
     for group in body.groups:
-        every = rows[group.uid]
-        require(len(every) == group.count, "a group's rows are not complete")
-        without = [at for at, row in enumerate(every) if row is None] if None in every else []
+        rows_of_group = rows[group.uid]
+        require(len(rows_of_group) == group.count, "a group's rows are not complete")
+        without = (
+            [at for at, row in enumerate(rows_of_group) if row is None]
+            if None in rows_of_group
+            else []
+        )
         require(without == holes.get(group.uid, []), "a group's holes are not those of its rows")
     return rows
 

@@ -171,13 +171,13 @@ def history_of(schema: Schema) -> DefinitionHistory:
     definition.
     """
     rows = LogDefinition.objects.filter(schema=schema).order_by("version")
-    every = {bytes(row.digest): row for row in rows}
-    if not every:
+    by_digest = {bytes(row.digest): row for row in rows}
+    if not by_digest:
         return DefinitionHistory.first(schema.parse())
     return DefinitionHistory(
         schema.parse(),
-        {digest: row.parse() for digest, row in every.items()},
-        frozenset(digest for digest, row in every.items() if row.usable),
+        {digest: row.parse() for digest, row in by_digest.items()},
+        frozenset(digest for digest, row in by_digest.items() if row.usable),
     )
 
 
@@ -310,18 +310,18 @@ def enter_definition(
         if schema.version == 0:
             _enter_new(schema, body, version)
         return {}
-    every = LogDefinition.objects.filter(schema=schema)
+    definitions = LogDefinition.objects.filter(schema=schema)
     require(
         ends_all or not body.changes_data,
         "a commit that changes the definition contains other changes",
     )
     if ends_all:
-        every.delete()
+        definitions.delete()
     else:
         usable = history_of(schema).then(read_text(body), proven=bool(body.exact)).usable
-        for row in every.filter(usable=True):
+        for row in definitions.filter(usable=True):
             if bytes(row.digest) not in usable:
-                every.filter(pk=row.pk).update(usable=False)
+                definitions.filter(pk=row.pk).update(usable=False)
     _enter_new(schema, body, version)
     canonical = body.definition_text.decode()
     return {

@@ -167,9 +167,9 @@ def _lock_staging(user: User, schema: Schema, uid: bytes) -> Staging:
     return staging
 
 
-def _gone(what: str) -> NotFound:
+def _gone(message: str) -> NotFound:
     return NotFound(
-        what,
+        message,
         code="staging_gone",
         hint="if the log does not contain the commit, store its parts again",
     )
@@ -314,11 +314,12 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
         rows[groups[group.uid].pk] = group.count
     for segment in body.segments:
         checks.check_form(segment)
-        held = segments.get(segment.uid)
-        if held is None:
+        staged_segment = segments.get(segment.uid)
+        if staged_segment is None:
             raise _gone("a segment is not staged, or no longer")
         checks.require(
-            _fits(held, _describe_segment(segment)), "a segment is not staged as the commit states"
+            _fits(staged_segment, _describe_segment(segment)),
+            "a segment is not staged as the commit states",
         )
         pages[segments[segment.uid].pk] = segment.pages
     made = {(0, groups[group.uid].pk): group.definition for group in body.groups}
@@ -334,8 +335,8 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     objects.name(RowPart.objects.filter(group_id__in=staging.groups.values("pk")))
     objects.name(PagePart.objects.filter(segment_id__in=staging.segments.values("pk")))
     for table, numbers in ((RecordGroup, rows), (IndexSegment, pages)):
-        for some in store.cut(list(numbers)):
-            table._default_manager.filter(pk__in=some).update(staging=None)
+        for batch in store.cut(list(numbers)):
+            table._default_manager.filter(pk__in=batch).update(staging=None)
     removing.drop_staging(staging)
     return checks.Staged(
         {group.uid: groups[group.uid].pk for group in body.groups},

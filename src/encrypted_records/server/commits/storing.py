@@ -170,9 +170,9 @@ class ReplacingGroups:
             for rows in self._body.killed
             for row in rows.rows()
         )
-        for some in store.cut(sorted(self.kept)):
-            objects.doom(RowPart.objects.filter(group_id__in=some))
-            RecordGroup.objects.filter(pk__in=some).update(
+        for batch in store.cut(sorted(self.kept)):
+            objects.doom(RowPart.objects.filter(group_id__in=batch))
+            RecordGroup.objects.filter(pk__in=batch).update(
                 ended_at=timezone.now(), ended=version, segment=None, live=0, erase_at=None
             )
         with_dead = [numbers[kills.group] for kills in self._body.killed]
@@ -191,7 +191,7 @@ class ReplacingGroups:
         dead, holes = self._dead_rows[uid], self._holes.get(uid, set())
         shift = piece.to - piece.first
         checks.require(
-            [(at + shift, *rest) for at, *rest in old if at + shift not in dead]
+            [(at + shift, *record) for at, *record in old if at + shift not in dead]
             == [row for row in new if row[0] not in dead],
             "a row is not of the record and version that it replaces",
         )
@@ -205,19 +205,19 @@ class ReplacingGroups:
 
 def _together(pieces: Sequence[MovedRows]) -> Iterator[list[MovedRows]]:
     """Cut long pieces, and batch the pieces that are read together."""
-    some: list[MovedRows] = []
+    batch: list[MovedRows] = []
     count = 0
     for piece in pieces:
         for first in range(piece.first, piece.end, _IDS_AT_ONCE):
             end = min(piece.end, first + _IDS_AT_ONCE)
-            if some and count + end - first > _IDS_AT_ONCE:
-                yield some
-                some, count = [], 0
+            if batch and count + end - first > _IDS_AT_ONCE:
+                yield batch
+                batch, count = [], 0
             to = piece.to + first - piece.first
-            some.append(piece._replace(first=first, end=end, to=to))
+            batch.append(piece._replace(first=first, end=end, to=to))
             count += end - first
-    if some:
-        yield some
+    if batch:
+        yield batch
 
 
 def _start(group: RecordGroup) -> int:
@@ -225,8 +225,8 @@ def _start(group: RecordGroup) -> int:
     return group.start
 
 
-def _by_group(every: Sequence[KilledRows]) -> dict[bytes, set[int]]:
-    return {rows.group: {row.ordinal for row in rows.rows()} for rows in every}
+def _by_group(kills: Sequence[KilledRows]) -> dict[bytes, set[int]]:
+    return {rows.group: {row.ordinal for row in rows.rows()} for rows in kills}
 
 
 def not_live(message: str) -> Conflict:
@@ -259,8 +259,8 @@ def add_segments(
     checks.require_none(judge_cover(segments, sizes))
     if commit.staged:
         numbers = commit.staged.segments
-        for some in store.cut(list(numbers.values())):
-            IndexSegment.objects.filter(pk__in=some).update(version=version)
+        for batch in store.cut(list(numbers.values())):
+            IndexSegment.objects.filter(pk__in=batch).update(version=version)
     else:
         numbers = _store_segments(schema, commit, facts, version)
     freed_numbers = {bytes(group.uid): group.pk for group in freed}
@@ -318,8 +318,10 @@ def add_groups(
     segment_of = {
         uid: segments[segment.uid] for segment in commit.body.segments for uid, _ in segment.groups
     }
-    every = commit.body.groups
-    rows = {group.uid: _group(schema, commit, group, places[group.uid], version) for group in every}
+    groups = commit.body.groups
+    rows = {
+        group.uid: _group(schema, commit, group, places[group.uid], version) for group in groups
+    }
     for uid, row in rows.items():
         stays = places[uid].segment
         row.segment_id = segment_of[uid] if stays is None else stays
@@ -329,7 +331,7 @@ def add_groups(
             row.pk = commit.staged.groups[uid]
         RecordGroup.objects.bulk_update(rows.values(), _PUBLISHED, batch_size=100)
         return dict(commit.staged.groups)
-    taken = (group_of_uid.rows(schema=schema.uid, uid=group.uid) for group in every[1:])
+    taken = (group_of_uid.rows(schema=schema.uid, uid=group.uid) for group in groups[1:])
     if facts.has_group or any(taken):
         raise Conflict("a group's uid is taken", code="uid_taken")
     if not commit.body.ended:
@@ -372,9 +374,9 @@ def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None
     Raises:
         Conflict: ``record_exists``; an id is stored already, or named twice.
     """
-    every = list(record_ids)
-    distinct = set(every)
-    if len(distinct) != len(every) or (not are_apart and contents.is_any_stored(distinct)):
+    ids = list(record_ids)
+    distinct = set(ids)
+    if len(distinct) != len(ids) or (not are_apart and contents.is_any_stored(distinct)):
         raise Conflict("a record with one of these ids is already stored", code="record_exists")
 
 
@@ -388,9 +390,9 @@ def find_standing(schema: Schema, body: CommitBody) -> ReplacingGroups:
     """
     ended = {
         bytes(group.uid): group
-        for some in store.cut(body.ended)
+        for batch in store.cut(body.ended)
         for group in RecordGroup.objects.filter(
-            schema=schema, uid__in=some, staging=None, ended_at=None
+            schema=schema, uid__in=batch, staging=None, ended_at=None
         )
     }
     if len(ended) != len(body.ended):
@@ -448,8 +450,10 @@ def require_live(schema: Schema, body: CommitBody, known: Container[bytes]) -> N
         Conflict: ``group_not_live``; a compaction came before the merge.
     """
     named = [uid for segment in body.segments for uid, _ in segment.groups if uid not in known]
-    for some in store.cut(named):
-        if RecordGroup.objects.filter(schema=schema, uid__in=some, ended_at__isnull=False).exists():
+    for batch in store.cut(named):
+        if RecordGroup.objects.filter(
+            schema=schema, uid__in=batch, ended_at__isnull=False
+        ).exists():
             raise not_live("a group of a new segment is not live")
 
 

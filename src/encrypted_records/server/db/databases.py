@@ -154,9 +154,9 @@ class Served:
         known = self._read().get(kind)
         if known in (None, prepared):
             return
-        what = "empty" if prepared is None else "another one"
+        found = "empty" if prepared is None else "another one"
         raise errors.Startup(
-            f"the database {name} is {what}, and not the one that this folder was used with",
+            f"the database {name} is {found}, and not the one that this folder was used with",
             hint="check ERS_DATABASE_URL, or restore the database from a backup; to serve this one"
             f" from here, delete {self._path}",
             code=DATABASE_LOST,

@@ -233,8 +233,8 @@ def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[An
 def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
     """Update the rows that match ``where``."""
     sql, fields = _updating(model, tuple(values), tuple(where))
-    every = [*values.values(), *where.values()]
-    pairs = zip(fields, every, strict=True)
+    parameters = [*values.values(), *where.values()]
+    pairs = zip(fields, parameters, strict=True)
     execute(as_driver_has_it(sql), [_prepare(column, value) for column, value in pairs])
 
 
@@ -242,7 +242,7 @@ def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
 def _updating(
     model: type[Model], names: tuple[str, ...], conditions: tuple[str, ...]
 ) -> tuple[str, list[Field[Any, Any]]]:
-    new, old = ([_field(model, name) for name in some] for some in (names, conditions))
+    new, old = ([_field(model, name) for name in columns] for columns in (names, conditions))
     sets = ", ".join(f"{_column(column)} = %s" for column in new)
     wheres = " AND ".join(f"{_column(column)} = %s" for column in old)
     table = connection.ops.quote_name(model._meta.db_table)

@@ -56,8 +56,8 @@ def among(keys: Sequence[store.Key]) -> set[store.Key]:
     """
     found = contents.erased_among(keys)
     groups = {group for group, _ in keys}
-    for some in store.cut(sorted(groups)):
-        parts = RowPart.objects.filter(Exists(_lost()), group_id__in=some)
+    for batch in store.cut(sorted(groups)):
+        parts = RowPart.objects.filter(Exists(_lost()), group_id__in=batch)
         for part in parts:
             holes = RecordGroup.objects.values_list("holes", flat=True).get(pk=part.group_id)
             left = set(range(part.first, part.first + part.count)) - store.hole_ordinals(holes)

@@ -141,7 +141,7 @@ def requested(ended: str) -> Exists:
     )
 
 
-def held(ended: str) -> Exists:
+def is_held(ended: str) -> Exists:
     """Whether a reader of an earlier version needs data that ended at the version in this
     column.
     """
@@ -238,9 +238,9 @@ def _erase_small(number: int, limits: _Limits) -> bool:
             (number, at, digests.row_digest(salt, bytes(record_id), version, bytes(sealed)))
             for at, record_id, version, sealed in rows
         )
-        for some in store.cut([at for at, *_ in rows]):
-            within = f"group_id = %s AND ordinal IN {store.marks(len(some))}"
-            run(f"DELETE FROM record_row WHERE {within}", number, *some)  # noqa: S608  no input
+        for batch in store.cut([at for at, *_ in rows]):
+            within = f"group_id = %s AND ordinal IN {store.marks(len(batch))}"
+            run(f"DELETE FROM record_row WHERE {within}", number, *batch)  # noqa: S608  no input
         RecordGroup.objects.filter(pk=number).update(erased=F("erased") + len(rows))
     return bool(rows)
 
@@ -274,16 +274,16 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
         damage.forget(group, part)
         return
     end = part.first + part.count
-    held = parts.rows_at([(group.pk, at) for at in range(part.first, end)])
+    stored = parts.rows_at([(group.pk, at) for at in range(part.first, end)])
     salt = bytes(group.salt)
     of_row = {
         at: digests.row_digest(salt, row.record_id, row.version, row.sealed)
-        for (_, at), row in held.items()
+        for (_, at), row in stored.items()
     }
     rows = [
         None if at in gone or row is None else (row.record_id, row.version, row.sealed)
         for at in range(part.first, end)
-        for row in [held.get((group.pk, at))]
+        for row in [stored.get((group.pk, at))]
     ]
     row_digests = b"".join([of_row.get(at, digests.HOLE) for at in range(part.first, end)])
     left = {at: of_row.get(at, digests.HOLE) for at in gone}

@@ -39,8 +39,8 @@ from encrypted_records.server.records.store import cut, marks, owners_with_any
 def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> None:
     """Delete the rows of the parts that begin in this range."""
     end = first + count
-    some = RowPart.objects.filter(group_id=group, first__gte=first, first__lt=end)
-    objects.drop(some, at_once=at_once)
+    row_parts = RowPart.objects.filter(group_id=group, first__gte=first, first__lt=end)
+    objects.drop(row_parts, at_once=at_once)
     ChangedRow.objects.filter(group_id=group, ordinal__gte=first, ordinal__lt=end).delete()
     run("DELETE FROM row_run WHERE group_id = %s AND first = %s", group, first)
     run(
@@ -93,8 +93,8 @@ def _drop_of(table: str, column: str, numbers: Iterable[int]) -> None:
     """Delete a table's rows of these groups or segments. The statement names each, so that only
     their partitions are queried.
     """
-    for some in cut(sorted(numbers)):
-        run(f"DELETE FROM {table} WHERE {column} IN {marks(len(some))}", *some)  # noqa: S608
+    for batch in cut(sorted(numbers)):
+        run(f"DELETE FROM {table} WHERE {column} IN {marks(len(batch))}", *batch)  # noqa: S608
 
 
 def drop_pages(segments: Collection[int], *, at_once: bool = False) -> None:
@@ -108,8 +108,8 @@ def drop_pages_from(segment: int, first: int, *, at_once: bool = False) -> None:
     """Delete the pages of a segment from number ``first`` on, except those of a part that begins
     before it.
     """
-    some = PagePart.objects.filter(segment_id=segment, first__gte=first)
-    objects.drop(some, at_once=at_once)
+    page_parts = PagePart.objects.filter(segment_id=segment, first__gte=first)
+    objects.drop(page_parts, at_once=at_once)
     run("DELETE FROM index_page WHERE segment_id = %s AND number >= %s", segment, first)
 
 
@@ -142,8 +142,8 @@ def erase(schema: bytes) -> None:
         )
         for parents in (RecordGroup, IndexSegment)
     )
-    every = RecordGroup.objects.filter(schema=ids.to_text(schema)).values("pk")
-    objects.drop(RowPart.objects.filter(group_id__in=every))
+    every_group = RecordGroup.objects.filter(schema=ids.to_text(schema)).values("pk")
+    objects.drop(RowPart.objects.filter(group_id__in=every_group))
     every_segment = IndexSegment.objects.filter(schema=ids.to_text(schema)).values("pk")
     objects.drop(PagePart.objects.filter(segment_id__in=every_segment))
     for table in _OF_GROUPS:

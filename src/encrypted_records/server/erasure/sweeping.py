@@ -305,23 +305,23 @@ def sweep() -> bool:
     Their segments stay, without pages, header and salt, so that their uids stay taken.
     """
     old = IndexSegment.objects.filter(
-        _is_over("superseded_at", "replaced"), ~erasing.held("replaced"), pages__gt=0
+        _is_over("superseded_at", "replaced"), ~erasing.is_held("replaced"), pages__gt=0
     ).order_by("superseded_at")
     if not old.exists():
         return False  # this query takes no lock
-    whole: list[int] = []
+    emptied: list[int] = []
     at_once = erasing.without_grace() and old.filter(erasing.requested("replaced")).exists()
     left = MOST_PAGES
     with transaction.atomic():
         for segment in old.select_for_update(skip_locked=True)[:MOST_SEGMENTS]:
             if segment.pages > left:
-                if not whole:
+                if not emptied:
                     _shorten_segment(segment, left, at_once=at_once)
                 break
-            whole.append(segment.pk)
+            emptied.append(segment.pk)
             left -= segment.pages
-        removing.drop_pages(whole, at_once=at_once)
-        IndexSegment.objects.filter(pk__in=whole).update(pages=0, header=b"", salt=b"")
+        removing.drop_pages(emptied, at_once=at_once)
+        IndexSegment.objects.filter(pk__in=emptied).update(pages=0, header=b"", salt=b"")
     return True
 
 
@@ -331,25 +331,25 @@ def sweep_rows() -> bool:
     Their groups stay, without rows and their description, so that their uids stay taken.
     """
     old = RecordGroup.objects.filter(
-        _is_over("ended_at", "ended"), ~erasing.held("ended"), count__gt=0
+        _is_over("ended_at", "ended"), ~erasing.is_held("ended"), count__gt=0
     ).order_by("ended_at")
     if not old.exists():
         return False  # this query takes no lock
-    whole: list[int] = []
+    emptied: list[int] = []
     left = MOST_ROWS
     with transaction.atomic():
         for group in old.select_for_update(skip_locked=True)[:MOST_GROUPS]:
             if group.count > left:
-                if not whole:
+                if not emptied:
                     _shorten_group(group, left, at_once=bool(_requested_among(old, [group.pk])))
                 break
-            whole.append(group.pk)
+            emptied.append(group.pk)
             left -= group.count
-        requested = _requested_among(old, whole)
+        requested = _requested_among(old, emptied)
         removing.drop_groups(requested, at_once=True)
-        removing.drop_groups(set(whole) - requested)
+        removing.drop_groups(set(emptied) - requested)
         # Nothing needs the description of the fields any more; it is as long as a definition.
-        RecordGroup.objects.filter(pk__in=whole).update(
+        RecordGroup.objects.filter(pk__in=emptied).update(
             count=0, salt=b"", fields="[]", holes="[]", key_id=b""
         )
     return True
@@ -359,8 +359,8 @@ def _requested_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set
     """The groups among these that are deleted without a grace period."""
     if not groups or not erasing.without_grace():
         return set()
-    some = old.filter(erasing.requested("ended"), pk__in=groups)
-    return set(some.values_list("pk", flat=True))
+    requested = old.filter(erasing.requested("ended"), pk__in=groups)
+    return set(requested.values_list("pk", flat=True))
 
 
 def _shorten_group(group: RecordGroup, count: int, *, at_once: bool) -> None:

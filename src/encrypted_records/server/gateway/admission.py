@@ -67,9 +67,9 @@ class _WorkItem(Generic[T]):
     def _tell(self, outcome: T) -> None:
         self._later(self._succeed, outcome)
 
-    def _later(self, what: Callable[..., None], argument: Any) -> None:
+    def _later(self, callback: Callable[..., None], argument: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing awaits the outcome
-            self._loop.call_soon_threadsafe(what, argument)
+            self._loop.call_soon_threadsafe(callback, argument)
 
     def _succeed(self, outcome: T) -> None:
         if not self.outcome.done():

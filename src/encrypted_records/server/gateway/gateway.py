@@ -448,8 +448,8 @@ class Gateway:
     ) -> bytes | Passing:
         small: list[bytes] = []
         size = 0
-        rest = iter(pieces)
-        for piece in rest:
+        remaining = iter(pieces)
+        for piece in remaining:
             small.append(piece)
             size += len(piece)
             if size > admission.SMALL_BYTES:
@@ -459,7 +459,7 @@ class Gateway:
         passing = Passing(self._room, loop)
         begun = False
         try:
-            for piece in chain(small, rest):
+            for piece in chain(small, remaining):
                 passing.put(piece)
                 if passing.size > EARLY_BYTES and not begun:
                     begun = True

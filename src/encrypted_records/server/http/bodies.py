@@ -194,8 +194,8 @@ def stream(items: Iterable[msgspec.Struct]) -> StreamingHttpResponse:
         raise
     except Exception as error:  # a bug: log it, because the answer only breaks off
         failure = error
-    whole = chain(begun, parts if failure is None else _raise(failure))
-    return StreamingHttpResponse(_whole_or_broken(whole), content_type=wire.MEDIA_TYPE)
+    body = chain(begun, parts if failure is None else _raise(failure))
+    return StreamingHttpResponse(_in_pieces(body), content_type=wire.MEDIA_TYPE)
 
 
 def _raise(error: Exception) -> Iterator[bytes]:
@@ -203,21 +203,21 @@ def _raise(error: Exception) -> Iterator[bytes]:
     yield b""
 
 
-def _whole_or_broken(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Pieces of about ``PIECE_BYTES``: each piece costs the server more than a row."""
-    held: list[bytes] = []
+    pending: list[bytes] = []
     size = 0
     try:
         for part in parts:
-            held.append(part)
+            pending.append(part)
             size += len(part)
             if size >= PIECE_BYTES:
-                yield b"".join(held)
-                held, size = [], 0
-        yield b"".join(held)
+                yield b"".join(pending)
+                pending, size = [], 0
+        yield b"".join(pending)
     except Exception as error:  # the status was sent; only the body can still show the failure
         _log.error("an answer was interrupted", exc_info=error)
-        yield b"".join((*held, BROKEN))
+        yield b"".join((*pending, BROKEN))
 
 
 MAX_NUMBER = 2**62

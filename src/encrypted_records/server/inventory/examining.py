@@ -150,8 +150,8 @@ def _check_replica() -> CheckResult:
 
 def _check_store(little_space: int) -> Iterator[CheckResult]:
     try:
-        held = choice.chosen().store
-        if held is None:
+        bulk_store = choice.chosen().store
+        if bulk_store is None:
             if BulkObject.objects.exists():
                 hint = "name their store with --bulk-url"
                 yield CheckResult(
@@ -160,9 +160,9 @@ def _check_store(little_space: int) -> Iterator[CheckResult]:
             else:
                 yield CheckResult("bulk store", "ok", "none is set: everything is in the database")
             return
-        kept = _try(held)
-        lost = list(_lost_of_sample(held))
-        free = held.free()
+        kept = _try(bulk_store)
+        lost = list(_lost_of_sample(bulk_store))
+        free = bulk_store.free()
     except ErsError as error:
         hint = error.hint or (
             "check whether it is running, and check its credentials, permissions and free space"
@@ -197,7 +197,7 @@ def _check_store(little_space: int) -> Iterator[CheckResult]:
         yield CheckResult("bulk store", "ok", f"an object can be stored, read and deleted{room}")
 
 
-def _try(held: stores.BulkStore) -> bool:
+def _try(bulk_store: stores.BulkStore) -> bool:
     """Store, read and delete an object; returns whether the store reports that it keeps deleted
     objects.
 
@@ -208,7 +208,7 @@ def _try(held: stores.BulkStore) -> bool:
     with objects.written([data]) as numbers:
         stored = BulkObject.objects.get(pk=numbers[0])
         try:
-            if held.read([stores.Range(stored.name, 0, len(data))]) != [data]:
+            if bulk_store.read([stores.Range(stored.name, 0, len(data))]) != [data]:
                 raise StoreUnavailable(
                     "the bulk store did not return the object that was just stored"
                 )
@@ -216,19 +216,19 @@ def _try(held: stores.BulkStore) -> bool:
             raise StoreUnavailable(
                 "the bulk store did not keep the object that was just stored"
             ) from None
-        kept = held.keeps_versions(stored.name)
-        held.delete([stored.name])
+        kept = bulk_store.keeps_versions(stored.name)
+        bulk_store.delete([stored.name])
         stored.delete()
     return kept
 
 
-def _lost_of_sample(held: stores.BulkStore) -> Iterator[str]:
+def _lost_of_sample(bulk_store: stores.BulkStore) -> Iterator[str]:
     named = BulkObject.objects.filter(state=objects.NAMED)
     most = named.aggregate(most=Max("pk"))["most"] or 0
     places = sorted(random.sample(range(1, most + 1), min(SAMPLE, most)))
     found = (named.filter(pk__gte=at).order_by("pk").first() for at in places)
     for stored in {stored.pk: stored for stored in found if stored is not None}.values():
-        if walk.is_missing(held, stored):
+        if walk.is_missing(bulk_store, stored):
             yield stored.name
 
 
@@ -241,16 +241,16 @@ def _check_sweeps() -> CheckResult:
             erase_at__lt=ago, staging=None, ended_at=None
         ),
         "replaced segments": IndexSegment.objects.filter(
-            ~erasing.held("replaced"), superseded_at__lt=replaced, pages__gt=0
+            ~erasing.is_held("replaced"), superseded_at__lt=replaced, pages__gt=0
         ),
         "ended groups": RecordGroup.objects.filter(
-            ~erasing.held("ended"), ended_at__lt=replaced, count__gt=0
+            ~erasing.is_held("ended"), ended_at__lt=replaced, count__gt=0
         ),
         "objects": objects.doomed_before(replaced),
         "requested erasures": AskedErasure.objects.filter(done__lt=F("up_to"), due__lt=replaced),
     }
-    counts = {what: rows.count() for what, rows in late.items()}
-    overdue = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    counts = {kind: rows.count() for kind, rows in late.items()}
+    overdue = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     if overdue:
         hint = (
             "check whether an API is running on this database, and what its log says about sweeping"

@@ -94,45 +94,45 @@ class Move:
         self._move_objects()
         if choice.chosen().store is None:
             return
-        for some in walk.numbers(RecordGroup.objects.all()):
-            for number in store.owners_with_any(_ROWS.table, _ROWS.owner, some):
+        for batch in walk.numbers(RecordGroup.objects.all()):
+            for number in store.owners_with_any(_ROWS.table, _ROWS.owner, batch):
                 self._move_rows(number)
-        for some in walk.numbers(IndexSegment.objects.all()):
-            for number in store.owners_with_any(_PAGES.table, _PAGES.owner, some):
+        for batch in walk.numbers(IndexSegment.objects.all()):
+            for number in store.owners_with_any(_PAGES.table, _PAGES.owner, batch):
                 self._move_pages(number)
 
     # --- from one store to the other -----------------------------------------------------------
 
     def _move_objects(self) -> None:
-        held = choice.chosen().store
-        if not isinstance(held, choice.Both):
+        both = choice.chosen().store
+        if not isinstance(both, choice.Both):
             return
-        for name, row, size in walk.walk(held.before):
+        for name, row, size in walk.walk(both.before):
             if row is None or size is None:
                 continue
             stored = BulkObject.objects.filter(pk=row.pk, state__in=_STAY).first()
-            if stored is not None and self._move_object(held, stored):
+            if stored is not None and self._move_object(both, stored):
                 self.objects += 1
             elif BulkObject.objects.filter(name=name).exclude(state__in=_STAY).exists():
                 self.waiting += 1
 
-    def _move_object(self, held: choice.Both, stored: BulkObject) -> bool:
+    def _move_object(self, both: choice.Both, stored: BulkObject) -> bool:
         try:
-            if not _is_whole(held.new, stored):
-                (data,) = held.before.read([stores.Range(stored.name, 0, stored.size)])
-                _check(held.before, stored)
-                self._put(held.new, stored, data)
+            if not _is_whole(both.new, stored):
+                (data,) = both.before.read([stores.Range(stored.name, 0, stored.size)])
+                _check(both.before, stored)
+                self._put(both.new, stored, data)
         except (ObjectLost, ObjectAltered):
             if BulkObject.objects.filter(pk=stored.pk, state__in=_STAY).exists():
                 self.damaged.append(f"object {stored.name}")
             return False
         state = BulkObject.objects.filter(pk=stored.pk).values_list("state", flat=True).first()
         if state in _STAY:
-            held.before.delete([stored.name])
+            both.before.delete([stored.name])
             return True
         # A sweep may have deleted it in both stores before it was put here; the old store's copy is
         # deleted with its row.
-        held.new.delete([stored.name])
+        both.new.delete([stored.name])
         return False
 
     def _put(self, new: stores.BulkStore, stored: BulkObject, data: bytes) -> None:
@@ -188,8 +188,10 @@ class Move:
         sizes = _PAGES.sizes(number)
         if segment is None or not _is_enough(sizes):
             return
-        for _, some in groupby(sizes, lambda sized: sized[1]):  # an object's pages have one length
-            for stretch in _stretches(list(some)):
+        for _, same_size in groupby(
+            sizes, lambda sized: sized[1]
+        ):  # an object's pages have one length
+            for stretch in _stretches(list(same_size)):
                 for first, end in _cut(stretch):
                     self._move_some_pages(owner, segment, first, end)
 
@@ -248,48 +250,48 @@ def _is_enough(sizes: Sequence[tuple[int, int]]) -> bool:
 
 def _stretches(sizes: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """Consecutive numbers, with their sizes."""
-    for _, some in groupby(enumerate(sizes), lambda placed: placed[1][0] - placed[0]):
-        yield [sized for _, sized in some]
+    for _, consecutive in groupby(enumerate(sizes), lambda placed: placed[1][0] - placed[0]):
+        yield [sized for _, sized in consecutive]
 
 
 def _cut(sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Cut consecutive numbers, by their sizes, into pieces no longer than an object: the first, and
     the end after the last.
     """
-    first, held = sizes[0][0], 0
+    first, total = sizes[0][0], 0
     for number, size in sizes:
-        if held and held + size > layout.MOST_BYTES - layout.HEAD_BYTES:
+        if total and total + size > layout.MOST_BYTES - layout.HEAD_BYTES:
             yield first, number
-            first, held = number, 0
-        held += size
+            first, total = number, 0
+        total += size
     yield first, sizes[-1][0] + 1
 
 
-def _check(held: stores.BulkStore, stored: BulkObject) -> None:
+def _check(bulk_store: stores.BulkStore, stored: BulkObject) -> None:
     """Check an object, in this store, against all digests that the database has of it.
 
     Raises:
         ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
-    if len(held.read([stores.Range(stored.name, 0, stored.size)])[0]) != stored.size:
+    if len(bulk_store.read([stores.Range(stored.name, 0, stored.size)])[0]) != stored.size:
         raise layout.altered(stored.name)
     for rows in RowPart.objects.filter(object_id=stored.pk):
         group = RecordGroup.objects.filter(pk=rows.group_id).first()
         if group is None:
             raise stores.lost(stored.name)
         uid, salt = bytes(group.uid), bytes(group.salt)
-        for _ in verifying.row_runs_of(held, stored.name, rows, uid, salt, {}):
+        for _ in verifying.row_runs_of(bulk_store, stored.name, rows, uid, salt, {}):
             pass
     for pages in PagePart.objects.filter(object_id=stored.pk):
         segment = IndexSegment.objects.filter(pk=pages.segment_id).first()
         if segment is None:
             raise stores.lost(stored.name)
-        verifying.check_pages(held, stored.name, pages, bytes(segment.uid))
+        verifying.check_pages(bulk_store, stored.name, pages, bytes(segment.uid))
 
 
-def _is_whole(held: stores.BulkStore, stored: BulkObject) -> bool:
+def _is_whole(bulk_store: stores.BulkStore, stored: BulkObject) -> bool:
     try:
-        _check(held, stored)
+        _check(bulk_store, stored)
     except (ObjectLost, ObjectAltered):
         return False
     return True
@@ -300,9 +302,9 @@ def _read_again(numbers: list[int], contents: list[bytes]) -> None:
     Raises:
         ObjectLost, ObjectAltered: the store does not return what was just stored.
     """
-    held = choice.chosen().store
-    assert held is not None
+    bulk_store = choice.chosen().store
+    assert bulk_store is not None
     names = dict(BulkObject.objects.filter(pk__in=numbers).values_list("pk", "name"))
     for number, data in zip(numbers, contents, strict=True):
-        if held.read([stores.Range(names[number], 0, len(data))]) != [data]:
+        if bulk_store.read([stores.Range(names[number], 0, len(data))]) != [data]:
             raise layout.altered(names[number])

@@ -86,17 +86,17 @@ class Verification:
             StoreUnavailable: the store is away or fails.
         """
         yield from self._sizes()
-        for some in walk.numbers(RecordGroup.objects.filter(count__gt=0)):
-            for number in some:
+        for batch in walk.numbers(RecordGroup.objects.filter(count__gt=0)):
+            for number in batch:
                 yield from _surely(self._group, number, _state_of_group)
-        for some in walk.numbers(IndexSegment.objects.filter(pages__gt=0)):
-            for number in some:
+        for batch in walk.numbers(IndexSegment.objects.filter(pages__gt=0)):
+            for number in batch:
                 yield from _surely(self._segment, number, _state_of_segment)
 
     def _sizes(self) -> Iterator[StoredFlaw]:
         """Check names and sizes of the objects, but not their contents."""
-        held = choice.chosen().store
-        for name, stored, size in walk.walk(held):
+        bulk_store = choice.chosen().store
+        for name, stored, size in walk.walk(bulk_store):
             if stored is None:
                 self.unknown.append(name)
                 continue
@@ -104,7 +104,7 @@ class Verification:
             if not in_use and not walk.is_needed(stored):
                 continue
             self.objects += 1
-            if size is None and walk.is_missing(held, stored):
+            if size is None and walk.is_missing(bulk_store, stored):
                 yield StoredFlaw("lost", f"object {name}")
             elif size not in (None, stored.size) and walk.is_needed(stored):
                 yield StoredFlaw("altered", f"object {name}")
@@ -135,13 +135,16 @@ class Verification:
                     "altered" if isinstance(error, errors.ObjectAltered) else "lost"
                 )
                 yield StoredFlaw(state, f"object {name}: of rows of {called}")
-        for run, here in _runs_in_database(group, sorted(runs.keys() - seen), salt, gone):
-            if here is None or runs[run] != hashlib.sha256(b"".join(here)).digest():
+        for run, digests_of_run in _runs_in_database(group, sorted(runs.keys() - seen), salt, gone):
+            if (
+                digests_of_run is None
+                or runs[run] != hashlib.sha256(b"".join(digests_of_run)).digest()
+            ):
                 yield StoredFlaw(
                     "altered", f"rows from {run * digests.RUN} of {called} in the database"
                 )
             else:
-                self.rows += sum(digest != digests.HOLE for digest in here)
+                self.rows += sum(digest != digests.HOLE for digest in digests_of_run)
         if group.ended_at is None and group.version is not None and salt:
             yield from self._stated(group, runs, called)
 
@@ -150,8 +153,8 @@ class Verification:
     ) -> Iterator[StoredFlaw]:
         """Check that the group has the digest in its commit."""
         stated = _stated_digests(group.schema_id, group.version).get(bytes(group.uid))
-        whole = digests.group_digest(b"".join(runs[run] for run in sorted(runs)))
-        if len(runs) != -(-group.count // digests.RUN) or stated != whole:
+        stored = digests.group_digest(b"".join(runs[run] for run in sorted(runs)))
+        if len(runs) != -(-group.count // digests.RUN) or stated != stored:
             yield StoredFlaw("altered", f"{called}: it is not the one that its commit names")
 
     def _segment(self, number: int) -> Iterator[StoredFlaw]:
@@ -230,10 +233,10 @@ def _name_of(number: int) -> str:
 
 
 def _store(name: str) -> stores.BulkStore:
-    held = choice.chosen().store
-    if held is None:
+    bulk_store = choice.chosen().store
+    if bulk_store is None:
         raise lost(name)
-    return held
+    return bulk_store
 
 
 def _runs_of(number: int) -> dict[int, bytes]:
@@ -256,14 +259,14 @@ def is_as_kept(group: RecordGroup, first: int, row_digests: bytes) -> bool:
     """
     gone = contents.erased_digests(group.pk, first, first + len(row_digests) // digests.DIGEST)
     runs = _runs_of(group.pk)
-    every = [
+    by_row = [
         row_digests[at : at + digests.DIGEST] for at in range(0, len(row_digests), digests.DIGEST)
     ]
-    every = [
+    by_row = [
         gone.get(first + at, digest) if digest == digests.HOLE else digest
-        for at, digest in enumerate(every)
+        for at, digest in enumerate(by_row)
     ]
-    found = digests.run_digests(b"".join(every))
+    found = digests.run_digests(b"".join(by_row))
     return all(
         runs.get(first // digests.RUN + at // digests.DIGEST) == found[at : at + digests.DIGEST]
         for at in range(0, len(found), digests.DIGEST)
@@ -271,7 +274,7 @@ def is_as_kept(group: RecordGroup, first: int, row_digests: bytes) -> bool:
 
 
 def row_runs_of(
-    held: stores.BulkStore,
+    bulk_store: stores.BulkStore,
     name: str,
     part: RowPart,
     uid: bytes,
@@ -286,14 +289,14 @@ def row_runs_of(
     Raises:
         ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
-    (head,) = held.read([stores.Range(name, 0, layout.HEAD_BYTES)])
+    (head,) = bulk_store.read([stores.Range(name, 0, layout.HEAD_BYTES)])
     if head != layout.row_head(uid, part.first, part.count):
         raise layout.altered(name)
     entries = layout.entries_of(bytes(part.blocks))
     for at, entry in enumerate(entries):
         first = part.first + at * digests.RUN
         count = min(digests.RUN, part.count - at * digests.RUN)
-        (data,) = held.read([stores.Range(name, entry.start, entry.start + entry.length)])
+        (data,) = bulk_store.read([stores.Range(name, entry.start, entry.start + entry.length)])
         lines = layout.lines_of(data[: layout.LINE_BYTES * count], entry, name)
         places = layout.places_of(lines)
         row_digests: list[bytes] = []
@@ -307,21 +310,21 @@ def row_runs_of(
         yield first // digests.RUN, row_digests
 
 
-def check_pages(held: stores.BulkStore, name: str, part: PagePart, uid: bytes) -> None:
+def check_pages(bulk_store: stores.BulkStore, name: str, part: PagePart, uid: bytes) -> None:
     """Check an object of pages.
 
     Raises:
         ObjectLost, ObjectAltered: it is missing, or not as it was stored.
     """
-    (head,) = held.read([stores.Range(name, 0, layout.HEAD_BYTES)])
+    (head,) = bulk_store.read([stores.Range(name, 0, layout.HEAD_BYTES)])
     if head != layout.page_head(uid, part.first, part.count):
         raise layout.altered(name)
     stated, size = bytes(part.digests), part.page_bytes
-    some = max(1, _BYTES_AT_ONCE // size)
-    for first in range(0, part.count, some):
-        end = min(first + some, part.count)
+    at_once = max(1, _BYTES_AT_ONCE // size)
+    for first in range(0, part.count, at_once):
+        end = min(first + at_once, part.count)
         start = layout.HEAD_BYTES + first * size
-        (data,) = held.read([stores.Range(name, start, layout.HEAD_BYTES + end * size)])
+        (data,) = bulk_store.read([stores.Range(name, start, layout.HEAD_BYTES + end * size)])
         for at in range(first, end):
             page = data[(at - first) * size : (at - first + 1) * size]
             if digests.page_digest(page) != stated[at * digests.DIGEST : (at + 1) * digests.DIGEST]:
@@ -337,29 +340,29 @@ def _runs_in_database(
     """
     holes = store.hole_ordinals(group.holes)
     for begin in range(0, len(runs), _RUNS_AT_ONCE):
-        some = runs[begin : begin + _RUNS_AT_ONCE]
+        batch = runs[begin : begin + _RUNS_AT_ONCE]
         rows = {
             row.ordinal: digests.row_digest(salt, row.record_id, row.version, row.sealed)
             for row, _ in store.rows_between(
-                group.pk, some[0] * digests.RUN, (some[-1] + 1) * digests.RUN
+                group.pk, batch[0] * digests.RUN, (batch[-1] + 1) * digests.RUN
             )
         }
-        for run in some:
+        for run in batch:
             first, end = run * digests.RUN, (run + 1) * digests.RUN
             if group.ended_at is not None and end > group.count:
                 continue
-            every = range(first, min(end, group.count))
+            ordinals = range(first, min(end, group.count))
             row_digests = [
                 rows.get(at) or gone.get(at) or (digests.HOLE if at in holes else None)
-                for at in every
+                for at in ordinals
             ]
-            whole = [digest for digest in row_digests if digest is not None]
-            if any(gone.get(at) == digests.HOLE for at in every):
+            present = [digest for digest in row_digests if digest is not None]
+            if any(gone.get(at) == digests.HOLE for at in ordinals):
                 continue  # lost rows that were given up; no digest is left to compare
             # The holes of a staged group are unknown before its commit.
-            if len(whole) < len(row_digests) and group.staging_id is not None:
-                whole = [digest or digests.HOLE for digest in row_digests]
-            yield run, whole if len(whole) == len(row_digests) else None
+            if len(present) < len(row_digests) and group.staging_id is not None:
+                present = [digest or digests.HOLE for digest in row_digests]
+            yield run, present if len(present) == len(row_digests) else None
 
 
 def _pages_in_database(segment: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -406,46 +409,46 @@ class Reconciliation:
             InvalidSetting: there is no bulk store.
             StoreFull, StoreUnavailable: the store has no room, is away or fails; repeat this.
         """
-        held = choice.chosen().store
-        if held is None:
+        bulk_store = choice.chosen().store
+        if bulk_store is None:
             raise errors.InvalidSetting(
                 "no bulk store is set, so there is nothing to reconcile",
                 hint="name it with --bulk-url",
             )
         numbers: dict[int, str] = {}
-        for name, stored, size in walk.walk(held):
+        for name, stored, size in walk.walk(bulk_store):
             if stored is None and size is not None:
-                self._note_stranger(held, name, size)
+                self._note_stranger(bulk_store, name, size)
             elif stored is None or size is not None or stored.state not in _NAMED_ONCE:
                 continue
-            elif walk.is_missing(held, stored):
+            elif walk.is_missing(bulk_store, stored):
                 numbers[stored.pk] = name
-        parts = [part for part in _row_parts(numbers) if not self._find(held, part)]
+        parts = [part for part in _row_parts(numbers) if not self._find(bulk_store, part)]
         left = {part.object_id for part in parts}
         pages = {
             part.object_id
-            for some in _cut(numbers)
-            for part in PagePart.objects.filter(object_id__in=some)
+            for batch in _cut(numbers)
+            for part in PagePart.objects.filter(object_id__in=batch)
         }
         self.rows, self.pages = len(left), len(pages)
         objects.note_lost({numbers[page] for page in left | pages})
         self._drop_ended()
 
-    def _note_stranger(self, held: stores.BulkStore, name: str, size: int) -> None:
-        if (head := _head_of(held, name, size)) is not None:
+    def _note_stranger(self, bulk_store: stores.BulkStore, name: str, size: int) -> None:
+        if (head := _head_of(bulk_store, name, size)) is not None:
             self._strangers.setdefault(head, []).append((name, size))
 
     def _drop_ended(self) -> None:
-        for head, every in self._strangers.items():
+        for head, strangers in self._strangers.items():
             if not _is_over(head):
                 continue
-            known = objects.known_among([name for name, _ in every])
-            for name, size in every:
+            known = objects.known_among([name for name, _ in strangers])
+            for name, size in strangers:
                 if name not in known:  # objects taken over are known by now
                     objects.adopt_doomed(name, size, at_once=True)
                     self.dropped += 1
 
-    def _find(self, held: stores.BulkStore, part: RowPart) -> bool:
+    def _find(self, bulk_store: stores.BulkStore, part: RowPart) -> bool:
         """Whether the rows of a lost object were found, and taken over."""
         group = RecordGroup.objects.filter(pk=part.group_id, ended_at=None).first()
         if group is None:
@@ -453,7 +456,7 @@ class Reconciliation:
         place = layout.ObjectHead(True, bytes(group.uid), part.first, part.count)
         for name, size in self._strangers.get(place, []):
             try:
-                (data,) = held.read([stores.Range(name, 0, size)])
+                (data,) = bulk_store.read([stores.Range(name, 0, size)])
                 contents = layout.contents_of(data, name)
             except (errors.ObjectLost, errors.ObjectAltered):
                 continue
@@ -464,14 +467,14 @@ class Reconciliation:
 
 
 def _cut(numbers: dict[int, str]) -> Iterator[list[int]]:
-    return (list(some) for some in store.cut(sorted(numbers)))
+    return (list(batch) for batch in store.cut(sorted(numbers)))
 
 
 def _row_parts(numbers: dict[int, str]) -> list[RowPart]:
     return [
         part
-        for some in _cut(numbers)
-        for part in RowPart.objects.filter(object_id__in=some).order_by("group_id", "first")
+        for batch in _cut(numbers)
+        for part in RowPart.objects.filter(object_id__in=batch).order_by("group_id", "first")
     ]
 
 
@@ -490,11 +493,11 @@ def _is_over(head: layout.ObjectHead) -> bool:
     return not lost.exists()
 
 
-def _head_of(held: stores.BulkStore, name: str, size: int) -> layout.ObjectHead | None:
+def _head_of(bulk_store: stores.BulkStore, name: str, size: int) -> layout.ObjectHead | None:
     if size < layout.HEAD_BYTES:
         return None
     try:
-        (data,) = held.read([stores.Range(name, 0, layout.HEAD_BYTES)])
+        (data,) = bulk_store.read([stores.Range(name, 0, layout.HEAD_BYTES)])
     except errors.ObjectLost:
         return None
     return layout.head_of(data)
@@ -514,9 +517,9 @@ def _take(
         for at, row in enumerate(found.rows, part.first)
         if row is not None
     }
-    every = found.gone | row_digests
-    whole = b"".join([every.get(at, digests.HOLE) for at in range(part.first, end)])
-    if not salt or not is_as_kept(group, part.first, whole):
+    found_digests = found.gone | row_digests
+    joined = b"".join([found_digests.get(at, digests.HOLE) for at in range(part.first, end)])
+    if not salt or not is_as_kept(group, part.first, joined):
         return False
     rows = [None if at in known else row for at, row in enumerate(found.rows, part.first)]
     kept = b"".join([row_digests.get(at, digests.HOLE) for at in range(part.first, end)])
@@ -526,8 +529,8 @@ def _take(
             return True
         new = sorted(found.gone.keys() - known.keys())
         contents.note_erased((group.pk, at, found.gone[at]) for at in new)
-        for some in store.cut(new):
-            ChangedRow.objects.filter(group_id=group.pk, ordinal__in=some).delete()
+        for batch in store.cut(new):
+            ChangedRow.objects.filter(group_id=group.pk, ordinal__in=batch).delete()
         RecordGroup.objects.filter(pk=group.pk).update(
             erased=F("erased") + len(new), erase_at=erasing.soon()
         )

@@ -61,22 +61,22 @@ class ObjectEntry(NamedTuple):
     size: int | None
 
 
-def walk(held: stores.BulkStore | None) -> Iterator[ObjectEntry]:
+def walk(bulk_store: stores.BulkStore | None) -> Iterator[ObjectEntry]:
     """Every object that the database names or that this store lists, in the order of names.
 
     Raises:
         StoreUnavailable: the store is unavailable or fails.
     """
     named: Iterator[tuple[str, Any]] = ((stored.name, stored) for stored in _named())
-    listed: Iterator[tuple[str, Any]] = iter(()) if held is None else held.listing()
+    listed: Iterator[tuple[str, Any]] = iter(()) if bulk_store is None else bulk_store.listing()
     for name, same in groupby(merge(named, listed, key=itemgetter(0)), itemgetter(0)):
         stored: NamedObject | None = None
         size: int | None = None
-        for _, what in same:
-            if isinstance(what, NamedObject):
-                stored = what
+        for _, entry in same:
+            if isinstance(entry, NamedObject):
+                stored = entry
             else:
-                size = max(what, size or 0)
+                size = max(entry, size or 0)
         if stored is None:
             by_name = BulkObject.objects.filter(name=name)
             row = by_name.values_list("pk", "name", "state", "size").first()
@@ -86,9 +86,9 @@ def walk(held: stores.BulkStore | None) -> Iterator[ObjectEntry]:
 
 def _named() -> Iterator[NamedObject]:
     last = ""
-    while some := fetch(_NEXT[connection.vendor], last, PAGE):
-        yield from (NamedObject(*row) for row in some)
-        last = some[-1][1]
+    while page := fetch(_NEXT[connection.vendor], last, PAGE):
+        yield from (NamedObject(*row) for row in page)
+        last = page[-1][1]
 
 
 def strangers() -> Iterator[str]:
@@ -100,8 +100,8 @@ def strangers() -> Iterator[str]:
     Raises:
         StoreUnavailable: the store is unavailable or fails.
     """
-    held = choice.chosen().store
-    entries = iter(()) if held is None else walk(held)
+    bulk_store = choice.chosen().store
+    entries = iter(()) if bulk_store is None else walk(bulk_store)
     return (entry.name for entry in entries if entry.stored is None)
 
 
@@ -112,8 +112,8 @@ def report_strangers() -> None:
         StoreUnavailable: the store is unavailable or fails.
     """
     if found := list(strangers()):
-        some = ", ".join(found[:_SHOWN])
-        _log.warning("the bulk store contains %d unknown objects: %s", len(found), some)
+        names = ", ".join(found[:_SHOWN])
+        _log.warning("the bulk store contains %d unknown objects: %s", len(found), names)
 
 
 def is_needed(stored: BulkObject | NamedObject) -> bool:
@@ -127,21 +127,21 @@ def is_needed(stored: BulkObject | NamedObject) -> bool:
     return needed.exists()
 
 
-def is_missing(held: stores.BulkStore | None, stored: BulkObject | NamedObject) -> bool:
+def is_missing(bulk_store: stores.BulkStore | None, stored: BulkObject | NamedObject) -> bool:
     """Whether an object is needed, and missing from the store or cut short.
 
     Raises:
         StoreUnavailable: the store is unavailable or fails.
     """
-    if held is not None and stores.is_stored(held, stored.name, stored.size):
+    if bulk_store is not None and stores.is_stored(bulk_store, stored.name, stored.size):
         return False
     return is_needed(stored)  # else it was deleted or rewritten meanwhile
 
 
 def numbers(rows: QuerySet[Any]) -> Iterator[list[int]]:
     """The numbers of these groups or segments, in order, some at a time."""
-    every = rows.order_by("pk").values_list("pk", flat=True)
-    some = list(every[:PAGE])
-    while some:
-        yield some
-        some = list(every.filter(pk__gt=some[-1])[:PAGE])
+    primary_keys = rows.order_by("pk").values_list("pk", flat=True)
+    page = list(primary_keys[:PAGE])
+    while page:
+        yield page
+        page = list(primary_keys.filter(pk__gt=page[-1])[:PAGE])

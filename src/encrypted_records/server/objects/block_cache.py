@@ -230,14 +230,14 @@ class BlockCache:
                 if claimed := [block for block in left if block not in theirs]:
                     neighbours = self._neighbours(claimed, spare, ahead)
                     with self._reads.claim(neighbours) as others:
-                        every = claimed + [block for block in neighbours if block not in others]
-                        found |= self._ask(store, every, turn)
+                        blocks = claimed + [block for block in neighbours if block not in others]
+                        found |= self._ask(store, blocks, turn)
         if theirs:
             wait_for(theirs.values())
             turn, more = self._find(list(theirs))
             found |= more
-            if rest := [their for their in theirs if their not in more]:
-                found |= self._ask(store, rest, turn)
+            if missing := [their for their in theirs if their not in more]:
+                found |= self._ask(store, missing, turn)
         return [found[span] for span in ranges]
 
     def _worth_waiting_for(self, ranges: Sequence[Range]) -> list[Range]:
@@ -304,7 +304,7 @@ class BlockCache:
 
     def forget(self, names: Collection[str]) -> None:
         """Overwrite the cached bytes of these objects."""
-        with self._lock, self._whole():
+        with self._lock, self._reopening():
             self._drop([block for block in self._kept if block.name in names], "gone")
 
     def look(self, registry: Registry, *, soon: bool = False) -> bool:
@@ -400,7 +400,7 @@ class BlockCache:
         """
         if free_below(self._folder) < self._keep_free:
             return
-        with self._lock, self._whole():
+        with self._lock, self._reopening():
             if turn != self._turn or not self._is_trusted(TRUSTED_SECONDS):
                 return
             for wanted_range, data in read.items():
@@ -412,7 +412,7 @@ class BlockCache:
         return size <= min(MOST_OF_ONE, self._most)
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _reopening(self) -> Iterator[None]:
         """Start again with an empty file if the file cannot be written: closing an unnamed file
         frees its space, and removes the bytes that were to be overwritten.
         """
@@ -441,8 +441,8 @@ class BlockCache:
         """
         over: list[Range] = []
         for wanted_range, kept in self._kept.items():
-            here = kept.start < end and start < kept.start + kept.length
-            if not here and len(self._kept) - len(over) < MOST_RANGES:
+            overlaps = kept.start < end and start < kept.start + kept.length
+            if not overlaps and len(self._kept) - len(over) < MOST_RANGES:
                 break
             over.append(wanted_range)
         self._drop(over, "room")

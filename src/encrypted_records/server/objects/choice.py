@@ -86,9 +86,9 @@ def choose(url: str) -> Chosen:
     raise _invalid("it is not the URL of a store")
 
 
-def _invalid(what: str) -> InvalidSetting:
+def _invalid(reason: str) -> InvalidSetting:
     return InvalidSetting(
-        f"the URL of the bulk store cannot be used: {what}",
+        f"the URL of the bulk store cannot be used: {reason}",
         hint="use file:///path, s3://bucket/prefix?endpoint=https://host, or database://",
     )
 
@@ -108,8 +108,8 @@ class Both:
         except ObjectLost:
             pass
         found: dict[Range, bytes] = {}
-        for _, some in groupby(sorted(set(ranges)), lambda byte_range: byte_range.name):
-            of_object = list(some)
+        for _, ranges_of_object in groupby(sorted(set(ranges)), lambda byte_range: byte_range.name):
+            of_object = list(ranges_of_object)
             found.update(zip(of_object, self._read_one(of_object), strict=True))
         return [found[span] for span in ranges]
 

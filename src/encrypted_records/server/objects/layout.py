@@ -273,9 +273,9 @@ def blocks_around(entries: Sequence[BlockEntry], at: int, most: int) -> Sequence
     count = 1 << (len(entries) - 1).bit_length()
     while count:
         first = at - at % count
-        some = entries[first : first + count]
-        if sum(block.length for block in some) <= most:
-            return some
+        block_entries = entries[first : first + count]
+        if sum(block.length for block in block_entries) <= most:
+            return block_entries
         count //= 2
     return ()
 
@@ -284,9 +284,9 @@ def pages_around(start: int, count: int, length: int, most: int) -> Iterator[int
     """Offsets, in an object of ``count`` pages, of the page that begins at ``start`` and its
     neighbours: from a multiple of a power of two on, as many as have no more than ``most`` bytes.
     """
-    some = 1 << max(0, (most // length).bit_length() - 1)
-    first = (start - HEAD_BYTES) // length // some * some
-    for at in range(first, min(first + some, count)):
+    at_once = 1 << max(0, (most // length).bit_length() - 1)
+    first = (start - HEAD_BYTES) // length // at_once * at_once
+    for at in range(first, min(first + at_once, count)):
         yield HEAD_BYTES + at * length
 
 

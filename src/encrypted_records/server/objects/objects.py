@@ -103,11 +103,11 @@ def doom(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
     Args:
         at_once: whether they are deleted without a grace period.
     """
-    every = BulkObject.objects.filter(pk__in=parts.values("object_id"))
+    bulk_objects = BulkObject.objects.filter(pk__in=parts.values("object_id"))
     if at_once:
-        every.update(state=DOOMED, since=AT_ONCE)
+        bulk_objects.update(state=DOOMED, since=AT_ONCE)
     else:
-        every.exclude(state=DOOMED).update(state=DOOMED, since=timezone.now())
+        bulk_objects.exclude(state=DOOMED).update(state=DOOMED, since=timezone.now())
 
 
 def drop(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
@@ -130,7 +130,7 @@ def hurry() -> int:
         rows = waiting.select_for_update(skip_locked=True, of=("self",))
         numbers = list(rows.values_list("pk", flat=True))
         return sum(
-            BulkObject.objects.filter(pk__in=some).update(since=AT_ONCE) for some in cut(numbers)
+            BulkObject.objects.filter(pk__in=batch).update(since=AT_ONCE) for batch in cut(numbers)
         )
 
 
@@ -158,10 +158,10 @@ def note_lost(names: Collection[str]) -> None:
     """
     now = timezone.now()
     known = set(BulkObject.objects.filter(state=LOST).values_list("name", flat=True))
-    for some in cut(sorted(known.difference(names))):
-        BulkObject.objects.filter(name__in=some, state=LOST).update(state=NAMED, since=now)
-    for some in cut(sorted(set(names) - known)):
-        BulkObject.objects.filter(name__in=some, state=NAMED).update(state=LOST, since=now)
+    for batch in cut(sorted(known.difference(names))):
+        BulkObject.objects.filter(name__in=batch, state=LOST).update(state=NAMED, since=now)
+    for batch in cut(sorted(set(names) - known)):
+        BulkObject.objects.filter(name__in=batch, state=NAMED).update(state=LOST, since=now)
 
 
 def is_lost(number: int) -> bool:
@@ -215,8 +215,8 @@ def known_among(names: Collection[str]) -> set[str]:
     """The names among these that the database knows."""
     return {
         name
-        for some in cut(sorted(names))
-        for name in BulkObject.objects.filter(name__in=some).values_list("name", flat=True)
+        for batch in cut(sorted(names))
+        for name in BulkObject.objects.filter(name__in=batch).values_list("name", flat=True)
     }
 
 
@@ -335,12 +335,12 @@ def draft_part(bound: BoundPart, pages: Sequence[Page]) -> CommitDraft:
         )
     with_digests = zip(pages, bound.pages, strict=True)
     for segment, paired_pages in groupby(with_digests, lambda paired: paired[0].segment):
-        some = list(paired_pages)
-        size = sum(len(page.data) for page, _ in some)
+        pages_of_segment = list(paired_pages)
+        size = sum(len(page.data) for page, _ in pages_of_segment)
         if chosen.store is None or size < chosen.least:
-            draft.pages.extend(some)
+            draft.pages.extend(pages_of_segment)
         else:
-            draft._pages.extend(_page_objects(segment, some))
+            draft._pages.extend(_page_objects(segment, pages_of_segment))
     return draft
 
 

@@ -83,15 +83,15 @@ class _Block(NamedTuple):
 
     @property
     def whole(self) -> stores.Range:
-        return _whole(self.name, self.entry)
+        return _range_of(self.name, self.entry)
 
     def around(self, most: int) -> list[stores.Range]:
         """This block and its neighbours, as many as have no more than ``most`` bytes."""
         near = layout.blocks_around(layout.entries_of(self.near), self.at, most)
-        return [_whole(self.name, entry) for entry in near]
+        return [_range_of(self.name, entry) for entry in near]
 
 
-def _whole(name: str, entry: layout.BlockEntry) -> stores.Range:
+def _range_of(name: str, entry: layout.BlockEntry) -> stores.Range:
     return stores.Range(name, entry.start, entry.start + entry.length)
 
 
@@ -130,16 +130,16 @@ def _blocks_of(keys: Sequence[store.Key]) -> dict[_Block, list[store.Key]]:
     blocks: dict[_Block, list[store.Key]] = {}
     near = 1 if block_cache.opened() is None else _NEAR
     statement = _ROWS.format(run=digests.RUN * near, size=_ENTRY_BYTES * near)
-    for group, begins, first, count, name, salt, some in store.select(
+    for group, begins, first, count, name, salt, packed in store.select(
         lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {statement}", list(by_run)
     ):
         rows = min(digests.RUN, first + count - begins)
-        entries, at = bytes(some), (begins - first) // digests.RUN % near
+        entries, at = bytes(packed), (begins - first) // digests.RUN % near
         entry = layout.entry_of(entries[at * _ENTRY_BYTES : (at + 1) * _ENTRY_BYTES])
         block = _Block(name, group, begins, rows, bytes(salt), entry, at, entries)
-        held = [key for key in by_run[group, begins] if key[1] < begins + rows]
-        if held:
-            blocks[block] = held
+        keys_of_block = [key for key in by_run[group, begins] if key[1] < begins + rows]
+        if keys_of_block:
+            blocks[block] = keys_of_block
     return blocks
 
 
@@ -184,13 +184,15 @@ def _read(
     spare: Spare = lambda: (),
     ahead: Ahead = lambda _first, _most: (),
 ) -> list[bytes]:
-    held = choice.chosen().store
+    bulk_store = choice.chosen().store
     if not ranges:
         return []
-    if held is None:
+    if bulk_store is None:
         raise ObjectLost(f"no bulk store is set, and there is an object: {ranges[0].name}")
     cache = block_cache.opened()
-    return held.read(ranges) if cache is None else cache.read(held, ranges, spare, ahead)
+    return (
+        bulk_store.read(ranges) if cache is None else cache.read(bulk_store, ranges, spare, ahead)
+    )
 
 
 @_twice
@@ -242,9 +244,9 @@ def is_any_new(wanted: Set[bytes], span: tuple[bytes, bytes]) -> bool:
 def find_new(record_ids: Collection[bytes]) -> list[store.Key]:
     """Keys of the rows in which these records were new in an object."""
     wanted, blocks = sorted(set(record_ids)), []
-    for some in store.cut(wanted):
+    for batch in store.cut(wanted):
         # Compare each id: the span of all ids may contain every part.
-        marks = ", ".join(["(%s)"] * len(some))
+        marks = ", ".join(["(%s)"] * len(batch))
         statement = f"""
             WITH wanted (one) AS (VALUES {marks})
             SELECT group_id, first, count, name, blocks FROM row_part p
@@ -253,7 +255,7 @@ def find_new(record_ids: Collection[bytes]) -> list[store.Key]:
                 SELECT m.group_id, m.first FROM wanted
                 JOIN row_part m ON m.last_id >= one AND m.first_id <= one)
             """  # noqa: S608
-        for part in fetch(statement, *some):
+        for part in fetch(statement, *batch):
             blocks += _blocks_within(wanted, *part)
     return [
         (block.group, ordinal)
@@ -343,8 +345,8 @@ def _pages_between(pages: Sequence[stores.Range]) -> Iterator[stores.Range]:
 
 def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
     """Segment, first number and digests of the pages of each part of these segments."""
-    every = "SELECT segment_id, first, digests FROM page_part WHERE segment_id IN {values}"
+    statement = "SELECT segment_id, first, digests FROM page_part WHERE segment_id IN {values}"
     return [
         (segment, first, bytes(page_digests))
-        for segment, first, page_digests in store.select_in(every, segments)
+        for segment, first, page_digests in store.select_in(statement, segments)
     ]

@@ -94,8 +94,8 @@ class S3:
     def _read_of(self, reach: int, name: str, ranges: Sequence[Range]) -> list[bytes]:
         starts = [span.start for span in ranges]
         ends = [span.end for span in ranges]
-        every = join_neighbours(ranges, reach)
-        small = sum(block.end - block.start for block in every) <= _SMALL_BYTES
+        joined = join_neighbours(ranges, reach)
+        small = sum(block.end - block.start for block in joined) <= _SMALL_BYTES
         store = self._hasty if small else self._store
         with _named():
             try:
@@ -123,8 +123,8 @@ class S3:
 
     def listing(self) -> Iterator[tuple[str, int]]:
         with _named():
-            for some in obstore.list(self._store):
-                for listed in some:
+            for page in obstore.list(self._store):
+                for listed in page:
                     yield listed["path"], listed["size"]
 
 

@@ -130,11 +130,11 @@ def cut_joined(
     by_range: dict[Range, bytes] = {}
     wanted = iter(sorted(set(ranges)))
     current = next(wanted, None)
-    for whole, data in zip(joined, contents, strict=True):
-        if len(data) != whole.end - whole.start:
-            raise lost(whole.name)
-        while current is not None and current.name == whole.name and current.end <= whole.end:
-            by_range[current] = data[current.start - whole.start : current.end - whole.start]
+    for span, data in zip(joined, contents, strict=True):
+        if len(data) != span.end - span.start:
+            raise lost(span.name)
+        while current is not None and current.name == span.name and current.end <= span.end:
+            by_range[current] = data[current.start - span.start : current.end - span.start]
             current = next(wanted, None)
     return [by_range[current] for current in ranges]
 

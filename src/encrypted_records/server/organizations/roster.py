@@ -196,10 +196,10 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
     names = sorted(named, key=ids.from_text)
     locked: dict[str, Schema] = {}
     for at in range(0, len(names), _LOCKED_AT_ONCE):
-        some = Schema.objects.select_for_update(of=("self",), no_key=True).filter(
+        batch = Schema.objects.select_for_update(of=("self",), no_key=True).filter(
             pk__in=names[at : at + _LOCKED_AT_ONCE], dataset__organization=organization
         )
-        locked |= {schema.pk: schema for schema in some.select_related("dataset").order_by("pk")}
+        locked |= {schema.pk: schema for schema in batch.select_related("dataset").order_by("pk")}
     return locked
 
 
@@ -336,5 +336,5 @@ def _require_nothing(schemas: list[Schema], first: int) -> None:
 
 def _obstacles(schemas: list[Schema], first: int) -> Iterator[str]:
     for schema in schemas:
-        for what in removing.of_older_keys(schema, first):
-            yield f"{schema.url} {what}"
+        for obstacle in removing.of_older_keys(schema, first):
+            yield f"{schema.url} {obstacle}"

@@ -169,12 +169,12 @@ def stored_entries(organization: Organization, after: int, last: int) -> Iterato
             number__gt=number,
             number__lte=min(number + _AT_ONCE, last),
         ).order_by("number")
-        some = list(rows.values_list("body", "signature", "openings"))
-        for body, signature, openings in some:
+        batch = list(rows.values_list("body", "signature", "openings"))
+        for body, signature, openings in batch:
             with reading_stored(_ENTRY):
                 shown = _openings.decode(openings)
             yield form.RosterEntry(bytes(body), bytes(signature), shown)
-        if len(some) < _AT_ONCE:
+        if len(batch) < _AT_ONCE:
             return
 
 
@@ -211,7 +211,7 @@ def invalid(detail: str) -> BadInput:
     return BadInput(detail, code="invalid_entry")
 
 
-def moved(what: str = "sign the change") -> Conflict:
+def moved(action: str = "sign the change") -> Conflict:
     """The error for a signature based on an entry that is not the newest.
 
     Args:
@@ -220,7 +220,7 @@ def moved(what: str = "sign the change") -> Conflict:
     return Conflict(
         "the roster has changed",
         code="roster_moved",
-        hint=f"read the roster to its end, and {what} again if it still makes sense",
+        hint=f"read the roster to its end, and {action} again if it still makes sense",
     )
 
 

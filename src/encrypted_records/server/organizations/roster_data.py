@@ -104,8 +104,8 @@ def require_ends(change: RosterChange, content: form.DatasetName) -> None:
             code="log_moved",
             hint="read the logs of the named schemas, and sign the entry again",
             flaws=tuple(
-                Flaw("log_moved", f"{ids.reference('schemas', name)} {what}")
-                for name, what in moved
+                Flaw("log_moved", f"{ids.reference('schemas', name)} {reason}")
+                for name, reason in moved
             ),
         )
 
@@ -313,15 +313,15 @@ def _require_roster(change: RosterChange, given: Sequence[VerifiedGrant]) -> Non
     """Check that each grant's stated roster is a prefix of the organization's."""
     stated = {(entry.body.number, entry.body.digest) for entry in given}
     numbers = sorted({number for number, _ in stated})
-    there: set[tuple[int, bytes]] = set()
+    existing: set[tuple[int, bytes]] = set()
     for at in range(0, len(numbers), _GRANTS_AT_ONCE):
-        some = Entry.objects.filter(
+        entries = Entry.objects.filter(
             organization=change.organization, number__in=numbers[at : at + _GRANTS_AT_ONCE]
         )
-        there |= {
-            (number, bytes(digest)) for number, digest in some.values_list("number", "digest")
+        existing |= {
+            (number, bytes(digest)) for number, digest in entries.values_list("number", "digest")
         }
-    if not stated <= there:
+    if not stated <= existing:
         raise _moved("a grant states a roster that is not a beginning of this one")
 
 

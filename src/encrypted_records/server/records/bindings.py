@@ -146,14 +146,14 @@ def bind_segments(
     Raises:
         BadInput: ``invalid_commit``; a segment states another digest.
     """
-    every = {
+    page_digests = {
         segment.uid: [digests.page_digest(data) for data in pages[segment.uid]]
         for segment in segments
     }
     for segment in segments:
         header = salts_and_headers.headers[segment.uid]
-        require_pages(segment, header.salt, header.data, b"".join(every[segment.uid]))
-    return every
+        require_pages(segment, header.salt, header.data, b"".join(page_digests[segment.uid]))
+    return page_digests
 
 
 def require_pages(segment: Segment, salt: bytes, header: bytes, pages: bytes) -> None:

@@ -46,9 +46,9 @@ def _keyed_rows(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple
         return
     outer, inner = columns.split(", ")[:2]
     statement = f"SELECT {columns} FROM {table} WHERE {outer} = %s AND {inner} = ANY(%s::bigint[])"  # noqa: S608
-    for first, every in by_first.items():
-        for some in cut(every):
-            yield from fetch(statement, first, list(some))
+    for first, seconds in by_first.items():
+        for batch in cut(seconds):
+            yield from fetch(statement, first, list(batch))
 
 
 @cache
@@ -71,16 +71,16 @@ def select(statement: Callable[[str], str], keys: Sequence[Key]) -> Iterator[tup
     Args:
         statement: builds the SQL around the SQL that selects the keys.
     """
-    for some in cut(keys):
+    for batch in cut(keys):
         parameters: list[Any]
         if connection.vendor == "postgresql":
             # Two arrays: psycopg takes longer to read a statement with a thousand parameters than
             # the database takes to answer it.
             wanted = "SELECT * FROM unnest(%s::bigint[], %s::bigint[])"
-            parameters = [[key[0] for key in some], [key[1] for key in some]]
+            parameters = [[key[0] for key in batch], [key[1] for key in batch]]
         else:
-            wanted = pairs(len(some))
-            parameters = [part for key in some for part in key]
+            wanted = pairs(len(batch))
+            parameters = [part for key in batch for part in key]
         yield from fetch(statement(wanted), *parameters)
 
 
@@ -90,8 +90,8 @@ def select_in(statement: str, values: Collection[Any], *others: Any) -> Iterator
     Args:
         others: the values of placeholders before that.
     """
-    for some in cut(list(values)):
-        yield from fetch(statement.format(values=marks(len(some))), *others, *some)
+    for batch in cut(list(values)):
+        yield from fetch(statement.format(values=marks(len(batch))), *others, *batch)
 
 
 def marks(count: int) -> str:
@@ -367,17 +367,18 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 def runs_of(groups: Collection[int]) -> dict[int, bytes]:
     """The digests of all runs of these groups, in order, by group."""
     found: dict[int, list[bytes]] = {number: [] for number in groups}
-    every = "SELECT group_id, digests FROM row_run WHERE group_id IN {values} ORDER BY first"
-    for number, digest in select_in(every, groups):
+    statement = "SELECT group_id, digests FROM row_run WHERE group_id IN {values} ORDER BY first"
+    for number, digest in select_in(statement, groups):
         found[number].append(bytes(digest))
     return {number: b"".join(run_digests) for number, run_digests in found.items()}
 
 
 def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
     """Segment, number and digest of each page of these segments that is in the table."""
-    every = "SELECT segment_id, number, digest FROM index_page WHERE segment_id IN {values}"
+    statement = "SELECT segment_id, number, digest FROM index_page WHERE segment_id IN {values}"
     return [
-        (segment, number, bytes(digest)) for segment, number, digest in select_in(every, segments)
+        (segment, number, bytes(digest))
+        for segment, number, digest in select_in(statement, segments)
     ]
 
 

@@ -38,15 +38,15 @@ def _stored_versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, 
 
 def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple[Any, ...]]]:
     found: dict[Range, list[tuple[Any, ...]]] = {span: [] for span in ranges}
-    for some in store.cut(list(found), _RANGES_AT_ONCE):
+    for batch in store.cut(list(found), _RANGES_AT_ONCE):
         of_group: dict[int, list[Range]] = {}
-        for place in some:
+        for place in batch:
             of_group.setdefault(place[0], []).append(place)
         # Each condition names its group, so that only partitions with these groups are queried.
         within = "(group_id = %s AND ordinal >= %s AND ordinal < %s)"
-        wheres = " OR ".join([within] * len(some))
+        wheres = " OR ".join([within] * len(batch))
         statement = f"SELECT {columns} FROM record_row WHERE {wheres}"  # noqa: S608  no input
-        for row in fetch(statement, *(part for run in some for part in run)):
+        for row in fetch(statement, *(part for run in batch for part in run)):
             for place in of_group[row[0]]:
                 if place[1] <= row[1] < place[2]:
                     found[place].append(row)
@@ -182,8 +182,8 @@ def rows_between(
         StoreUnavailable: the store is away or fails.
     """
     found = store.rows_between(group, first, end)
-    there = {row.ordinal for row, _ in found}
-    left = [(group, ordinal) for ordinal in range(first, end) if ordinal not in there]
+    present = {row.ordinal for row, _ in found}
+    left = [(group, ordinal) for ordinal in range(first, end) if ordinal not in present]
     if not left:
         return found
     rows = parts.rows_left(left) if damaged else parts.rows_at(left)

@@ -129,12 +129,12 @@ def _of_replica(
             # Compare uids: a promoted replica may have reused numbers that the primary had
             # assigned. Staged data may still be replaced.
             known = kind._default_manager.filter(pk__in=list(uids), staging=None)
-            there = {
+            identical = {
                 number
                 for number, uid in known.values_list("pk", "uid")
                 if bytes(uid) == uids[number]
             }
-            found = read([key for key in keys if key[0] in there])
+            found = read([key for key in keys if key[0] in identical])
     except (ObjectLost, ObjectAltered):
         return {}  # the replica may name an object that was rewritten since
     except Error as error:
@@ -176,7 +176,7 @@ def manifest(schema: Schema, since: int, *, headers: bool = False) -> Iterator[M
             hint="if the API was restored from a backup, restore its newest one",
         )
     if headers:
-        return chain(_held(schema, since), _deltas(schema, since))
+        return chain(_live_headers(schema, since), _deltas(schema, since))
     # Most callers know the whole log already; this spares them a server-side cursor.
     return (
         _deltas(schema, since)
@@ -185,18 +185,18 @@ def manifest(schema: Schema, since: int, *, headers: bool = False) -> Iterator[M
     )
 
 
-def _held(schema: Schema, since: int) -> Iterator[ManifestDelta]:
+def _live_headers(schema: Schema, since: int) -> Iterator[ManifestDelta]:
     """The headers of live segments that were added up to ``since``, in deltas without a commit."""
-    held: list[SegmentHeader] = []
+    headers: list[SegmentHeader] = []
     size = 0
     for header in _headers(schema, 0).filter(version__lte=since).iterator(chunk_size=200):
-        held.append(SegmentHeader(bytes(header.uid), bytes(header.salt), bytes(header.header)))
+        headers.append(SegmentHeader(bytes(header.uid), bytes(header.salt), bytes(header.header)))
         size += len(header.header) + _BESIDE_HEADER
         if size >= DELTA_BYTES:
-            yield _with(schema, since, held)
-            held, size = [], 0
-    if held:
-        yield _with(schema, since, held)
+            yield _with(schema, since, headers)
+            headers, size = [], 0
+    if headers:
+        yield _with(schema, since, headers)
 
 
 def _with(schema: Schema, version: int, headers: list[SegmentHeader]) -> ManifestDelta:
@@ -278,19 +278,19 @@ def _segments_with(schema: Schema, wanted: Iterable[PageRef]) -> dict[bytes, tup
 
 def _pages(schema: Schema, wanted: Sequence[PageRef], segments: dict[bytes, int]) -> Iterator[Page]:
     uids = {number: uid for uid, number in segments.items()}
-    for some in _cut(wanted, _PAGES_AT_ONCE):
-        keys = [(segments[ref.segment], ref.number) for ref in some]
+    for batch in _cut(wanted, _PAGES_AT_ONCE):
+        keys = [(segments[ref.segment], ref.number) for ref in batch]
         data = pages_at(uids, keys)
-        if lost := [ref for ref, key in zip(some, keys, strict=True) if key not in data]:
-            _segments_with(schema, some)  # raises if they were swept since
+        if lost := [ref for ref, key in zip(batch, keys, strict=True) if key not in data]:
+            _segments_with(schema, batch)  # raises if they were swept since
             raise _lost(f"page {lost[0].number} of segment {lost[0].segment.hex()}")
-        for ref, key in zip(some, keys, strict=True):
+        for ref, key in zip(batch, keys, strict=True):
             yield Page(ref.segment, ref.number, data[key])
 
 
-def _lost(what: str) -> ObjectLost:
+def _lost(missing: str) -> ObjectLost:
     return ObjectLost(
-        f"{what} is missing from the API's database",
+        f"{missing} is missing from the API's database",
         hint="restore the database from a backup; ers verify --stored names all that is missing",
     )
 
@@ -315,12 +315,14 @@ def _groups_with(schema: Schema, wanted: Sequence[RowRef]) -> dict[bytes, store.
     """
     groups = store.groups_at(schema.uid, {ref.group for ref in wanted})
     gone = any(ref.group not in groups or not groups[ref.group].has(ref.ordinal) for ref in wanted)
-    some = [] if gone else [ref for ref in wanted if groups[ref.group].erased]
+    with_erased = [] if gone else [ref for ref in wanted if groups[ref.group].erased]
     if gone or (
-        some
+        with_erased
         and (
-            any(groups[ref.group].erased >= groups[ref.group].count for ref in some)
-            or contents.erased_among([(groups[ref.group].number, ref.ordinal) for ref in some])
+            any(groups[ref.group].erased >= groups[ref.group].count for ref in with_erased)
+            or contents.erased_among(
+                [(groups[ref.group].number, ref.ordinal) for ref in with_erased]
+            )
         )
     ):
         raise NotFound(
@@ -335,13 +337,13 @@ def _rows(
     schema: Schema, wanted: Sequence[RowRef], groups: dict[bytes, int]
 ) -> Iterator[StoredRow]:
     uids = {number: uid for uid, number in groups.items()}
-    for some in _cut(wanted, _ROWS_AT_ONCE):
-        keys = [(groups[ref.group], ref.ordinal) for ref in some]
+    for batch in _cut(wanted, _ROWS_AT_ONCE):
+        keys = [(groups[ref.group], ref.ordinal) for ref in batch]
         sealed_rows = rows_at(uids, keys)
-        if lost := [ref for ref, key in zip(some, keys, strict=True) if key not in sealed_rows]:
-            _groups_with(schema, some)  # as for pages
+        if lost := [ref for ref, key in zip(batch, keys, strict=True) if key not in sealed_rows]:
+            _groups_with(schema, batch)  # as for pages
             raise _lost(f"row {lost[0].ordinal} of group {lost[0].group.hex()}")
-        for ref, key in zip(some, keys, strict=True):
+        for ref, key in zip(batch, keys, strict=True):
             row = sealed_rows[key]
             yield StoredRow(
                 ref.group, ref.ordinal, SealedRow(row.record_id, row.version, row.fields)
@@ -366,12 +368,14 @@ def digests(
     named = [PageRef(ref.segment, 0) for ref in wanted if isinstance(ref, PageRef)]
     segments = _segments_with(schema, named)
     return (
-        _row_digests(schema, groups[ref.group], runs, ref, held[_run_of(groups[ref.group], ref)])
+        _row_digests(
+            schema, groups[ref.group], runs, ref, rows_by_run[_run_of(groups[ref.group], ref)]
+        )
         if isinstance(ref, RowRef)
         else _page_digests(schema, *segments[ref.segment], ref)
-        for some in _with_few_rows(groups, wanted)
-        for held in [_rows_of_runs(groups, some)]
-        for ref in some
+        for batch in _with_few_rows(groups, wanted)
+        for rows_by_run in [_rows_of_runs(groups, batch)]
+        for ref in batch
     )
 
 
@@ -385,19 +389,19 @@ def _with_few_rows(
     groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
 ) -> Iterator[list[RowRef | PageRef]]:
     """Batches of rows or pages; digesting a batch reads no more rows than a run has."""
-    some: list[RowRef | PageRef] = []
+    batch: list[RowRef | PageRef] = []
     count = 0
     for ref in wanted:
         size = 0
         if isinstance(ref, RowRef):
             _, first, end = _run_of(groups[ref.group], ref)
             size = end - first
-        if some and count + size > RUN:
-            yield some
-            some, count = [], 0
-        some.append(ref)
+        if batch and count + size > RUN:
+            yield batch
+            batch, count = [], 0
+        batch.append(ref)
         count += size
-    yield some
+    yield batch
 
 
 def _rows_of_runs(
@@ -417,15 +421,17 @@ def _row_digests(
     rows: Sequence[store.StoredSealedRow],
 ) -> RowDigests:
     number, first, end = _run_of(group, ref)
-    held = {row.ordinal: row for row in rows}
-    absent = [at for at in range(first, end) if at not in held and group.has(at)]
+    by_ordinal = {row.ordinal: row for row in rows}
+    absent = [at for at in range(first, end) if at not in by_ordinal and group.has(at)]
     left = contents.erased_digests(number, first, end) if absent else {}
     if gone := [at for at in absent if at not in left]:
         _groups_with(schema, [RowRef(ref.group, at) for at in gone])  # as for pages
         raise _lost(f"row {gone[0]} of group {ref.group.hex()}")
     row_digests = [
-        row_digest(group.salt, held[at].record_id, held[at].version, held[at].sealed)
-        if at in held
+        row_digest(
+            group.salt, by_ordinal[at].record_id, by_ordinal[at].version, by_ordinal[at].sealed
+        )
+        if at in by_ordinal
         else left.get(at, HOLE)
         for at in range(first, end)
     ]
@@ -440,9 +446,9 @@ def _page_digests(schema: Schema, number: int, count: int, ref: PageRef) -> Page
     return PageDigests(ref.segment, page_digests)
 
 
-def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(whole), size):
-        yield whole[start : start + size]
+def _cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 # --- records as sealed JSON ----------------------------------------------------------------
@@ -460,8 +466,8 @@ def list_live(schema: Schema, *, offset: int, limit: int) -> list[resources.Seal
         if offset >= group.live:
             offset -= group.live
             continue
-        some = contents.live_rows(group, offset=offset, limit=limit - len(records))
-        records += [sealed_record(schema, group, row) for row in some]
+        live_rows = contents.live_rows(group, offset=offset, limit=limit - len(records))
+        records += [sealed_record(schema, group, row) for row in live_rows]
         offset = 0
         if len(records) >= limit:
             break
@@ -577,14 +583,14 @@ def _names(
     places: dict[bytes, dict[int, int]],
 ) -> Iterator[BlockNames]:
     for at in range(0, len(wanted), _BLOCKS_AT_ONCE):
-        some = wanted[at : at + _BLOCKS_AT_ONCE]
+        batch = wanted[at : at + _BLOCKS_AT_ONCE]
         keys = {
             (groups[ref.group].number, ordinal): None
-            for ref in some
+            for ref in batch
             for ordinal in range(ref.first, min(ref.first + RUN, groups[ref.group].count))
         }
         rows = contents.rows_at(list(keys))
-        for ref in some:
+        for ref in batch:
             group, place = groups[ref.group], places[ref.group][ref.field]
             block: list[RowName | None] = []
             for ordinal in range(ref.first, min(ref.first + RUN, group.count)):
