@@ -85,7 +85,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, *rest = args
+        name, *arguments = args
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
         now = self.renamed.get(name, "")
@@ -98,8 +98,8 @@ class CommandGroup(click.Group):
             called = now if moved else f"{ctx.command_path} {now}"
             warn(f"{ctx.command_path} {name} is now called {called}")
         if not moved:
-            return now, self.get_command(ctx, now), rest
-        return _resolve_path(ctx.find_root(), now.split()[1:], rest)
+            return now, self.get_command(ctx, now), arguments
+        return _resolve_path(ctx.find_root(), now.split()[1:], arguments)
 
 
 class _Elsewhere(click.Command):
@@ -120,7 +120,7 @@ class _Elsewhere(click.Command):
 
 
 def _resolve_path(
-    root: click.Context, words: list[str], rest: list[str]
+    root: click.Context, words: list[str], arguments: list[str]
 ) -> tuple[str | None, click.Command, list[str]]:
     """Find a command by its words; returns it with the options that follow them."""
     context, found = root, root.command
@@ -131,7 +131,7 @@ def _resolve_path(
         if isinstance(below, click.Group):
             context = click.Context(below, info_name=name, parent=context)
         found = below
-    return found.name, _Elsewhere(found, context), [*words, *rest]
+    return found.name, _Elsewhere(found, context), [*words, *arguments]
 
 
 def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
@@ -140,18 +140,18 @@ def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
     """
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)
-    here = {known: [f"{ctx.command_path} {known}"] for known in group.list_commands(ctx)}
+    of_group = {known: [f"{ctx.command_path} {known}"] for known in group.list_commands(ctx)}
     everywhere: dict[str, list[str]] = {}
     for path in _below(root, root.command):
         everywhere.setdefault(path.rpartition(" ")[2], []).append(path)
     typed = name.lower()
     close = difflib.get_close_matches(typed, everywhere, len(everywhere), _LIKE_ELSEWHERE)
-    near = difflib.get_close_matches(typed, [*here, *close], 1)
+    near = difflib.get_close_matches(typed, [*of_group, *close], 1)
     if (known := _ELSEWHERE.get(typed)) and (not near or near[0] != name):
         return known
     if not near:
         return ""
-    paths = here.get(near[0]) or sorted(everywhere[near[0]], key=_is_not_about_records)
+    paths = of_group.get(near[0]) or sorted(everywhere[near[0]], key=_is_not_about_records)
     return " or ".join(paths[:_SUGGESTED])
 
 

@@ -150,12 +150,12 @@ class Output:
         self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
     ) -> int:
         count = 0
-        held = "[]"
+        pending = "[]"
         async for thing in things:
-            show(f"{held}," if count else "[")
-            held = indent(_json(thing, pretty=True), "  ")
+            show(f"{pending}," if count else "[")
+            pending = indent(_json(thing, pretty=True), "  ")
             count += 1
-        show(f"{held}\n]" if count else held)
+        show(f"{pending}\n]" if count else pending)
         return count
 
     async def _lines(

@@ -541,18 +541,18 @@ def change_profile(name: str, key: str, value: str | None) -> None:
     read_profiles()  # report an invalid file instead of overwriting it
     path = config_path().resolve()
     try:
-        whole = tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
-        profiles = whole.setdefault(PROFILES, tomlkit.table(is_super_table=True))
+        document = tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
+        profiles = document.setdefault(PROFILES, tomlkit.table(is_super_table=True))
         profile = profiles.setdefault(name, tomlkit.table())
         if value is None:
             profile.pop(key, None)
             if not profile:
                 del profiles[name]
             if not profiles:
-                del whole[PROFILES]
+                del document[PROFILES]
         else:
             profile[key] = value
-        text = tomlkit.dumps(whole)
+        text = tomlkit.dumps(document)
         tomllib.loads(text)
         _write(path, text)
     except OSError as error:

@@ -190,7 +190,7 @@ def _ctrl_c_ends_it() -> Iterator[None]:
     A signal that arrives just before the system waits for a key is not handled until there is a
     key. So it is repeated until the question is over.
     """
-    held = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -211,7 +211,7 @@ def _ctrl_c_ends_it() -> Iterator[None]:
     finally:
         with turn:
             over.set()
-        signal.signal(signal.SIGINT, held)
+        signal.signal(signal.SIGINT, previous)
         signal.set_wakeup_fd(woken)
         os.set_blocking(writing, True)
         os.write(writing, b"\0")

@@ -173,8 +173,8 @@ async def list_(session: CommandSession, output: Output, listed: bool) -> None:
       ers dataset list --listed
     """
     if listed:
-        every = await people_of_all(session)
-        rows = [row for people in every for row in rows_of_listed(people)]
+        organizations = await people_of_all(session)
+        rows = [row for people in organizations for row in rows_of_listed(people)]
         await output.many(each(rows), COLUMNS_OF_LISTED, called="datasets")
         return
     filters = await session.names.in_organization()

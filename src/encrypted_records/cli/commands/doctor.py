@@ -104,8 +104,8 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
             found += [await _index(session, resource), await _erasure(session, resource)]
         if schema is None and all(finding.state == "ok" for finding in found):
             # In a list of many schemas, one line each keeps those with problems visible.
-            every = "; ".join(finding.message for finding in found)
-            found = [Finding(found[0].check, "ok", every)]
+            messages = "; ".join(finding.message for finding in found)
+            found = [Finding(found[0].check, "ok", messages)]
         for finding in found:
             yield finding
 
@@ -154,10 +154,10 @@ async def _service(session: CommandSession) -> Finding:
 
 
 async def _clock(session: CommandSession) -> Finding:
-    there = await session.client.clock()
-    if there is None:
+    api_time = await session.client.clock()
+    if api_time is None:
         return Finding("clock", "ok", "the API does not send its time")
-    apart = abs(there - time.time())
+    apart = abs(api_time - time.time())
     if apart > session.limits.clocks_differ:
         message = f"this machine's clock and the API's are {apart:.0f} s apart"
         return Finding("clock", "warning", message, "set both by NTP: tokens expire by the clock")
@@ -299,12 +299,12 @@ async def _erasure(session: CommandSession, schema: Resource) -> Finding:
     days = max(since, default=0.0)
     rows = format_count(max(look.api.rows, look.index.rows), "deleted row")
     holds = ", ".join(f"{hold.email} ({hold.reason})" for hold in look.api.holds)
-    held = f"; held by {holds}" if holds else ""
+    readers = f"; held by {holds}" if holds else ""
     if days > _ERASED_WITHIN_DAYS:
         hint = f"erase them: ers api POST {schema['url']}erasure/"
-        message = f"{rows}, still there after {days:.0f} days{held}"
+        message = f"{rows}, still there after {days:.0f} days{readers}"
         return Finding(check, "warning", message, hint)
-    return Finding(check, "ok", f"{rows}, not erased yet{held}")
+    return Finding(check, "ok", f"{rows}, not erased yet{readers}")
 
 
 def _days(milliseconds: float | None) -> float:
@@ -339,8 +339,8 @@ async def _look(
     return await _say(findings(session, schema), output)
 
 
-async def _each(every: list[Finding]) -> AsyncIterator[Finding]:
-    for finding in every:
+async def _each(listed: list[Finding]) -> AsyncIterator[Finding]:
+    for finding in listed:
         yield finding
 
 
@@ -386,11 +386,11 @@ def doctor(
     return asyncio.run(_say(_each(found), where["output"]))
 
 
-async def _say(every: AsyncIterator[Finding], output: Output) -> int:
+async def _say(produced: AsyncIterator[Finding], output: Output) -> int:
     seen: list[Finding] = []
 
     async def things() -> AsyncIterator[dict[str, Any]]:
-        async for finding in every:
+        async for finding in produced:
             seen.append(finding)
             yield {
                 "check": finding.check,
@@ -424,8 +424,8 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
     async def lines() -> AsyncIterator[dict[str, Any]]:
         for reason in found.comparisons:
             yield {"comparison": f"{reason.field} {reason.op}", **asdict(reason)}
-        whole = dict.fromkeys(_COLUMNS)
-        yield whole | {"comparison": "all of it", "count": found.count}
+        total = dict.fromkeys(_COLUMNS)
+        yield total | {"comparison": "all of it", "count": found.count}
 
     await output.many(lines(), _COLUMNS, called="comparisons")
     return DONE

@@ -45,10 +45,10 @@ def say_erased(receipt: ErasedData) -> None:
             continue
         counts = (left.rows, left.segments, left.groups)
         # Data that is gone from the tables may be in objects, or in what an API keeps of them.
-        what = format_count(left.rows, "row") if any(counts) else "objects, or copies of them"
-        say(f"Not erased yet in {schema.schema}: {what}.")
-        for held in left.holds:
-            say(f"  {held.email} still reads version {held.version} ({held.reason}).")
+        remaining = format_count(left.rows, "row") if any(counts) else "objects, or copies of them"
+        say(f"Not erased yet in {schema.schema}: {remaining}.")
+        for hold in left.holds:
+            say(f"  {hold.email} still reads version {hold.version} ({hold.reason}).")
         if not left.holds:
             say("  It will be erased automatically; ers doctor shows what is still left.")
 
@@ -117,11 +117,13 @@ async def run(
       ers retention run
     """
     named = [await session.names.schema(schema) for schema in schemas]
-    every = {entry["url"]: str(entry["slug"]) for entry in named} or await _every(session)
+    names_by_path = {entry["url"]: str(entry["slug"]) for entry in named} or await _names_of_all(
+        session
+    )
     codes, closed = [DONE], list[str]()
 
     async def found() -> AsyncIterator[Mapping[str, Any]]:
-        for url, name in every.items():
+        for url, name in names_by_path.items():
             try:
                 # The proxy's verified rule: the API's list may hide or invent rules.
                 due: Retained = await session.client.look_at_retention(url)
@@ -151,7 +153,7 @@ async def run(
     return max(codes)
 
 
-async def _every(session: CommandSession) -> dict[str, str]:
+async def _names_of_all(session: CommandSession) -> dict[str, str]:
     """Names of all schemas by their paths: those that the API lists, and those that were signed."""
     filters = await session.names.in_organization()
     found = {

@@ -624,13 +624,13 @@ def _require_sure(found: FileReading, reading: ReadingOptions, *, yes: bool) -> 
 def _tell_reading(report: JobReading) -> None:
     """Say on stderr what became of cells that are not stored as they are written."""
     absent = {name: sum(words.values()) for name, words in report.absent.items()}
-    for what, counts in (("Rewritten", report.rewritten), ("Empty", absent)):
+    for label, counts in (("Rewritten", report.rewritten), ("Empty", absent)):
         counted = [f"{name} {count:,}" for name, count in counts.items()]
         if counted:
-            warn(f"{what}: {', '.join(counted)}.")
-    for count, what in ((report.above, "above the table"), (report.below, "below the table")):
+            warn(f"{label}: {', '.join(counted)}.")
+    for count, label in ((report.above, "above the table"), (report.below, "below the table")):
         if count:
-            warn(f"Left out: {format_count(count, 'row')} {what}.")
+            warn(f"Left out: {format_count(count, 'row')} {label}.")
     if report.short_rows:
         warn(f"Without their last cells: {format_count(report.short_rows, 'row')}.")
     if report.valueless_rows:

@@ -120,13 +120,15 @@ async def get(session: CommandSession, output: Output) -> None:
 
 def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:
     """The schemas whose records may be sealed under ``version``."""
-    held = [schema for schema in schemas if schema.held]
-    new = [_name(holder) for holder in held if holder.key_version == version]
+    with_key = [schema for schema in schemas if schema.held]
+    new = [_name(holder) for holder in with_key if holder.key_version == version]
     old = [
-        _name(holder) for holder in held if holder.first_key_version <= version < holder.key_version
+        _name(holder)
+        for holder in with_key
+        if holder.first_key_version <= version < holder.key_version
     ]
     parts = [("new records of", new), ("older records of", old)]
-    sentence = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+    sentence = "; ".join(f"{label} {', '.join(names)}" for label, names in parts if names)
     return sentence or "nothing yet"
 
 
@@ -380,10 +382,10 @@ def _versions(count: int) -> str:
 def _ask_phrases() -> list[str]:
     phrases: list[str] = []
     while True:
-        what = f"The 24 words of version {len(phrases) + 1} (input is hidden)"
+        prompt = f"The 24 words of version {len(phrases) + 1} (input is hidden)"
         if phrases:
-            what += ", or Enter without one"
-        text = ask(what, hide_input=True, default="" if phrases else None, show_default=False)
+            prompt += ", or Enter without one"
+        text = ask(prompt, hide_input=True, default="" if phrases else None, show_default=False)
         if not text:
             return phrases
         phrases.append(text)

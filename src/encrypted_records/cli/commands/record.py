@@ -406,8 +406,8 @@ async def export(
     resource, condition, known = await question(session, schema, dataset, expression, where)
     form = file_format(form, file, safe_cells=safe_cells, schema_id=with_schema_id)
     if file is not None and is_there(file):
-        there = f"{file} already exists"
-        confirm(f"{there}. Overwrite it?", yes=yes, why=there, undone="nothing was written")
+        reason = f"{file} already exists"
+        confirm(f"{reason}. Overwrite it?", yes=yes, why=reason, undone="nothing was written")
     stream = session.client.export(
         resource["url"],
         form,

@@ -182,15 +182,15 @@ async def salvage(
 async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Whole lines without their ends. Empty lines, which only keep the connection open, are left
     out."""
-    rest: list[bytes] = []
+    unfinished: list[bytes] = []
     async for piece in pieces:
         first, *others = piece.split(b"\n")
-        rest.append(first)
+        unfinished.append(first)
         for other in others:
-            if line := b"".join(rest):
+            if line := b"".join(unfinished):
                 yield line
-            rest = [other]
-    if any(rest):
+            unfinished = [other]
+    if any(unfinished):
         raise ApiFailed("the salvage was interrupted", hint="the result is not complete; try again")
 
 
@@ -358,5 +358,5 @@ async def repair_schema(session: CommandSession, schema: Mapping[str, Any], *, y
     return True
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -61,7 +61,7 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
             "role": person.role if person.type == "person" else "service",
             "shares": "everything" if person.role == "owner" else text_of_shares(person.shares),
             "since": minute_of(person.since),
-            **_rest(person),
+            **_details(person),
         }
 
 
@@ -85,7 +85,7 @@ def _reader(
         "role": role,
         "schemas": "all" if schemas is None else ", ".join(each.name for each in schemas),
         "since": minute_of(since),
-        **_rest(member),
+        **_details(member),
     }
 
 
@@ -93,7 +93,7 @@ def _name(member: PersonOrService) -> str:
     return "deleted account" if member.account_gone else member.name
 
 
-def _rest(member: PersonOrService) -> dict[str, Any]:
+def _details(member: PersonOrService) -> dict[str, Any]:
     return {
         "known_by": member.known_by,
         "admitted_by": member.admitted_by,
@@ -217,14 +217,14 @@ async def people_of_all(session: CommandSession) -> list[People]:
     return [await session.client.people(url) for url in await session.names.organizations()]
 
 
-def dataset_named(every: Iterable[People], named: str) -> SignedDataset:
+def dataset_named(organizations: Iterable[People], named: str) -> SignedDataset:
     """The dataset of the rosters with this slug, name, id or path, whether it is shared or not.
 
     Raises:
         NotFound: there is none.
         InvalidSetting: there are several.
     """
-    datasets = [dataset for people in every for dataset in people.datasets]
+    datasets = [dataset for people in organizations for dataset in people.datasets]
     found = [dataset for dataset in datasets if named in (dataset.dataset, _id_of(dataset))] or [
         dataset for dataset in datasets if named in (dataset.slug, dataset.name)
     ]

@@ -242,33 +242,33 @@ class _SqlShell:
             import readline  # noqa: F401, PLC0415 - lines are edited, and kept until the end
 
         say(f"{len(engine.tables())} tables; \\? for help")
-        held = ""
+        unfinished = ""
         while True:
-            line = _read_line("  -> " if held else f"{engine.dataset or 'ers'}=> ")
+            line = _read_line("  -> " if unfinished else f"{engine.dataset or 'ers'}=> ")
             if line is None:
                 return
-            if not held and line.strip() in ("\\q", "quit", "exit"):
+            if not unfinished and line.strip() in ("\\q", "quit", "exit"):
                 return
             try:
-                held = await self._take(engine, held, line)
+                unfinished = await self._take(engine, unfinished, line)
             except ErsError as error:
-                held = ""
+                unfinished = ""
                 state = f" ({error.sqlstate})" if isinstance(error, SqlError) else ""
                 warn(f"error: {error.message}{state}")
                 if error.hint:
                     warn(f"hint: {error.hint}")
 
-    async def _take(self, engine: Engine, held: str, line: str) -> str:
+    async def _take(self, engine: Engine, unfinished: str, line: str) -> str:
         """The unfinished statement after another line."""
-        if not held and line.startswith("\\"):
+        if not unfinished and line.startswith("\\"):
             await self._command(engine, line.split())
             return ""
-        held += f"{line}\n"
-        if not held.strip():
+        unfinished += f"{line}\n"
+        if not unfinished.strip():
             return ""
-        if not held.rstrip().endswith(";"):
-            return held
-        for statement in await engine.split(held):
+        if not unfinished.rstrip().endswith(";"):
+            return unfinished
+        for statement in await engine.split(unfinished):
             await self.run(engine, statement)
         return ""
 

@@ -144,8 +144,8 @@ async def records_from(
             if not isinstance(item, dict):
                 flaws.append(Flaw("record", "expected an object", row=row))
                 continue
-            whole = isinstance(item.get("data"), dict) and item.keys() <= RECORD_MEMBERS
-            named, data = (item.get("schema"), item["data"]) if whole else (None, item)
+            is_record = isinstance(item.get("data"), dict) and item.keys() <= RECORD_MEMBERS
+            named, data = (item.get("schema"), item["data"]) if is_record else (None, item)
             if named is not None and not isinstance(named, str):
                 flaws.append(
                     Flaw("record", "expected the name of a schema", row=row, field="schema")

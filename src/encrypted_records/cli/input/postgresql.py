@@ -118,7 +118,7 @@ def field_of(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str 
     """
     kind = column.kind
     if kind in _WHOLE:
-        return _whole(column, seen)
+        return _whole_number_field(column, seen)
     if kind in (*_FLOATING, "numeric"):
         return _decimal(column, seen)
     if kind == "money":
@@ -148,7 +148,7 @@ def _has_length(column: TableColumn) -> bool:
     return column.kind in ("character varying", "character") and column.size is not None
 
 
-def _whole(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str | None]:
+def _whole_number_field(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str | None]:
     most = _WHOLE[column.kind]
     if seen and seen[0] is not None and max(-seen[0], seen[1]) > field_types.WHOLE:
         return field_types.propose_text(20), "more than 18 digits: kept as text"
@@ -279,8 +279,12 @@ class PostgresqlTable(SourceTable):
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
         selected: list[Any] = [sql.SQL("1")]
-        measured = [(column, what) for column in self._columns for what in measures_of(column)]
-        selected += [sql.SQL(what).format(sql.Identifier(field.name)) for field, what in measured]
+        measured = [
+            (column, measure) for column in self._columns for measure in measures_of(column)
+        ]
+        selected += [
+            sql.SQL(measure).format(sql.Identifier(field.name)) for field, measure in measured
+        ]
         async with self._connect() as connection:
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(selected), self._table)
             row = await (await connection.execute(query)).fetchone()

@@ -149,11 +149,11 @@ def wrap_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
+    unfinished = b""
     for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from whole
-    yield rest
+        *lines, unfinished = (unfinished + piece).split(b"\n")
+        yield from lines
+    yield unfinished
 
 
 def _wrap(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -252,13 +252,13 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
             command, stdin=file.rewind(), stdout=subprocess.PIPE, env=_environment()
         )
     assert process.stdout is not None
-    whole = False
+    is_complete = False
     try:
         with suppress(pyarrow.ArrowException, OSError):  # the exit code gives the reason
             yield from pyarrow.ipc.open_stream(process.stdout)
-            whole = True
+            is_complete = True
         process.stdout.close()  # else it would block on writing while nothing is read
-        _require_read(file.path, process.wait(), whole=whole)
+        _require_read(file.path, process.wait(), is_complete=is_complete)
     finally:
         process.kill()
         process.wait()
@@ -275,11 +275,11 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _require_read(path: Path, ending: int, *, whole: bool) -> None:
+def _require_read(path: Path, ending: int, *, is_complete: bool) -> None:
     """
     Args:
         ending: the exit code of the reading process.
-        whole: whether all of its output was received.
+        is_complete: whether all of its output was received.
 
     Raises:
         InvalidSetting: the file was not read completely.
@@ -294,5 +294,5 @@ def _require_read(path: Path, ending: int, *, whole: bool) -> None:
         with reading(path):
             raise OSError(number, os.strerror(number))
     # Also if it was killed, as happens when a library reads beyond a damaged file.
-    if ending or not whole:
+    if ending or not is_complete:
         raise InvalidSetting(f"{path} is not a Parquet or Arrow file, or is damaged")

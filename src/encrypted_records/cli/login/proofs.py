@@ -271,7 +271,7 @@ def _about_password(error: errors.ErsError) -> bool:
     return bool(error.flaws) and all(flaw.code.startswith("password_") for flaw in error.flaws)
 
 
-def answer(label: str, what: str) -> str:
+def answer(label: str, name: str) -> str:
     """Ask for a value on the terminal, or read the next line of stdin if there is no terminal.
 
     Raises:
@@ -279,7 +279,7 @@ def answer(label: str, what: str) -> str:
     """
     text = (ask(label) if sys.stdin.isatty() else sys.stdin.readline()).strip()
     if not text:
-        raise errors.InvalidSetting(f"{what} is missing", hint="give it on standard input")
+        raise errors.InvalidSetting(f"{name} is missing", hint="give it on standard input")
     return text
 
 

@@ -479,9 +479,9 @@ def _manifest(source: Path) -> Manifest:
     return manifest
 
 
-def _backup_damaged(what: str) -> errors.Unavailable:
+def _backup_damaged(reason: str) -> errors.Unavailable:
     return errors.Unavailable(
-        f"the backup is damaged: {what}",
+        f"the backup is damaged: {reason}",
         hint="restore another one; nothing was changed",
         code="backup_damaged",
     )

@@ -124,11 +124,11 @@ async def _open_account(settings: Settings, address: str, password: str) -> None
 
 async def _search(schema: AsyncSchema) -> None:
     fields = ["age", "occupation", "education", "hours_per_week", "native_country"]
-    for what, where in (
+    for label, where in (
         ("exact search: native_country = Cuba", "native_country = 'Cuba'"),
         ("range search: age from 70 to 79", "age between 70 and 79"),
     ):
-        with _step(what):
+        with _step(label):
             records = [
                 record.data async for record in schema.search(where, fields=fields, limit=SHOWN)
             ]
@@ -141,8 +141,8 @@ async def _search(schema: AsyncSchema) -> None:
 
 
 @contextmanager
-def _step(what: str) -> Iterator[None]:
+def _step(label: str) -> Iterator[None]:
     """Time a step; its line is printed when it has succeeded."""
     start = time.perf_counter()
     yield
-    terminal.say(f"{time.perf_counter() - start:7.3f} s  {what}")
+    terminal.say(f"{time.perf_counter() - start:7.3f} s  {label}")
