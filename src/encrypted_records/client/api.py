@@ -59,7 +59,7 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
         ApiFailed: the list has no end, or continues elsewhere; or a page is malformed.
     """
     found: list[T] = []
-    here, _, _ = path.partition("?")
+    first_path, _, _ = path.partition("?")
     for _ in range(MOST_PAGES):
         answer = await transport.request("GET", path, auth=auth)
         page: Any = answer.convert(resources.ListPage[kind])  # type: ignore[valid-type]
@@ -67,7 +67,7 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
         if page.next is None:
             return found
         # It is appended to the API's address, and must not turn it into another host.
-        if not page.next.startswith(f"{here}?"):
+        if not page.next.startswith(f"{first_path}?"):
             raise ApiFailed("a list of the API continues at another path")
         path = page.next
     raise ApiFailed("a list of the API has no end")

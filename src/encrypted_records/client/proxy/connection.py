@@ -120,8 +120,8 @@ def _as_text(value: datetime.date | datetime.time | datetime.timedelta | UUID) -
     if isinstance(value, datetime.datetime):
         return _instant(value)
     if isinstance(value, datetime.timedelta):
-        whole = value // datetime.timedelta(microseconds=1)
-        return duration_of(1000 * whole + int(getattr(value, "nanoseconds", 0)))
+        microseconds = value // datetime.timedelta(microseconds=1)
+        return duration_of(1000 * microseconds + int(getattr(value, "nanoseconds", 0)))
     return str(value) if isinstance(value, UUID) else value.isoformat()
 
 
@@ -139,17 +139,17 @@ def _instant(value: datetime.datetime) -> str:
 
 def _even_decimals(text: str) -> str:
     """A time with 0, 6 or 9 decimals, like those of pandas, or with as many as it needs."""
-    whole, _, decimals = text.partition(".")
+    seconds, _, decimals = text.partition(".")
     decimals = decimals.rstrip("0")
     if not decimals:
-        return f"{whole}:00" if "T" in whole and whole.count(":") == 1 else whole
-    return f"{whole}.{decimals.ljust(6 if len(decimals) <= 6 else 9, '0')}"
+        return f"{seconds}:00" if "T" in seconds and seconds.count(":") == 1 else seconds
+    return f"{seconds}.{decimals.ljust(6 if len(decimals) <= 6 else 9, '0')}"
 
 
 def duration_of(nanoseconds: int) -> str:
     """A duration as text."""
-    seconds, rest = divmod(abs(nanoseconds), _NANOSECONDS)
-    decimals = f".{rest:09d}".rstrip("0") if rest else ""
+    seconds, nanos = divmod(abs(nanoseconds), _NANOSECONDS)
+    decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
     return f"{'-' if nanoseconds < 0 else ''}PT{seconds}{decimals}S"
 
 
@@ -160,13 +160,13 @@ def instant_of(nanoseconds: int, zone: datetime.tzinfo | None) -> datetime.datet
     Args:
         zone: its time zone; None for local times without a zone.
     """
-    seconds, rest = divmod(nanoseconds, _NANOSECONDS)
+    seconds, nanos = divmod(nanoseconds, _NANOSECONDS)
     moment = _EPOCH + datetime.timedelta(seconds=seconds)
     moment = moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)
-    if rest % 1000 == 0:
-        return moment.replace(microsecond=rest // 1000)
+    if nanos % 1000 == 0:
+        return moment.replace(microsecond=nanos // 1000)
     text = _instant(moment)
-    return f"{text[:19]}.{rest:09d}{text[19:]}"
+    return f"{text[:19]}.{nanos:09d}{text[19:]}"
 
 
 def time_of(nanoseconds: int) -> datetime.time | str:
@@ -294,8 +294,8 @@ def encode_plain(body: Any) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         # The library says "Encoding objects of type pandas.Timestamp is unsupported".
         kind = re.search(r"objects of type ([\w.]+)", str(error))
-        what = f"a {kind[1].rpartition('.')[2]}" if kind else "a value of this kind"
-        raise BadInput(f"{what} cannot be sent as JSON", hint=STORABLE) from None
+        value = f"a {kind[1].rpartition('.')[2]}" if kind else "a value of this kind"
+        raise BadInput(f"{value} cannot be sent as JSON", hint=STORABLE) from None
 
 
 def convert(value: Any, kind: type[T]) -> T:

@@ -84,7 +84,7 @@ class AsyncDataset(AsyncNamed):
             InvalidSetting: a column or a member has values that cannot be stored.
         """
         proposal = proposal_of(definition)
-        there = await self._link.names.existing(
+        existing = await self._link.names.existing(
             "schemas",
             {"dataset": self.id},
             name,
@@ -92,8 +92,8 @@ class AsyncDataset(AsyncNamed):
             wanted=get_or_create,
             definition=proposal.definition,
         )
-        if there is not None:
-            return AsyncSchema(self._link, there, proposal.notes)
+        if existing is not None:
+            return AsyncSchema(self._link, existing, proposal.notes)
         resource = await self._link.proxy.create(
             "schemas",
             name=name,
@@ -343,11 +343,11 @@ class AsyncClient:
         """
         owner = await self._link.names.organization(organization)
         within = {"organization": str(owner["id"])}
-        there = await self._link.names.existing(
+        existing = await self._link.names.existing(
             "datasets", within, name, slug, wanted=get_or_create
         )
-        if there is not None:
-            return AsyncDataset(self._link, there)
+        if existing is not None:
+            return AsyncDataset(self._link, existing)
         resource = await self._link.proxy.create(
             "datasets", name=name, organization=owner["url"], slug=slug, description=description
         )

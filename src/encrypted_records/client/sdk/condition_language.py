@@ -146,15 +146,15 @@ class NotUnderstood(InvalidQuery):
     """An expression that ends to make sense at character ``at``, from 0; ``what`` says why in one
     line, without the expression."""
 
-    def __init__(self, what: str, text: str, at: int, hint: str) -> None:
+    def __init__(self, problem: str, text: str, at: int, hint: str) -> None:
         # Escapes would move the caret; it must stand below the character that it means.
         line = "".join(
             " " if character.isspace() or not character.isprintable() else character
             for character in text
         )
-        pointed = f"{what}, at character {at + 1} of the expression"
+        pointed = f"{problem}, at character {at + 1} of the expression"
         super().__init__(f"{pointed}\n  {line}\n  {' ' * at}^", hint=hint)
-        self.what, self.at = what, at
+        self.what, self.at = problem, at
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def parse(text: str) -> dict[str, Any]:
     Raises:
         NotUnderstood: it is no expression; the message points at the place.
     """
-    return _ConditionParser(text).whole()
+    return _ConditionParser(text).parse()
 
 
 def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
@@ -174,7 +174,7 @@ def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
         NotUnderstood: as for :func:`parse`.
     """
     parser = _ConditionParser(text)
-    return parser.whole(), parser.places
+    return parser.parse(), parser.places
 
 
 def write(where: Mapping[str, Any]) -> str:
@@ -308,8 +308,8 @@ class _ConditionParser:
             at = match.end()
         return [*tokens, Token("end", "", len(self.text))]
 
-    def problem(self, at: int, what: str, hint: str = "") -> NotUnderstood:
-        return NotUnderstood(what, self.text, at, hint)
+    def problem(self, at: int, problem: str, hint: str = "") -> NotUnderstood:
+        return NotUnderstood(problem, self.text, at, hint)
 
     @property
     def token(self) -> Token:
@@ -336,7 +336,7 @@ class _ConditionParser:
         if not self.takes_sign(sign):
             raise self.problem(self.token.at, f"expected {sign} {where}")
 
-    def whole(self) -> dict[str, Any]:
+    def parse(self) -> dict[str, Any]:
         if self.token.kind == "end":
             raise self.problem(0, "the expression is empty", "leave it out to have all records")
         condition = self.expression()
@@ -541,8 +541,8 @@ class _ConditionParser:
             try:
                 return strict_json.loads(as_json(token))  # type: ignore[no-any-return] # one of these
             except Malformed as error:
-                what = "a number" if token.kind == "number" else "a text"
-                raise self.problem(token.at, f"this cannot be {what}", error.message) from None
+                kind = "a number" if token.kind == "number" else "a text"
+                raise self.problem(token.at, f"this cannot be {kind}", error.message) from None
         if token.kind == "pattern":
             if after.is_word("matches") or after.text == "~":
                 return token.text[1:-1].replace("\\/", "/")

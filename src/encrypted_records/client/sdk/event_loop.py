@@ -395,5 +395,5 @@ def _end(
 
 def _show(url: str) -> str:
     """A URL without what may be a password in it."""
-    scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+    scheme, mark, address = url.partition("://")
+    return f"{scheme}{mark}{address.rpartition('@')[2]}"

@@ -47,22 +47,22 @@ class Names:
         wanted = wanted or self._organization
         if wanted is not None and (resource := await self._by_id("organizations", wanted)):
             return resource
-        every = [entry async for entry in self._client.listing("organizations")]
+        organizations = [entry async for entry in self._client.listing("organizations")]
         if wanted is None:
-            fitting = every
+            fitting = organizations
         else:
-            fitting = [candidate for candidate in every if candidate["slug"] == wanted] or [
+            fitting = [candidate for candidate in organizations if candidate["slug"] == wanted] or [
                 candidate
-                for candidate in every
+                for candidate in organizations
                 if candidate["name"].casefold() == wanted.casefold()
             ]
         if wanted is None and len(fitting) > 1:
             raise InvalidSetting(
                 "you belong to several organizations",
                 hint="name one with organization (--organization): "
-                + _join([entry["slug"] for entry in every]),
+                + _join([entry["slug"] for entry in organizations]),
             )
-        return await self._only("organization", wanted or "", fitting, every)
+        return await self._only("organization", wanted or "", fitting, organizations)
 
     async def dataset(self, wanted: str) -> Resource:
         """
@@ -178,17 +178,17 @@ class Names:
                 resources[resource["id"]] = resource
         found = list(resources.values())
         fitting = _named(name, found)
-        every = found
+        listed = found
         if not fitting:
-            every = [entry async for entry in self._client.listing(collection, **filters)]
-            fitting = _named(name, every)
+            listed = [entry async for entry in self._client.listing(collection, **filters)]
+            fitting = _named(name, listed)
         kind = collection.removesuffix("s")
         _require_signed(kind, name, found, fitting)
         trusted = [entry for entry in fitting if entry.get("signed") is not False]
-        return await self._only(kind, name, trusted, every)
+        return await self._only(kind, name, trusted, listed)
 
     async def _only(
-        self, kind: str, name: str, fitting: list[Resource], every: list[Resource]
+        self, kind: str, name: str, fitting: list[Resource], listed: list[Resource]
     ) -> Resource:
         if len(fitting) == 1:
             return fitting[0]
@@ -196,7 +196,7 @@ class Names:
             "schema": self.path_of_schema,
             "dataset": self.path_of_dataset,
         }
-        shown = (fitting or every)[: _LISTED + 1]
+        shown = (fitting or listed)[: _LISTED + 1]
         names = [
             await paths[kind](entry) if kind in paths else str(entry["slug"]) for entry in shown
         ]
@@ -204,8 +204,8 @@ class Names:
             raise InvalidSetting(
                 f"{name} names {len(fitting)} {kind}s", hint=f"name one of: {_join(names)}"
             )
-        there = f"there are: {_join(names)}" if names else f"create one: ers {kind} create --help"
-        raise NotFound(f"there is no {kind} {name}".rstrip(), hint=there)
+        hint = f"there are: {_join(names)}" if names else f"create one: ers {kind} create --help"
+        raise NotFound(f"there is no {kind} {name}".rstrip(), hint=hint)
 
     async def path_of_dataset(self, dataset: Resource) -> str:
         """``acme/medical``."""

@@ -154,8 +154,14 @@ def _of_pandas(column: Any, declared: Any) -> Field | None:
 
     if types.is_floating(declared.type):
         present = column.dropna()
-        whole = len(present) and all(isfinite(value) and value == int(value) for value in present)
-        if whole and abs(present).max() <= 2**53 and not field_types.is_amount(declared.name):
+        has_whole_numbers = len(present) and all(
+            isfinite(value) and value == int(value) for value in present
+        )
+        if (
+            has_whole_numbers
+            and abs(present).max() <= 2**53
+            and not field_types.is_amount(declared.name)
+        ):
             return field_types.propose_whole_number(), "decimals that are all whole: whole numbers"
     if types.is_timestamp(declared.type) and declared.type.tz is None:
         present = column.dropna()

@@ -159,8 +159,8 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
 def _results(answer: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     results = {}
     for text, measure in zip(texts, answer["measures"], strict=True):
-        rest = {name: measure[name] for name in measure if name not in ("op", "field")}
-        results[text] = rest["value"] if set(rest) == {"value"} else rest
+        members = {name: measure[name] for name in measure if name not in ("op", "field")}
+        results[text] = members["value"] if set(members) == {"value"} else members
     return results
 
 

@@ -77,7 +77,7 @@ class Dataset(Named):
             InvalidSetting: a column or a member has values that cannot be stored.
         """
         proposal = proposal_of(definition)
-        there = self._link.run(
+        existing = self._link.run(
             self._link.names.existing(
                 "schemas",
                 {"dataset": self.id},
@@ -87,8 +87,8 @@ class Dataset(Named):
                 definition=proposal.definition,
             )
         )
-        if there is not None:
-            return Schema(self._link, there, proposal.notes)
+        if existing is not None:
+            return Schema(self._link, existing, proposal.notes)
         resource = self._link.run(
             self._link.proxy.create(
                 "schemas",
@@ -344,11 +344,11 @@ class Client:
         """
         owner = self._link.run(self._link.names.organization(organization))
         within = {"organization": str(owner["id"])}
-        there = self._link.run(
+        existing = self._link.run(
             self._link.names.existing("datasets", within, name, slug, wanted=get_or_create)
         )
-        if there is not None:
-            return Dataset(self._link, there)
+        if existing is not None:
+            return Dataset(self._link, existing)
         resource = self._link.run(
             self._link.proxy.create(
                 "datasets", name=name, organization=owner["url"], slug=slug, description=description
