@@ -128,9 +128,9 @@ class Engine(Closing):
         self._open_tables: object = None
         self._process: Process | None = None
         self._run: StatementRun | None = None
-        self._asked: StatementRun | None = None
+        self._request: StatementRun | None = None
         self._used = 0.0
-        self._rests: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -141,8 +141,8 @@ class Engine(Closing):
         return self
 
     async def close(self) -> None:
-        if self._rests is not None:
-            self._rests.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._process is not None:
             self._process.kill()
         await self._end_last()
@@ -211,11 +211,11 @@ class Engine(Closing):
         Raises:
             SqlError: as :meth:`execute`.
         """
-        run = self._asked = StatementRun(self._limits)
+        run = self._request = StatementRun(self._limits)
         try:
             return await run.wait(self._call(run, method, *arguments))
         finally:
-            self._asked = None
+            self._request = None
             run.forget()
 
     @property
@@ -239,14 +239,14 @@ class Engine(Closing):
         run.process = await self._prepared()
         return await run.process.call(method, *arguments)
 
-    def _rest(self) -> None:
+    def _end_idle(self) -> None:
         """End a process that was idle for a while and that no open result needs."""
         loop, idle = asyncio.get_running_loop(), self._limits.idle_seconds
-        needed = self._asked is not None or not (self._run is None or self._run.closed)
+        needed = self._request is not None or not (self._run is None or self._run.closed)
         if self._process is not None and not needed and loop.time() >= self._used + idle:
             self._process.kill()
         else:
-            self._rests = loop.call_later(idle, self._rest)
+            self._idle_timer = loop.call_later(idle, self._end_idle)
 
     async def _living(self) -> Process:
         loop = asyncio.get_running_loop()
@@ -256,9 +256,9 @@ class Engine(Closing):
                 await self._process.close()
             self._open_tables = None
             self._process = await Process.start(self._worker)
-            if self._rests is not None:
-                self._rests.cancel()
-            self._rests = loop.call_later(self._limits.idle_seconds, self._rest)
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+            self._idle_timer = loop.call_later(self._limits.idle_seconds, self._end_idle)
         return self._process
 
     async def execute(self, statement: str, parameters: object = ()) -> StatementResult:
@@ -354,7 +354,7 @@ class Engine(Closing):
 
     def cancel(self) -> None:
         """Cancel the running statement, if any: it raises 57014."""
-        for run in (self._run, self._asked):
+        for run in (self._run, self._request):
             if run is not None:
                 run.cancel()
 

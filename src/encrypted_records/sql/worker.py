@@ -76,10 +76,10 @@ class Stream:
             raise ColumnsBroken from None
         metadata = self._reader.schema.metadata
         self.version = int(metadata[b"log_version"])
-        there = [_named(kind) for kind in self._reader.schema.types]
+        sent = [_named(kind) for kind in self._reader.schema.types]
         known = [table.columns[at].arrow for at in self._columns]
         # No column was requested for a field that was added: SELECT * would lack it.
-        if there != known or metadata[b"definition"].decode() != table.digest:
+        if sent != known or metadata[b"definition"].decode() != table.digest:
             raise TableChanged
 
     @property
@@ -196,7 +196,7 @@ class Worker:
         self._resident = 0
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._statement: tuple[SelectStatement, Parameters, ScanPlan] | None = None
-        self._whole = False
+        self._is_complete = False
         self._streams: dict[int, Stream] = {}
         self._kept: dict[int, pyarrow.Table] = {}
         self._reader: Any = None
@@ -257,8 +257,8 @@ class Worker:
         stream = self._streams[number] = Stream(self._columns, table, plan.scans[number].columns)
         stream.open()
         if keep:
-            held = sum(table.nbytes for table in self._kept.values())
-            self._kept[number] = stream.all(self._limits.memory_bytes - held)
+            kept_bytes = sum(table.nbytes for table in self._kept.values())
+            self._kept[number] = stream.all(self._limits.memory_bytes - kept_bytes)
             stream.finish()
         return stream.version, b""
 
@@ -281,8 +281,8 @@ class Worker:
             if rows[number] is None:
                 batches = stream.batches()
                 rows[number] = pyarrow.RecordBatchReader.from_batches(stream.schema, batches)
-        here = {number: scan.columns for number, scan in plan.scans.items()}
-        connection = self._connection = self._running.connect(rows, here)
+        columns_by_table = {number: scan.columns for number, scan in plan.scans.items()}
+        connection = self._connection = self._running.connect(rows, columns_by_table)
         relation = connection.sql(statement.text, params=parameters or None)
         kinds = zip(relation.columns, relation.types, strict=True)
         columns = [SqlColumn(name, type_name(kind)) for name, kind in kinds]
@@ -303,15 +303,17 @@ class Worker:
         try:
             batch = self._reader.read_next_batch()
         except StopIteration:
-            self._whole = True
+            self._is_complete = True
             return False, b""
         return True, as_stream(batch.schema, [batch])
 
     def end(self) -> Reply:
         """Discard the statement."""
-        keep = self._whole and self._statement is not None and self._statement[0].only_computes
+        keep = (
+            self._is_complete and self._statement is not None and self._statement[0].only_computes
+        )
         self._reader = self._statement = None
-        self._whole = False
+        self._is_complete = False
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.interrupt()

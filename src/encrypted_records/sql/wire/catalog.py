@@ -163,9 +163,9 @@ class PgCatalog:
         except duckdb.Error:
             found = {token.word.lower() for token in words}
         # Tables of all datasets: an unknown table of records would appear to have no rows.
-        here = {table.name.lower() for table in self.catalogue.tables}
+        tables = {table.name.lower() for table in self.catalogue.tables}
         catalogues = {name for name in found if name in _names()}
-        records = (found & here) - catalogues
+        records = (found & tables) - catalogues
         if records and catalogues:
             raise Failure(
                 "0A000",

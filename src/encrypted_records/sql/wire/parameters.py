@@ -201,11 +201,11 @@ def _casts(planner: duckdb.DuckDBPyConnection, sql: str) -> dict[str, str] | Non
     if plan["error"]:
         return None
     found: dict[str, str] = {}
-    rest: list[tuple[Any, str | None]] = [(plan["plans"], None)]
-    while rest:
-        node, cast = rest.pop()
+    pending: list[tuple[Any, str | None]] = [(plan["plans"], None)]
+    while pending:
+        node, cast = pending.pop()
         if isinstance(node, list):
-            rest += ((child, cast) for child in node)
+            pending += ((child, cast) for child in node)
         elif isinstance(node, dict):
             if node.get("expression_class") == "BOUND_CONSTANT":
                 text = node.get("value", {}).get("value")
@@ -213,7 +213,7 @@ def _casts(planner: duckdb.DuckDBPyConnection, sql: str) -> dict[str, str] | Non
                     found.setdefault(text, cast or "VARCHAR")
                 continue
             inner = _name(node["return_type"]) if node.get("type") == "OPERATOR_CAST" else None
-            rest += ((child, inner) for child in node.values())
+            pending += ((child, inner) for child in node.values())
     return found
 
 

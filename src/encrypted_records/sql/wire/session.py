@@ -300,8 +300,8 @@ class WireSession:
             raise Failure("42P05", f"prepared statement {message.name!r} already exists")
         if len(self._prepared) >= self._limits.prepared:
             raise Failure("53000", f"a session has at most {self._limits.prepared} statements")
-        held = sum(len(prepared.statement.sql) for prepared in self._prepared.values())
-        if held + len(message.sql) > self._limits.prepared_characters:
+        characters = sum(len(prepared.statement.sql) for prepared in self._prepared.values())
+        if characters + len(message.sql) > self._limits.prepared_characters:
             raise Failure("53200", "the session's prepared statements are too long together")
         statement = found[0] if found else st.SqlStatement("", ())
         described = Description((), ())

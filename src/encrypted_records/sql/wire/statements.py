@@ -219,12 +219,12 @@ def copied(statement: SqlStatement) -> Copy:
     Raises:
         Failure: it writes, or uses a file or an unsupported option.
     """
-    source, rest = _copy_source(statement)
-    if len(rest) < 2 or rest[0].word != "to":
+    source, after_source = _copy_source(statement)
+    if len(after_source) < 2 or after_source[0].word != "to":
         raise Failure("25006", "cannot execute COPY FROM in a read-only transaction")
-    if rest[1].word != "stdout":
+    if after_source[1].word != "stdout":
         raise Failure("42501", "COPY writes to STDOUT only, never to a file or program")
-    options = _copy_options(rest[2:])
+    options = _copy_options(after_source[2:])
     form = options.pop("format", "text").lower()
     if form not in ("text", "csv", "binary"):
         raise Failure("22023", "COPY format is not text, csv or binary")

@@ -120,7 +120,7 @@ def _bool_received(data: bytes) -> bool:
     return data != b"\0"
 
 
-def _whole(called: str, form: str) -> tuple[Callable[[str], int], Callable[[bytes], int]]:
+def _integer(called: str, form: str) -> tuple[Callable[[str], int], Callable[[bytes], int]]:
     packed = struct.Struct(form)
     most = 1 << (packed.size * 8 - (0 if form[-1].isupper() else 1))
 
@@ -327,9 +327,9 @@ def _moment(zone: str) -> Callable[[int], bytes]:
     def to_text(microseconds: int) -> bytes:
         if abs(microseconds) == _INFINITE_TIME:
             return b"infinity" if microseconds > 0 else b"-infinity"
-        days, rest = divmod(microseconds, _DAY)
+        days, time_of_day = divmod(microseconds, _DAY)
         year, month, day = _civil(days)
-        clock = f" {_clock(rest)}{zone}"
+        clock = f" {_clock(time_of_day)}{zone}"
         if year > 0:
             return f"{year:04}-{month:02}-{day:02}{clock}".encode()
         return _before_christ(year, month, day, clock).encode()
@@ -489,9 +489,9 @@ def _str_out(value: Any) -> bytes:
 
 
 _INT2, _INT4, _INT8 = (
-    _whole(name, form) for name, form in (("smallint", "!h"), ("integer", "!i"), ("bigint", "!q"))
+    _integer(name, form) for name, form in (("smallint", "!h"), ("integer", "!i"), ("bigint", "!q"))
 )
-_OID = _whole("oid", "!I")
+_OID = _integer("oid", "!I")
 
 BOOL = Type(
     16, "bool", 1, 1000,
