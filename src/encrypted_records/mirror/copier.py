@@ -219,8 +219,8 @@ class Copier:
             # after logs.
             if not await self._read_rosters(old):
                 break
-        for schema, some in deltas.items():
-            self._take(schema, some)
+        for schema, deltas_of_schema in deltas.items():
+            self._take(schema, deltas_of_schema)
 
     async def _read_resources(self) -> None:
         found: dict[str, list[msgspec.Raw]] = {
@@ -231,7 +231,8 @@ class Copier:
         }
         self._resources = msgspec.json.encode(found)
         named = {
-            collection: list(map(_ListedResource.of, some)) for collection, some in found.items()
+            collection: list(map(_ListedResource.of, listed))
+            for collection, listed in found.items()
         }
         for gone in self._organizations.keys() - {
             organization.id for organization in named["organizations"]
@@ -464,8 +465,8 @@ class Copier:
             contents = contents.without_dead(place, group_digests.salt)
             self._write(place.name, contents.encode(group, group_digests.salt))
         if objects.ids(group) not in self._names:
-            every = (read_rows(self._store, place, group_digests).rows for place in places)
-            self._write(objects.ids(group), index_ids(every))
+            rows_by_place = (read_rows(self._store, place, group_digests).rows for place in places)
+            self._write(objects.ids(group), index_ids(rows_by_place))
 
     def _rows_before(
         self, place: layout.MirrorRows, before: str, group_digests: RowDigests
@@ -573,10 +574,10 @@ class Copier:
         head, count = state.log.ledger.head, len(state.fresh)
         log = [] if before is None or count == head.version else list(before.log)
         # Each object is separate, because readers load it as a whole.
-        for some in portions(state.fresh, _DELTA_BYTES):
-            first, last = some[0].version, some[-1].version
+        for portion in portions(state.fresh, _DELTA_BYTES):
+            first, last = portion[0].version, portion[-1].version
             log.append(f"schemas/{schema}/log/{first}-{last}")
-            delta = ManifestDelta(ids.from_text(schema), last, None, bytes(32), some, [])
+            delta = ManifestDelta(ids.from_text(schema), last, None, bytes(32), portion, [])
             self._write(log[-1], wire.encode([delta]))
         digest = head.digest.hex()
         return layout.SchemaHead(state.organization, log, head.version, digest, state.checkpoint)
@@ -614,9 +615,9 @@ def _refuse_others(names: Iterable[str]) -> None:
         )
 
 
-def _would_lose(what: str) -> errors.Conflict:
+def _would_lose(missing: str) -> errors.Conflict:
     return errors.Conflict(
-        f"the API does not list {what}, which the mirror has",
+        f"the API does not list {missing}, which the mirror has",
         code="mirror_would_lose",
         hint="the mirror stays as it is. Look at what the API lists for this account, and whether"
         " it was restored from a backup; if the mirror shall forget what is gone, use --forget",

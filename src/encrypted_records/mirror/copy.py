@@ -61,8 +61,8 @@ class RowContents:
             RowDigests(group.uid, group_digests.salt, first, row_digests, group_digests.runs)
             for first, row_digests in self.digests.items()
         ]
-        whole = RowDigests(group.uid, group_digests.salt, -1, b"", group_digests.runs)
-        digests.check_rows(group, self.rows, [whole, *shown])
+        all_runs = RowDigests(group.uid, group_digests.salt, -1, b"", group_digests.runs)
+        digests.check_rows(group, self.rows, [all_runs, *shown])
 
     def without_dead(self, place: layout.MirrorRows, salt: bytes) -> RowContents:
         """The same without dead rows."""
@@ -71,8 +71,8 @@ class RowContents:
         proofs: dict[int, bytes] = {}
         for first in range(place.ordinals.start, place.ordinals.stop, RUN):
             run = range(first, min(first + RUN, place.ordinals.stop))
-            here = [ordinal for ordinal in run if ordinal in kept]
-            if here and len(here) < len(run):
+            live_of_run = [ordinal for ordinal in run if ordinal in kept]
+            if live_of_run and len(live_of_run) < len(run):
                 proofs[first] = self.digests.get(first) or digests.row_digests(
                     salt, [self.rows.get(ordinal) for ordinal in run]
                 )
@@ -183,10 +183,10 @@ def named(name: str) -> Iterator[None]:
 
 def read_stored(store: layout.Store, name: str, kind: type[wire.T]) -> wire.T:
     """The only frame of an object. Raises as :func:`frames`."""
-    every = frames(store, name, kind)
-    if len(every) != 1:
+    stored = frames(store, name, kind)
+    if len(stored) != 1:
         raise altered(name)
-    return every[0]
+    return stored[0]
 
 
 def read_runs(store: layout.Store, objects: layout.SchemaObjects, group: Group) -> RowDigests:
@@ -226,7 +226,7 @@ def check_pages(
 def index_ids(rows: Iterable[Mapping[int, SealedRow]]) -> bytes:
     """The rows of a group by the id of their record: sorted entries of id and ordinal."""
     entries = [
-        row.record_id + ordinal.to_bytes(4, "big") for some in rows for ordinal, row in some.items()
+        row.record_id + ordinal.to_bytes(4, "big") for part in rows for ordinal, row in part.items()
     ]
     return b"".join(sorted(entries))
 
@@ -241,10 +241,10 @@ def find_id(index: bytes, record_id: bytes) -> int | None:
     )
 
 
-def gone(what: str, code: str) -> errors.NotFound:
+def gone(kind: str, code: str) -> errors.NotFound:
     """The error for an object that the log of this version does not have, or no longer has."""
     return errors.NotFound(
-        f"a {what} is not here, or no longer",
+        f"a {kind} is not here, or no longer",
         code=code,
         hint="read the manifest again: the mirror may have been copied again",
     )
@@ -252,12 +252,12 @@ def gone(what: str, code: str) -> errors.NotFound:
 
 def missing_runs(place: layout.MirrorRows, rows: Sequence[int]) -> list[int]:
     """The first ordinals of the runs of which some but not all rows are among ``rows``."""
-    held = set(rows)
+    available = set(rows)
     found = []
     for first in range(place.ordinals.start, place.ordinals.stop, RUN):
         run = range(first, min(first + RUN, place.ordinals.stop))
-        here = sum(ordinal in held for ordinal in run)
-        if 0 < here < len(run):
+        count = sum(ordinal in available for ordinal in run)
+        if 0 < count < len(run):
             found.append(first)
     return found
 
@@ -405,8 +405,8 @@ class MirrorCopy:
         for name in self.head.organizations[organization].roster:
             first, last = _span(name)
             if last > since:
-                every = frames(self.store, name, RosterEntry)
-                yield from every[max(0, since + 1 - first) :]
+                stored = frames(self.store, name, RosterEntry)
+                yield from stored[max(0, since + 1 - first) :]
 
     def roster(self, organization: str) -> Roster | None:
         """The verified roster of an organization; None if it has none.
@@ -447,12 +447,12 @@ class MirrorCopy:
         for name in self.head.schemas[schema].log:
             first, last = _span(name)
             if last > since:
-                every = [
+                stored = [
                     entry
                     for delta in frames(self.store, name, ManifestDelta)
                     for entry in delta.entries
                 ]
-                yield from every[max(0, since + 1 - first) :]
+                yield from stored[max(0, since + 1 - first) :]
 
     def log(self, schema: str) -> SchemaLog:
         """The verified log of a schema.
@@ -532,16 +532,16 @@ def portions(entries: Iterable[LogEntry], most: int) -> Iterator[list[LogEntry]]
     """Consecutive commits in portions of at most ``most`` bytes; a larger commit is a portion by
     itself.
     """
-    some: list[LogEntry] = []
+    portion: list[LogEntry] = []
     size = 0
     for entry in entries:
-        if some and size + len(entry.commit.body) > most:
-            yield some
-            some, size = [], 0
-        some.append(entry)
+        if portion and size + len(entry.commit.body) > most:
+            yield portion
+            portion, size = [], 0
+        portion.append(entry)
         size += len(entry.commit.body)
-    if some:
-        yield some
+    if portion:
+        yield portion
 
 
 def _is_at(log: SchemaLog, named: layout.SchemaHead) -> bool:

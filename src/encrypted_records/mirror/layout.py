@@ -508,8 +508,8 @@ class MirrorBucket:
         import obstore  # noqa: PLC0415 - an extra
 
         with _answering():
-            for some in obstore.list(self._store):
-                for listed in some:
+            for page in obstore.list(self._store):
+                for listed in page:
                     yield listed["path"]
 
 

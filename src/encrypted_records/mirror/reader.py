@@ -320,8 +320,8 @@ class MirrorReader:
         uid, digest = ids.from_text(schema), definition.digest
         entries = copy.log_entries(schema, since)
         *earlier, last = list(portions(entries, DELTA_BYTES)) or [[]]
-        for some in earlier:
-            yield ManifestDelta(uid, some[-1].version, key_id, digest, some, [])
+        for portion in earlier:
+            yield ManifestDelta(uid, portion[-1].version, key_id, digest, portion, [])
         headers = list(copy.headers(schema, 0 if every_header else since))
         yield ManifestDelta(uid, ledger.version, key_id, digest, last, headers)
 
@@ -685,14 +685,14 @@ def _paging(request: MirrorRequest) -> tuple[int, int]:
 
 def _page(results: Sequence[msgspec.Raw], path: str, request: MirrorRequest) -> MirrorAnswer:
     offset, limit = _paging(request)
-    some = list(results[offset : offset + limit])
-    return _json(_links(path, request, len(results)) | {"results": some})
+    page = list(results[offset : offset + limit])
+    return _json(_links(path, request, len(results)) | {"results": page})
 
 
 def _links(path: str, request: MirrorRequest, count: int) -> dict[str, Any]:
     """The members of a list besides its results."""
     offset, limit = _paging(request)
-    rest = [
+    filters = [
         (name, value)
         for name, values in request.params.items()
         if name not in ("limit", "offset")
@@ -702,7 +702,7 @@ def _links(path: str, request: MirrorRequest, count: int) -> dict[str, Any]:
     def at(place: int) -> str:
         # In alphabetical order, and without an offset of 0, as the API writes them.
         places = [("offset", str(place))] if place > 0 else []
-        return f"{path}?{urlencode(sorted([*rest, ('limit', str(limit)), *places]))}"
+        return f"{path}?{urlencode(sorted([*filters, ('limit', str(limit)), *places]))}"
 
     return {
         "count": count,

@@ -150,14 +150,14 @@ class MirrorVerifier:
 
     def _group(self, objects: SchemaObjects, group: Group, schema: str) -> None:
         group_digests = read_runs(self._store, objects, group)
-        every, flaws = [], len(self.proof.flaws)
+        rows_by_place, flaws = [], len(self.proof.flaws)
         for place in objects.rows(group):
             with self._noting(f"schema {schema}"):
-                every.append(read_rows(self._store, place, group_digests).rows)
-                self.proof.rows += len(every[-1])
+                rows_by_place.append(read_rows(self._store, place, group_digests).rows)
+                self.proof.rows += len(rows_by_place[-1])
         name = objects.ids(group)
         index = self._store.read(name)
-        if flaws == len(self.proof.flaws) and index != index_ids(every):
+        if flaws == len(self.proof.flaws) and index != index_ids(rows_by_place):
             raise altered(name)
 
     @contextmanager
