@@ -142,8 +142,8 @@ PLANTED = (
         "ids_of_records_are_drawn_once",
         "model.ids",
         (
-            "    every = bytearray(runtime.random_bytes(ID_BYTES * count))\n",
-            "    every = bytearray(bytes(ID_BYTES * count))\n",
+            "    joined = bytearray(runtime.random_bytes(ID_BYTES * count))\n",
+            "    joined = bytearray(bytes(ID_BYTES * count))\n",
         ),
         "records",
     ),

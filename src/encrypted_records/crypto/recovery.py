@@ -273,8 +273,8 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
     wrapping = wrapping_of(file)
     end = _HEAD.size + _PARAMETER_BYTES[wrapping]
     parameters, nonce = file[_HEAD.size : end], file[end : end + fmt.NONCE_BYTES]
-    head, rest = file[: end + fmt.NONCE_BYTES], file[end + fmt.NONCE_BYTES :]
-    commitment, sealed = rest[: fmt.COMMITMENT_BYTES], rest[fmt.COMMITMENT_BYTES :]
+    head, body = file[: end + fmt.NONCE_BYTES], file[end + fmt.NONCE_BYTES :]
+    commitment, sealed = body[: fmt.COMMITMENT_BYTES], body[fmt.COMMITMENT_BYTES :]
     if len(nonce) < fmt.NONCE_BYTES:
         raise Unsupported("this is not a keyring file", hint="restore it from a backup")
     if wrapping != wrapper.wrapping:
@@ -299,12 +299,12 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
 
 def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
     if isinstance(wrapper, WrappingKey):
-        what = {
+        key_name = {
             fmt.WRAP_MACHINE_KEY: "this machine's key",
             fmt.WRAP_KEYCHAIN: "the key in this keychain",
         }.get(wrapper.wrapping, "the key that the key service opened")
         return DoesNotOpen(
-            f"the keyring file cannot be decrypted with {what}",
+            f"the keyring file cannot be decrypted with {key_name}",
             hint="restore the keyring file and its key from the same backup",
         )
     return DoesNotOpen(

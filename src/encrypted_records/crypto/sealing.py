@@ -240,18 +240,20 @@ def seal_group(
     living: list[PackedRow] = []
     digests: list[bytes] = []
     # All work on a chunk of rows is done while the rows are in the processor's cache.
-    for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
+    for batch in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
         sealed = [
-            seal_bodies(column_key, contexts[some], spec.id_bytes, column[some], nonces[some])
+            seal_bodies(column_key, contexts[batch], spec.id_bytes, column[batch], nonces[batch])
             for column_key, spec, column in zip(keys, specs, plain, strict=True)
         ]
         packed = [
             (record, version, fields)
-            for (record, version), fields in zip(identities[some], pack_bodies(sealed), strict=True)
+            for (record, version), fields in zip(
+                identities[batch], pack_bodies(sealed), strict=True
+            )
         ]
         digests.append(packed_digests(salt, packed))
         living += [PackedRow(row[0], row[1], msgspec.Raw(row[2])) for row in packed]
-    rows, every = _by_ordinal(living, b"".join(digests), ordinals, count)
+    rows, all_digests = _by_ordinal(living, b"".join(digests), ordinals, count)
     group = Group(
         uid,
         key.version,
@@ -259,7 +261,7 @@ def seal_group(
         definition.ids,
         classes,
         definition.digest,
-        group_digest(run_digests(every)),
+        group_digest(run_digests(all_digests)),
     )
     return group, PackedRowBatch(uid, 0, rows), GroupSalt(uid, salt)
 
@@ -271,11 +273,13 @@ def _by_ordinal(
     if len(living) == count:
         return [*living], digests
     rows: list[PackedRow | None] = [None] * count
-    every = bytearray(HOLE * count)
+    all_digests = bytearray(HOLE * count)
     for at, (ordinal, row) in enumerate(zip(ordinals, living, strict=True)):
         rows[ordinal] = row
-        every[DIGEST * ordinal : DIGEST * (ordinal + 1)] = digests[DIGEST * at : DIGEST * (at + 1)]
-    return rows, bytes(every)
+        all_digests[DIGEST * ordinal : DIGEST * (ordinal + 1)] = digests[
+            DIGEST * at : DIGEST * (at + 1)
+        ]
+    return rows, bytes(all_digests)
 
 
 def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:

@@ -257,9 +257,9 @@ def _no_value() -> DoesNotOpen:
     return DoesNotOpen("an encrypted field contains no value of its type")
 
 
-def _from_fixed(spec: FieldSpec, rest: bytes) -> Value:
+def _from_fixed(spec: FieldSpec, data: bytes) -> Value:
     try:
-        return spec.field_type.unpack(spec, rest)
+        return spec.field_type.unpack(spec, data)
     except ValueRefused:
         detail = f"an encrypted {spec.field_type.name} is outside its field's bounds"
         raise DoesNotOpen(detail) from None

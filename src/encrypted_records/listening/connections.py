@@ -401,17 +401,17 @@ class Joining:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held = b""
+        self._unsent = b""
         self._flushing: asyncio.Handle | None = None
         self._has_begun = False
 
     def write(self, data: bytes) -> None:
         if self._has_begun:
             self._transport.write(data)
-        elif self._held:
-            self._begin([self._held, data])
+        elif self._unsent:
+            self._begin([self._unsent, data])
         else:
-            self._held = data
+            self._unsent = data
             self._flushing = self._loop.call_soon(self._flush)
 
     def close(self) -> None:
@@ -422,13 +422,13 @@ class Joining:
         return self._transport.is_closing()
 
     def _flush(self) -> None:
-        if self._held and not self._transport.is_closing():
-            self._begin([self._held])
+        if self._unsent and not self._transport.is_closing():
+            self._begin([self._unsent])
 
     def _begin(self, parts: list[bytes]) -> None:
         if self._flushing is not None:
             self._flushing.cancel()
-        self._has_begun, self._held, self._flushing = True, b"", None
+        self._has_begun, self._unsent, self._flushing = True, b"", None
         self._transport.writelines(parts)
 
 

@@ -42,9 +42,9 @@ _REST = "ers.rest"
 _KEPT = ("type", "client", "path", "raw_path", "root_path", "query_string")
 
 
-def go_on_with(scope: Scope, rest: Rest) -> None:
-    """Run ``rest`` after the application has returned; the socket is closed at its end."""
-    scope[_REST].append(rest)
+def go_on_with(scope: Scope, continuation: Rest) -> None:
+    """Run ``continuation`` after the application has returned; the socket is closed at its end."""
+    scope[_REST].append(continuation)
 
 
 class GoingOn:

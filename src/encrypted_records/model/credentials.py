@@ -134,9 +134,9 @@ def split_password(password: str) -> tuple[str, DeviceSecret | None]:
     ``email:password:ersd1_...`` lets a client that supports only Basic authentication show its
     device. A text without exactly this form is a plain password.
     """
-    rest, colon, end = password.rpartition(":")
+    plain, colon, end = password.rpartition(":")
     secret = parse_device_secret(end) if colon else None
-    return (password, None) if secret is None else (rest, secret)
+    return (password, None) if secret is None else (plain, secret)
 
 
 def without_device(authorization: str) -> str:

@@ -321,9 +321,11 @@ class SchemaDefinition:
 
     def renamed_since(self, before: SchemaDefinition) -> dict[str, str]:
         """New names of renamed fields, mapped to their names in ``before``."""
-        every = ((spec, before.by_id.get(spec.id)) for spec in self.fields.values())
+        spec_pairs = ((spec, before.by_id.get(spec.id)) for spec in self.fields.values())
         return {
-            spec.name: was.name for spec, was in every if was is not None and was.name != spec.name
+            spec.name: was.name
+            for spec, was in spec_pairs
+            if was is not None and was.name != spec.name
         }
 
     @cached_property
@@ -343,8 +345,8 @@ class SchemaDefinition:
         sets = ",".join(f"[{','.join(map(_quoted, names))}]" for names in self.unique)
         unique = f',"unique":[{sets}]' if sets else ""
         kept = f',"retention":{self.retention.canonical}' if self.retention else ""
-        rest = f'"required":[{required}]{unique}{kept}'
-        schema = f'{{"type":"object",{enforced}"properties":{{{fields}}},{rest}}}'
+        later_members = f'"required":[{required}]{unique}{kept}'
+        schema = f'{{"type":"object",{enforced}"properties":{{{fields}}},{later_members}}}'
         return f'{{"next":{self.next_id},"ids":[{ids}],"schema":{schema}}}'.encode()
 
     @cached_property

@@ -368,11 +368,13 @@ class DefinitionHistory:
         narrower = any(change.cost is Cost.PROOF for change in changes)
         if narrower and not proven:
             raise NotFollowing("a definition demands more, and records may have come in between")
-        every = {
+        others = {
             digest: definition for digest, definition in self.every.items() if digest != new.digest
         }
         kept = frozenset() if narrower else self.usable
-        history = DefinitionHistory(new, {**every, new.digest: new}, kept | frozenset({new.digest}))
+        history = DefinitionHistory(
+            new, {**others, new.digest: new}, kept | frozenset({new.digest})
+        )
         if not history.is_comparable:
             raise NotFollowing("a field's bounds hold more than 2**64 values with those before")
         return history
@@ -401,9 +403,9 @@ class DefinitionHistory:
     @property
     def is_comparable(self) -> bool:
         """Whether the grids of :attr:`compared` fit into the bits of a key."""
-        every = (field.number for field in self.compared.fields.values())
+        ranges = (field.number for field in self.compared.fields.values())
         return all(
-            range_ is None or range_.highest - range_.lowest < MAX_POINTS for range_ in every
+            range_ is None or range_.highest - range_.lowest < MAX_POINTS for range_ in ranges
         )
 
     def _reach(self, spec: FieldSpec) -> FieldSpec:
@@ -414,9 +416,9 @@ class DefinitionHistory:
             for definition in self.every.values()
             if spec.id in definition.by_id
         )
-        every = [spec.number, *had]
-        least = min(field.minimum for field in every)
-        greatest = max(field.maximum for field in every)
+        numbers = [spec.number, *had]
+        least = min(field.minimum for field in numbers)
+        greatest = max(field.maximum for field in numbers)
         if (least, greatest) == (spec.number.minimum, spec.number.maximum):
             return spec
         return replace(spec, number=replace(spec.number, minimum=least, maximum=greatest))

@@ -166,8 +166,8 @@ def check_rows(group: Group, rows: Mapping[int, SealedRow], proofs: Sequence[Row
         digests = row_digests(salt, run_rows)
         if None in run_rows:
             proven = shown.get(first, b"")
-            held = [at for at, row in enumerate(run_rows) if row is not None]
-            same = all(_at(digests, at) == _at(proven, at) for at in held)
+            present = [at for at, row in enumerate(run_rows) if row is not None]
+            same = all(_at(digests, at) == _at(proven, at) for at in present)
             digests = proven if same and len(proven) == DIGEST * len(run_rows) else b""
         if _sha256(digests).digest() != named:
             last = places.stop - 1

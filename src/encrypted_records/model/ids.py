@@ -47,13 +47,13 @@ def new_record_ids(count: int) -> list[bytes]:
     most of the next. The neighbours of an erased record would then reveal its id, which must stay
     unknown: without the id, the remains of the record are useless.
     """
-    every = bytearray(runtime.random_bytes(ID_BYTES * count))
+    joined = bytearray(runtime.random_bytes(ID_BYTES * count))
     now = new_id()
     for place in range(_TIME_BYTES):
-        every[place::ID_BYTES] = now[place : place + 1] * count
-    every[6::ID_BYTES] = every[6::ID_BYTES].translate(_VERSION)
-    every[8::ID_BYTES] = every[8::ID_BYTES].translate(_VARIANT)
-    data = bytes(every)
+        joined[place::ID_BYTES] = now[place : place + 1] * count
+    joined[6::ID_BYTES] = joined[6::ID_BYTES].translate(_VERSION)
+    joined[8::ID_BYTES] = joined[8::ID_BYTES].translate(_VARIANT)
+    data = bytes(joined)
     return [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
 
 

@@ -237,8 +237,8 @@ def tested_fields(predicate: Predicate, definition: SchemaDefinition) -> tuple[s
     """The fields whose keys a predicate tests individually, because no order decides; sorted."""
     match predicate:
         case And(parts) | Or(parts):
-            every = {name for part in parts for name in tested_fields(part, definition)}
-            return tuple(sorted(every))
+            names = {name for part in parts for name in tested_fields(part, definition)}
+            return tuple(sorted(names))
         case Not(part):
             return tested_fields(part, definition)
         case TextTest(field) if predicate.of_words and definition.fields[field].words:

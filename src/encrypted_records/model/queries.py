@@ -84,10 +84,10 @@ def read_text_test(
     fold = _fold(comparison, pointer)
     within = _read_within(comparison, pointer)
     if spec.kind is not KeyKind.TEXT and (fold or op in TEXT_OPERATORS):
-        what = op if op in TEXT_OPERATORS else "fold"
+        name = op if op in TEXT_OPERATORS else "fold"
         where = "op" if op in TEXT_OPERATORS else "fold"
         detail = (
-            f"{what} is for strings without an enforced format, and this is {spec.field_type.name}"
+            f"{name} is for strings without an enforced format, and this is {spec.field_type.name}"
         )
         raise invalid_query("op", detail, f"{pointer}/{where}")
     if op not in TEXT_OPERATORS and not fold:

@@ -425,9 +425,9 @@ def read_entry(entry: RosterEntry) -> EntryBody:
             "an opening beside a roster entry is of nothing in it", code="malformed_frame"
         )
     content = _reveal(signed, shown)
-    whole = stated <= shown.keys()
+    is_complete = stated <= shown.keys()
     body = EntryBody(
-        raw.organization, raw.number, raw.previous, raw.time, raw.actor, content, whole
+        raw.organization, raw.number, raw.previous, raw.time, raw.actor, content, is_complete
     )
     if _encode_body(body, signed) != entry.body:
         raise _malformed("a roster entry")

@@ -159,8 +159,10 @@ def _word() -> re.Pattern[str]:
 
 @cache
 def _unknown() -> re.Pattern[str]:
-    every = [point for points in _ASSIGNED for point in points]
-    known = [point for point in every if unicodedata.category(chr(point)) not in ("Cn", "Cs")]
+    points_assigned = [point for points in _ASSIGNED for point in points]
+    known = [
+        point for point in points_assigned if unicodedata.category(chr(point)) not in ("Cn", "Cs")
+    ]
     # Characters for private use never get an assignment.
     return re.compile(f"[^{_ranges(known)}\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
 

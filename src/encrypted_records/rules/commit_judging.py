@@ -72,12 +72,12 @@ def judge_form(body: CommitBody) -> CommitFault | None:
     return CommitFault.NO_COMPACTION if body.compacts and more else None
 
 
-def _judge_rows(every: Sequence[KilledRows]) -> CommitFault | None:
-    if not every:
+def _judge_rows(killed: Sequence[KilledRows]) -> CommitFault | None:
+    if not killed:
         return None
-    if not all(rows.in_order for rows in every):
+    if not all(rows.in_order for rows in killed):
         return CommitFault.ROWS_ORDER
-    return CommitFault.ROWS_TWICE if len({rows.group for rows in every}) < len(every) else None
+    return CommitFault.ROWS_TWICE if len({rows.group for rows in killed}) < len(killed) else None
 
 
 class Log(NamedTuple):

@@ -290,10 +290,10 @@ def read_instant(text: str) -> tuple[int, int]:
     day, offset = match[1], match[7]
     minutes = 0
     if offset not in "Zz":
-        hours, rest = int(offset[1:3]), int(offset[4:6])
-        if hours > 23 or rest > 59:
+        hours, minutes_of_hour = int(offset[1:3]), int(offset[4:6])
+        if hours > 23 or minutes_of_hour > 59:
             raise refuse_form("there is no such offset from UTC")
-        minutes = (60 * hours + rest) * (-1 if offset[0] == "-" else 1)
+        minutes = (60 * hours + minutes_of_hour) * (-1 if offset[0] == "-" else 1)
     local = (_day(day).toordinal() - 1) * MICROSECONDS_PER_DAY + _read_clock(match[2])
     instant = local - minutes * 60 * 10**6
     if not 0 <= instant <= _LAST_INSTANT:
@@ -311,8 +311,8 @@ def show_instant(instant: int, minutes: int) -> str:
     if not 0 <= local <= _LAST_INSTANT or abs(minutes) > MOST_MINUTES:
         raise refuse_form("there is no such local time")
     days, clock = divmod(local, MICROSECONDS_PER_DAY)
-    hours, rest = divmod(abs(minutes), 60)
-    offset = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "Z"
+    hours, minutes_of_hour = divmod(abs(minutes), 60)
+    offset = f"{'-' if minutes < 0 else '+'}{hours:02d}:{minutes_of_hour:02d}" if minutes else "Z"
     return f"{date.fromordinal(days + 1).isoformat()}T{_show_clock(clock)}{offset}"
 
 
@@ -339,8 +339,8 @@ def _read_clock(text: str) -> int:
         raise refuse_form("there is no such time of day")
     if len(decimals) > _DECIMALS:
         raise refuse_form(f"has more than {_DECIMALS} decimals of a second")
-    whole = (hours * 60 + minutes) * 60 + seconds
-    return whole * 10**6 + int(decimals.ljust(_DECIMALS, "0"))
+    total_seconds = (hours * 60 + minutes) * 60 + seconds
+    return total_seconds * 10**6 + int(decimals.ljust(_DECIMALS, "0"))
 
 
 def _show_clock(microseconds: int) -> str:
@@ -418,8 +418,10 @@ class Duration(OnClock):
         decimals = (found[6] or "").rstrip("0")
         if len(decimals) > _DURATION_DECIMALS:
             raise refuse_form(f"has more than {_DURATION_DECIMALS} decimals of a second")
-        whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-        return _bounded(found[1], whole * 10**6 + int(decimals.ljust(_DURATION_DECIMALS, "0")))
+        total_seconds = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        return _bounded(
+            found[1], total_seconds * 10**6 + int(decimals.ljust(_DURATION_DECIMALS, "0"))
+        )
 
     def _read_weeks(self, text: str) -> int:
         found = _WEEKS.fullmatch(text)
