@@ -145,6 +145,18 @@ def test_what_is_no_table_is_told_in_place(importer: Visitor, tmp_path: Path) ->
         assert "--" not in alert.inner_text()
 
 
+def test_a_file_of_column_names_alone_is_said_to_have_no_rows(
+    importer: Visitor, tmp_path: Path
+) -> None:
+    names = tmp_path / "names.csv"
+    names.write_text("name,age\n")
+    importer.go("/import/")
+    importer.page.get_by_label("Choose a file").set_input_files(names)
+    plan = importer.page.locator("#plan")
+    expect(plan.locator("#rows")).to_contain_text("0 records")
+    expect(plan).to_contain_text("The file has column names and no rows.")
+
+
 def test_without_scripts_the_same_steps_are_plain_forms(
     chromium: Browser, site: Service, census: Census, tmp_path: Path
 ) -> None:
