@@ -159,6 +159,12 @@ def test_a_header_has_at_most_512_columns_and_a_mib(data: bytes, final: bool) ->
     assert "more than 512 columns" in caught.value.message or "1 MiB" in caught.value.message
 
 
+def test_a_header_in_another_charset_is_answered_with_how_to_declare_it() -> None:
+    with pytest.raises(InvalidRecords, match="the header is not UTF-8") as refused:
+        read_header("größe,name\n".encode("cp1252"), final=True)
+    assert "charset=windows-1252" in refused.value.hint
+
+
 def test_a_header_is_waited_for_until_its_line_ends() -> None:
     assert read_header(b"a,b", final=False) is None
     assert read_header(b'a,"b\n', final=False) is None
