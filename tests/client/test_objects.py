@@ -96,6 +96,18 @@ def test_refused_credentials_are_answered_with_arguments_of_the_client(running: 
         assert "/api/" not in refused.value.hint
 
 
+def test_the_traceback_of_an_unknown_name_has_the_known_ones(
+    client: Client, schema: Schema
+) -> None:
+    with pytest.raises(NotFound) as unknown:
+        client.schema("nobody")
+    assert any("hint: there are: " in note for note in unknown.value.__notes__)
+    with pytest.raises(Conflict) as taken:
+        client.create_dataset("Again")
+        client.create_dataset("Again")
+    assert any("get_or_create=True" in note for note in taken.value.__notes__)
+
+
 def test_resources_are_found_by_name_changed_and_deleted(client: Client, schema: Schema) -> None:
     found = client.schema(schema.slug)
     assert (found.url, found.definition) == (schema.url, DEFINITION)

@@ -21,10 +21,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
-from encrypted_records.client.proxy.transport import Device
+from encrypted_records.client.proxy.transport import Device, explain
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.client.transport import Authorization
-from encrypted_records.errors import ClientClosed
+from encrypted_records.errors import ClientClosed, ErsError
 
 #: One method for each endpoint, to be awaited.
 AsyncCalls = ProxyClient
@@ -323,6 +323,9 @@ class Link(AsyncLink):
         future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except ErsError as error:
+            explain(error)
+            raise
         except KeyboardInterrupt:
             future.cancel()
             raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Closed, Conflict, InvalidSetting, Malformed, NotFound
 from encrypted_records.model import ids, strict_json
 
@@ -205,7 +206,7 @@ class Names:
                 f"{name} names {len(fitting)} {kind}s", hint=f"name one of: {_join(names)}"
             )
         hint = f"there are: {_join(names)}" if names else f"create one: ers {kind} create --help"
-        raise NotFound(f"there is no {kind} {name}".rstrip(), hint=hint)
+        raise explain(NotFound(f"there is no {kind} {name}".rstrip(), hint=hint))
 
     async def path_of_dataset(self, dataset: Resource) -> str:
         """``acme/medical``."""
