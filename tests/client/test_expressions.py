@@ -10,11 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encrypted_records.cli.commands.selection import parse_condition
+from encrypted_records.cli.commands.selection import file_format, parse_condition
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.condition_language import parse, parse_with_places, write
 from encrypted_records.errors import InvalidQuery, Malformed
@@ -372,3 +373,11 @@ def test_a_condition_given_as_json_is_answered_with_the_option_and_without_it() 
     with pytest.raises(Malformed, match=r"^--where: not JSON at line 1") as refused:
         parse_condition(None, "city = 'Ulm'")
     assert refused.value.hint.startswith("leave --where out")
+
+
+@pytest.mark.parametrize("name", ["people.xlsx", "PEOPLE.XLSX", "people.parquet"])
+def test_an_export_is_not_written_under_the_name_of_another_format(name: str) -> None:
+    with pytest.raises(click.UsageError, match=r"choose -o csv or -o ndjson"):
+        file_format(None, name, safe_cells=False, schema_id=False)
+    assert file_format("csv", name, safe_cells=False, schema_id=False) == "csv"
+    assert file_format(None, "people.CSV", safe_cells=False, schema_id=False) == "csv"

@@ -368,7 +368,7 @@ async def aggregate(
     "--format",
     "form",
     type=click.Choice(["csv", "ndjson"]),
-    help="Format of the file (default: ndjson).",
+    help="Format of the file (default: by its name; ndjson on standard output).",
 )
 @safe_cells_option
 @schema_id_option

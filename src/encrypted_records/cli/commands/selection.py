@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -13,6 +14,10 @@ from encrypted_records.cli.terminal import warn
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.errors import InvalidSetting, Malformed
 
+#: Ends of names of files that programs open as another format than CSV or NDJSON.
+_OTHER_FORMATS = frozenset(
+    {".xlsx", ".xls", ".xlsm", ".ods", ".tsv", ".parquet", ".arrow", ".feather"}
+)
 FILE = click.Path(allow_dash=True, dir_okay=False)
 schema_option = click.option(
     "--schema",
@@ -59,9 +64,12 @@ def file_format(form: str | None, file: str | None, *, safe_cells: bool, schema_
     """The format of a file of records: as stated, or by the ending of its name.
 
     Raises:
-        click.UsageError: an option is for another format.
+        click.UsageError: an option is for another format, or the name is that of another one.
     """
-    form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
+    suffix = PurePath(file or "").suffix.lower()
+    if form is None and suffix in _OTHER_FORMATS:
+        raise click.UsageError(f"a file {suffix} cannot be written: choose -o csv or -o ndjson")
+    form = form or ("csv" if suffix == ".csv" else "ndjson")
     for option, is_given in (("--safe-cells", safe_cells), ("--with-schema-id", schema_id)):
         if is_given and form != "csv":
             raise click.UsageError(f"{option} is for CSV: -o csv")
