@@ -353,7 +353,7 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
         raise CheckpointBroken("a checkpoint does not say under which keys its log was made")
     by_uid = {group.uid: group for group in groups}
     dead = {rows.group: bitmap_of(rows) for rows in _in_place(state.dead, by_uid)}
-    deaths: dict[bytes, Deaths] = {uid: tuple(every) for uid, every in state.deaths if every}
+    deaths: dict[bytes, Deaths] = {uid: tuple(dead_at) for uid, dead_at in state.deaths if dead_at}
     if len(by_uid) != len(groups) or len(dead) != len(state.dead) or not deaths.keys() <= set(dead):
         raise CheckpointBroken("a checkpoint names a group twice, or one that it does not have")
     laid = dict(state.laid)

@@ -198,7 +198,7 @@ class Resealed:
             return Resealed(version, self.moment, self.former)
         return Resealed(version, milliseconds(body.id), (*self.former, before))
 
-    def held(self, keys: LogKeys) -> list[SchemaKey]:
+    def available(self, keys: LogKeys) -> list[SchemaKey]:
         """The former keys that are available, the newest first."""
         available: list[SchemaKey] = []
         for version, key_id in reversed(self.former):

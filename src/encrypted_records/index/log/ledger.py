@@ -109,12 +109,12 @@ class Endings:
         killed, self._killed = self._killed, []
         moved, self._moved = self._moved, []
         replaced, self._replaced = self._replaced, []
-        some = (row for version, every in killed if version > since for row in every)
-        rows = [row for kills in some if kills.group in live for row in kills.rows()]
+        ended = (kill for version, kills in killed if version > since for kill in kills)
+        rows = [row for kill in ended if kill.group in live for row in kill.rows()]
         return Ended(
             rows,
-            _joined(at for version, every in moved if version > since for at in every),
-            [uid for version, every in replaced if version > since for uid in every],
+            _joined(span for version, spans in moved if version > since for span in spans),
+            [uid for version, uids in replaced if version > since for uid in uids],
         )
 
 
@@ -122,7 +122,7 @@ def _joined(numbers: Iterable[range]) -> list[range]:
     """The same numbers in ascending order, in as few ranges as possible: a crowd has many adjacent
     groups."""
     joined: list[range] = []
-    for number in sorted(numbers, key=lambda some: some.start):
+    for number in sorted(numbers, key=lambda span: span.start):
         if joined and number.start <= joined[-1].stop:
             joined[-1] = range(joined[-1].start, max(joined[-1].stop, number.stop))
         else:
@@ -209,7 +209,7 @@ class Ledger(Order):
     def former(self) -> list[SchemaKey]:
         """Available earlier values of :attr:`tails`, the newest first. The ids of requests before
         the re-encryption of all data were made under them."""
-        return self.resealed.held(self.keys)
+        return self.resealed.available(self.keys)
 
     @property
     def definition(self) -> SchemaDefinition | None:

@@ -325,8 +325,8 @@ def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
     standing = GroupEndings()
     starts: dict[bytes, int] = {}
     pieces = groupby(commit_judging.pieces_of(ended, body.groups), lambda piece: piece.new)
-    for group, (_, some) in zip(body.groups, pieces, strict=True):
-        pieces_of_group = list(some)
+    for group, (_, group_pieces) in zip(body.groups, pieces, strict=True):
+        pieces_of_group = list(group_pieces)
         uids = [body.ended[piece.old] for piece in pieces_of_group]
         starts[group.uid] = ended[pieces_of_group[0].old].start + pieces_of_group[0].first
         dead = BitMap()

@@ -406,8 +406,8 @@ class TestLeaf(LeafOperator):
         return found
 
     def missing_to_count(self, segment: LoadedSegment) -> set[int]:
-        whole = needs_whole(segment, self.field)
-        return segment.missing_columns([self.field]) if whole else set()
+        is_needed = needs_whole(segment, self.field)
+        return segment.missing_columns([self.field]) if is_needed else set()
 
     def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
         found = memo.found.get(self.number)

@@ -216,14 +216,14 @@ def _find_apart(
         request = PageRequest(space, query, condition, None, space.snapshot.stored, later)
         _, found = yield from find_page(request)
         return [record for _, record in found[:want]]
-    rank, *rest = split
+    rank, *later_ranks = split
     lacking = Absent(rank.key.field)
     records: list[PlainRecord] = []
     for absent in (rank.absent_first, not rank.absent_first):
         # Records without a value are equal in this field.
         left = [other for other in ranks if not (absent and other is rank)]
         part = (*conditions, lacking if absent else Not(lacking))
-        records += yield from _find_apart(space, part, left, rest, want, later=later)
+        records += yield from _find_apart(space, part, left, later_ranks, want, later=later)
         if rank is ranks[0] and len(records) >= want:
             break  # the remaining records come after these
     return records

@@ -38,7 +38,7 @@ def _from_zero() -> Points:
     return np.zeros(1, np.uint64)
 
 
-def _whole() -> NDArray[np.bool_]:
+def _single_cell() -> NDArray[np.bool_]:
     return np.ones(1, np.bool_)
 
 
@@ -51,7 +51,7 @@ class Cells:
     """
 
     begins: Points = field(default_factory=_from_zero)
-    fine: NDArray[np.bool_] = field(default_factory=_whole)
+    fine: NDArray[np.bool_] = field(default_factory=_single_cell)
     shift: int = 0
     widest: int = _WIDEST
 
