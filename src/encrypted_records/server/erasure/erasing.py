@@ -157,16 +157,16 @@ def active_holds() -> QuerySet[Hold]:
 class _Limits:
     """Versions of a schema up to which dead rows are erased. ``soon``: small rows, and rows of
     objects with many dead rows; ``late``: rows of all objects; ``requested``: requested erasure;
-    ``held``: the first version with a hold.
+    ``first_held``: the first version with a hold.
     """
 
     soon: int
     late: int
     requested: int
-    held: int | None
+    first_held: int | None
 
     def capped(self, version: int) -> int:
-        return version if self.held is None else min(version, self.held)
+        return version if self.first_held is None else min(version, self.first_held)
 
 
 def _limits(schema: str) -> _Limits:
