@@ -106,9 +106,10 @@ def test_find_opens_after_a_login_in_place(editor: Visitor, census: Census) -> N
 def test_find_stays_on_the_page_while_the_proxy_does_not_answer(
     editor: Visitor, census: Census
 ) -> None:
+    # Before the page, as Chromium may miss a request right after its route is made.
+    editor.page.route("**/datasets/", lambda route: route.abort("connectionrefused"))
     editor.go(census.page("search"))
     editor.page.locator("#line").fill("age > 30")
-    editor.page.route("**/datasets/", lambda route: route.abort("connectionrefused"))
     editor.page.keyboard.press("Control+k")
     expect(editor.page.locator(".toast")).to_have_text("The proxy does not answer.")
     editor.page.unroute_all()
