@@ -164,8 +164,10 @@ def test_without_scripts_an_ended_session_leads_back_to_the_page(
         "{}",
         '{"results": 7, "next": null, "count": 1}',
         '{"results": [{"id": 7, "name": null}], "next": null, "count": "x"}',
-        '{"results": [{"id": "../logout/", "name": "<script>alert(1)</script>"}], "next": null}',
-        '{"results": [{"name": "%s"}], "next": null, "count": 0}' % ("x" * 1_000_000),
+        '{"results": [{"id": "../logout/", "name": "<script>alert(1)</script>"}], "next": null,'
+        ' "previous": null, "count": 1}',
+        '{"results": [{"name": "%s"}], "next": null, "previous": null, "count": 0}'
+        % ("x" * 1_000_000),
     ],
 )
 def test_a_page_is_shown_whatever_the_api_says_of_what_surrounds_it(

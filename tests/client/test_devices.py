@@ -308,7 +308,8 @@ def test_a_list_cannot_send_the_client_and_its_secrets_elsewhere(
         return credentials.challenge_answer(known.digest, nonce, headers["host"])
 
     (port,) = free_ports(1)
-    page = {"behind_proxy": True, "results": [], "next": f"@127.0.0.1:{there}/api/datasets/"}
+    page: dict[str, Any] = {"count": 1, "previous": None, "results": [], "behind_proxy": True}
+    page["next"] = f"@127.0.0.1:{there}/api/datasets/"
 
     async def every(client: ProxyClient) -> list[Any]:
         return [dataset async for dataset in client.listing("datasets")]

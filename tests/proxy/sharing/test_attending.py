@@ -159,7 +159,7 @@ def test_members_see_whose_account_is_gone_and_nothing_follows_from_it(
 
         # Whatever the API says of accounts, the roster stays, and nobody is put out for it.
         def none_at_all(asked: Asked, reply: Reply) -> Reply:
-            listing = b'{"next": null, "results": []}'
+            listing = b'{"count": 0, "next": null, "previous": null, "results": []}'
             return reply.with_body(listing) if "/members/" in asked.path else reply
 
         def somebody_more(asked: Asked, reply: Reply) -> Reply:
