@@ -219,6 +219,24 @@ def test_an_import_that_is_killed_goes_on_and_stores_each_row_once(
     assert len(stored(ers, schema)) == 1000
 
 
+def test_first_rows_that_do_not_fit_are_named_before_anything_is_created(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "born.csv"
+    path.write_text("id;born\n1;01.02.1980\n2;31.02.1980\n3;05.06.1980\n")
+    command = ("import", path, "--dataset", dataset, "--yes", "--type", "born=date")
+    said = ers(*command)
+    assert said.code == 6
+    assert "a row is invalid among the first 3: nothing was created or stored" in said.err
+    assert "row 2, born: is not a day as dd.mm.yyyy" in said.err
+    assert "--skip-invalid stores the valid rows" in said.err
+    assert "--type born=text" in said.err
+    assert dataset not in ers.done("dataset", "list").out
+    ers.done(*command, "--type", "born=text")
+    ers(*command, "--name", "others", "--skip-invalid")
+    assert len(stored(ers, f"{dataset}/others")) == 2
+
+
 def test_rows_of_another_file_or_reading_never_come_into_an_import_in_silence(
     ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,6 +231,22 @@ def test_rows_beyond_what_was_looked_at_are_named_and_nothing_is_stored(
     assert (done.stored, done.rejected, done.schema.id) == (9_000, 1, schema.id)
 
 
+def test_first_rows_that_do_not_fit_are_named_before_a_schema_is_created(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "id;born\n1;01.02.1980\n2;31.02.1980\n3;05.06.1980\n")
+    dates = {"columns": {"born": {"type": "date"}}}
+    with pytest.raises(InvalidRecords, match="nothing was created or stored") as caught:
+        dataset.import_file(path, reading=dates)
+    assert [(flaw.row, flaw.field, flaw.detail) for flaw in caught.value.flaws] == [
+        (2, "born", "is not a day as dd.mm.yyyy, as the reading requires")
+    ]
+    assert caught.value.hint.startswith("skip_invalid=True stores the valid rows; or")
+    assert list(dataset.schemas()) == []
+    done = dataset.import_file(path, reading=dates, skip_invalid=True)
+    assert (done.stored, done.rejected) == (2, 1)
+
+
 def test_texts_of_a_schema_that_is_there_get_the_cells_as_they_are_written(
     dataset: Dataset, tmp_path: Path
 ) -> None:

@@ -75,6 +75,27 @@ def made(browser: Browser, name: str, body: bytes) -> str:
     return str(re.findall(r"/schemas/(\w+)/upload/", answer.body.decode())[0])
 
 
+def test_a_file_whose_first_rows_do_not_fit_is_refused_before_anything_is_created(
+    service: Service,
+) -> None:
+    browser = logged_in(service, service.new_account())
+    body = b"id;born\n1;01.02.1980\n2;31.02.1980\n3;05.06.1980\n"
+    file = {"file": "born.csv", "size": str(len(body)), "head": urlsafe_b64encode(body).decode()}
+    said = {"said": json.dumps({"columns": {"born": {"type": "date"}}})}
+    form = Form()
+    form.feed(browser.visit("/import/", **file, **said, do="look").body.decode())
+    form.values.pop("csrf")
+    dataset = {"dataset": "", "new_dataset": "Born"}
+    sent = form.values | file | dataset | {"do": "make"}
+    refused = browser.visit("/import/", **sent)
+    text = re.sub(r"(?s)<[^>]*>|\s+", " ", refused.body.decode())
+    assert refused.status == 400
+    assert "row 2, born: is not a day as dd.mm.yyyy" in text
+    assert "Store the valid rows even if others are invalid" in text
+    assert ">Born<" not in browser.visit("/import/").body.decode()
+    assert browser.visit("/import/", **sent, skip="yes").status == 200
+
+
 def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
     service: Service,
 ) -> None:

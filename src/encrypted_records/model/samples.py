@@ -111,6 +111,21 @@ class Preview(msgspec.Struct):
     bad_rows: Count
     errors: list[Flaw]
 
+    @property
+    def refusal(self) -> str:
+        """The message of the refusal to create a schema for a file with such rows."""
+        rows = "a row is" if self.bad_rows == 1 else f"{self.bad_rows:,} rows are"
+        return f"{rows} invalid among the first {self.checked:,}: nothing was created or stored"
+
+    @property
+    def unread(self) -> list[str]:
+        """The fields with cells that do not have the form of the file's reading."""
+        return list(
+            dict.fromkeys(
+                flaw.field for flaw in self.errors if flaw.code == "reading" and flaw.field
+            )
+        )
+
 
 #: How a file is read; clients send it back as they received it, also with members that are new.
 Reading = Annotated[

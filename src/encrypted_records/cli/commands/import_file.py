@@ -28,7 +28,13 @@ from encrypted_records.cli.terminal import confirm, format_count, pad, warn, wid
 from encrypted_records.client.proxy.connection import Resource
 from encrypted_records.client.proxy.jobs import JobReading
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, LocalFile, read_head
-from encrypted_records.errors import BadInput, InvalidSetting, NotFound, UploadedBefore
+from encrypted_records.errors import (
+    BadInput,
+    InvalidRecords,
+    InvalidSetting,
+    NotFound,
+    UploadedBefore,
+)
 from encrypted_records.model import strict_json
 from encrypted_records.model.samples import FieldReading, FileReading
 
@@ -293,7 +299,8 @@ async def import_file(
 
     Raises:
         InvalidSetting: a guess was not confirmed, or an option names no column of the file.
-        InvalidRecords: the file cannot be read.
+        InvalidRecords: the file cannot be read, or some of its first rows are invalid and are not
+            to be skipped.
         Conflict: a schema of that name exists already.
         UploadedBefore: the file was already stored in the schema.
     """
@@ -327,6 +334,8 @@ async def import_file(
     made = await _begun(session, remembered.read().get(key))
     goes_on = made is not None
     if made is None:
+        if not skip_invalid:
+            await _require_valid(session, file, definition, found)
         rows = format_count(found.sampled, "row")
         count = rows if found.whole else "all rows"
         confirm(
@@ -497,6 +506,27 @@ def _require_no_difference(name: str, found: FileReading) -> None:
         code="reading",
         hint=f"{hint}; nothing was stored",
     )
+
+
+async def _require_valid(
+    session: CommandSession, file: LocalFile, definition: Mapping[str, Any], found: FileReading
+) -> None:
+    """
+    Raises:
+        InvalidRecords: some of the first rows are invalid.
+    """
+    head = await runtime.in_thread(read_head, file)
+    seen = await session.client.preview(head, file.size, definition, found.reading)
+    if not seen.bad_rows:
+        return
+    hint = "--skip-invalid stores the valid rows"
+    if seen.unread:
+        column = seen.unread[0]
+        hint += (
+            f"; or read the column in another way: --type {shlex.quote(f'{column}=text')},"
+            f" or --date-format, --decimal or --null"
+        )
+    raise InvalidRecords(seen.refusal, flaws=tuple(seen.errors), hint=hint)
 
 
 def _flags(say: Mapping[str, Any]) -> Iterator[str]:

@@ -30,8 +30,9 @@ from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import BadInput, Conflict
 from encrypted_records.model.ids import from_reference, reference
+from encrypted_records.model.record_formats import Format
 from encrypted_records.model.resources import Deletion, Tokens, UserResource
-from encrypted_records.model.samples import CostEstimate, FileReading, ProposedSchema
+from encrypted_records.model.samples import CostEstimate, FileReading, Preview, ProposedSchema
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another merge.
 MERGE_SECONDS = 3600.0
@@ -335,6 +336,33 @@ class ProxyClient(
         head, size = await head_of(path)
         encoded = encode(choices) if choices else b""
         return await self.detect(head, size, encoded, tight=tight, schema=schema, kept=kept)
+
+    async def preview(
+        self, head: bytes, size: int | None, definition: Any, reading: Mapping[str, Any]
+    ) -> Preview:
+        """Check the first rows of a file under a definition, like an upload.
+
+        Args: as :meth:`detect`.
+        """
+        body = {
+            "schema": definition,
+            "sample": base64.b64encode(head).decode(),
+            "format": Format.CSV.value,  # not used: the reading has the file's form
+            "rows": 0,
+            "reading": reading,
+            "whole": size is None or size <= len(head),
+        }
+        answer = await self._transport.request("POST", "/api/schemas/preview/", json=body)
+        return answer.convert(Preview)  # type: ignore[no-any-return] # convert() checks it
+
+    async def preview_file(self, path: Path, found: FileReading) -> Preview:
+        """Check the first rows of a file of this machine as it is read.
+
+        Raises:
+            InvalidSetting: the file cannot be read.
+        """
+        head, size = await head_of(path)
+        return await self.preview(head, size, found.schema, found.reading)
 
     async def kept_reading(self, schema: str) -> Mapping[str, Any]:
         """The stored reading of a schema, given by its id.

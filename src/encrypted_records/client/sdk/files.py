@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from encrypted_records.client.proxy.transport import explain
-from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
-from encrypted_records.model.samples import FileReading
+from encrypted_records.errors import Flaw, InvalidRecords, ReadingQuestion, ReadingRefused
+from encrypted_records.model.samples import FileReading, Preview
 
 #: By the reason for a question about a column: what the file leaves open, and how to say it.
 _QUESTIONS = {
@@ -101,6 +101,23 @@ def require_certain(found: FileReading) -> None:
         )
         question.reading = found
         raise explain(question)
+
+
+def require_valid(seen: Preview) -> None:
+    """
+    Raises:
+        InvalidRecords: some of the first rows of a file are invalid.
+    """
+    if not seen.bad_rows:
+        return
+    hint = "skip_invalid=True stores the valid rows"
+    if seen.unread:
+        column = msgspec.json.encode(seen.unread[0]).decode()
+        hint += (
+            f'; or read the column in another way: reading={{"columns": {{{column}:'
+            ' {"type": "text"}}}, or "format" for dates, "null" for words that mean "no value"'
+        )
+    raise explain(InvalidRecords(seen.refusal, flaws=tuple(seen.errors), hint=hint))
 
 
 def in_words_of_python(error: ReadingRefused) -> ReadingRefused:

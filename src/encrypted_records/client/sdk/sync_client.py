@@ -25,7 +25,12 @@ from encrypted_records.client.proxy.sql import SqlResult
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.client.sdk.condition_language import Where, condition
 from encrypted_records.client.sdk.event_loop import Calls, Link
-from encrypted_records.client.sdk.files import in_words_of_python, path_of, require_certain
+from encrypted_records.client.sdk.files import (
+    in_words_of_python,
+    path_of,
+    require_certain,
+    require_valid,
+)
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
@@ -129,7 +134,8 @@ class Dataset(Named):
         Raises:
             ReadingQuestion: the reading of the file is ambiguous.
             ReadingRefused: the file cannot be read, or not with this ``reading``.
-            InvalidRecords: rows are invalid; ``flaws`` lists the errors.
+            InvalidRecords: rows are invalid; ``flaws`` lists the errors. If the first rows already
+                have errors, no schema is created.
             Conflict: ``slug_taken``; a schema with this name exists, and has another definition or
                 records. ``uploaded_before``.
         """
@@ -139,6 +145,8 @@ class Dataset(Named):
         except ReadingRefused as error:
             raise in_words_of_python(error) from None
         require_certain(found)
+        if not skip_invalid:
+            require_valid(self._link.run(self._link.proxy.preview_file(where, found)))
         schema = self.create_schema(name or where.stem, found.schema, get_or_create=True)
         if schema.count():
             raise Conflict(

@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, ReadingRefused
+from encrypted_records.errors import BadInput, Conflict, ErsError, InvalidRecords, ReadingRefused
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.record_formats import Format
+from encrypted_records.model.samples import Preview
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import (
@@ -384,6 +385,7 @@ async def start(visit: Visit) -> Response:
     try:
         await _work_out(visit, plan)
         if visit.text("do") == "make" and plan.problem is None:
+            _require_valid(visit, plan)
             return await _make(visit, plan)
     except (BadInput, Conflict) as error:
         plan.problem = in_words_of_the_page(error)
@@ -409,6 +411,26 @@ async def _work_out(visit: Visit, plan: ImportPlan) -> None:
     sample = b64encode(plan.head).decode()
     plan.preview = await look(visit, definition, sample, Format.CSV, read)
     plan.draft.see(plan.preview["spreads"])
+
+
+def _require_valid(visit: Visit, plan: ImportPlan) -> None:
+    """
+    Raises:
+        InvalidRecords: some of the first rows are invalid, and are not to be skipped.
+    """
+    if plan.preview is None or visit.text("skip"):
+        return
+    seen = msgspec.convert(
+        {name: plan.preview[name] for name in Preview.__struct_fields__}, Preview
+    )
+    if seen.bad_rows:
+        first = seen.errors[0]
+        others = ", or choose another type or form for the column" if seen.unread else ""
+        where = f"row {first.row}" + (f", {first.field}" if first.field else "")
+        raise InvalidRecords(
+            f"{seen.refusal}; {where}: {first.detail}",
+            hint=f'choose "Store the valid rows even if others are invalid"{others}',
+        )
 
 
 async def _read(visit: Visit, plan: ImportPlan) -> None:
