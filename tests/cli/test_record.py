@@ -156,6 +156,17 @@ def test_records_without_a_schema_are_refused_with_the_way_out(ers: Ers) -> None
     assert "--schema" in said.err
 
 
+@pytest.mark.parametrize("command", ["get", "update", "delete"])
+def test_text_that_is_not_a_record_id_is_refused_with_the_commands_that_show_ids(
+    ers: Ers, command: str
+) -> None:
+    options = {"update": ("--file", "-"), "delete": ("--yes",)}.get(command, ())
+    said = ers("record", command, "Ada", *options, typed="{}")
+    assert said.code == 3
+    assert "this is not a record id: an id has 22 characters" in said.err
+    assert "ers record list and ers record search show the ids" in said.err
+
+
 def test_a_search_is_asked_by_expression_by_json_or_by_both(ers: Ers, people: str) -> None:
     search = ("record", "search", "--schema", people)
     older = json.dumps({"field": "age", "op": "gt", "value": 40})

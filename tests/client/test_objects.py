@@ -166,6 +166,15 @@ def test_the_first_record_and_one_by_its_id_are_found(client: Client, schema: Sc
             place.get(name)
 
 
+def test_text_that_is_not_a_record_id_is_refused_with_the_method_that_returns_ids(
+    client: Client, schema: Schema
+) -> None:
+    for get in (schema.get, client.record):
+        with pytest.raises(NotFound, match="this is not a record id") as caught:
+            get("abc")
+        assert caught.value.hint == "schema.search() returns records with their id"
+
+
 def test_a_record_is_changed_and_deleted(client: Client, schema: Schema) -> None:
     schema.ingest(PEOPLE)
     (ada,) = schema.search("name = 'Ada'")

@@ -55,6 +55,7 @@ from encrypted_records.client.proxy.records import (
     GroupedAggregate,
     MeasuredGroup,
     Record,
+    require_record_id,
 )
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.files import bar
@@ -246,6 +247,14 @@ async def search(
     await _show(first(records, most), wanted or known, output)
 
 
+def _check_id(text: str) -> None:
+    """
+    Raises:
+        NotFound: ``text`` cannot be the id of a record.
+    """
+    require_record_id(text, "ers record list and ers record search show the ids of records")
+
+
 @click.command(short_help="Show a record.")
 @click.argument("id")
 @click.option("--sealed", is_flag=True, help="Show the ciphertext that the API has.")
@@ -258,6 +267,7 @@ async def get(session: CommandSession, id: str, sealed: bool, output: Output) ->
     Example:
       ers record get "$RECORD" --sealed
     """
+    _check_id(id)
     if sealed:
         output.write_object(await session.client.sealed_record(id))
         return
@@ -454,6 +464,7 @@ async def update(
     Example:
       echo '{"age": 37}' | ers record update "$RECORD" --file -
     """
+    _check_id(id)
     objects = list(islice(objects_in(file), 2))
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise InvalidSetting(f"expected one JSON object in {file}")
@@ -497,6 +508,8 @@ async def delete(
     """
     if (id is None) == (schema is None) or (schema is None) != (matching is None):
         raise click.UsageError("name an id, or --schema and --matching")
+    if id is not None:
+        _check_id(id)
     if id is not None and erase:
         for cost in await session.client.erasure_cost(id):
             say(cost_line(cost.segments, cost.rows))

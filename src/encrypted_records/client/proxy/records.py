@@ -14,12 +14,27 @@ from msgspec import UNSET, UnsetType
 
 from encrypted_records.client.proxy.connection import Connection, T, convert, encode
 from encrypted_records.client.transport import ANSWER_SECONDS
-from encrypted_records.model.ids import reference
+from encrypted_records.errors import Malformed, NotFound
+from encrypted_records.model.ids import from_text, reference
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.resources import Count, Id, RecordPath, SchemaPath
 
 #: Maximum silence of a sorted export: a proxy fetches some thousand records a second.
 SORTED_EXPORT_SECONDS = 4 * 3600.0
+
+
+def require_record_id(text: str, hint: str) -> None:
+    """
+    Args:
+        hint: where the caller finds the ids of records.
+
+    Raises:
+        NotFound: ``text`` cannot be the id of a record.
+    """
+    try:
+        from_text(text)
+    except Malformed:
+        raise NotFound("this is not a record id: an id has 22 characters", hint=hint) from None
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):

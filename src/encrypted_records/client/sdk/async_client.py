@@ -42,7 +42,7 @@ from encrypted_records.client.sdk.files import (
     require_valid,
 )
 from encrypted_records.client.sdk.proposal import proposal_of
-from encrypted_records.client.sdk.rows import Frame
+from encrypted_records.client.sdk.rows import Frame, check_record_id
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
 from encrypted_records.model import resources
@@ -393,6 +393,12 @@ class AsyncClient:
             yield page
 
     async def record(self, id: str) -> AsyncRecord:  # noqa: A002
+        """The record with this id.
+
+        Raises:
+            NotFound: you can read no such record.
+        """
+        check_record_id(id)
         record = await self._link.proxy.record(id)
         return AsyncRecord(self._link, record.id, record.schema, record.data)
 

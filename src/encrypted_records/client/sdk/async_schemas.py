@@ -28,7 +28,13 @@ from encrypted_records.client.sdk.condition_language import (
 )
 from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
-from encrypted_records.client.sdk.rows import AsyncRows, async_pieces, read_answer, warn_of_rounding
+from encrypted_records.client.sdk.rows import (
+    AsyncRows,
+    async_pieces,
+    check_record_id,
+    read_answer,
+    warn_of_rounding,
+)
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.samples import FileReading
@@ -529,6 +535,7 @@ class AsyncSchema(AsyncCare):
         Raises:
             NotFound: this schema has no such record.
         """
+        check_record_id(id)
         record = await self._link.proxy.record(id)
         if record.schema != self.url:
             raise errors.NotFound("there is no such record in this schema")

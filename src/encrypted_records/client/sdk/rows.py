@@ -29,7 +29,7 @@ import msgspec
 from encrypted_records import errors
 from encrypted_records.client import MAX_DIRECT
 from encrypted_records.client.proxy.connection import AS_IT_IS, encode_plain, plain
-from encrypted_records.client.proxy.records import tell_rounding
+from encrypted_records.client.proxy.records import require_record_id, tell_rounding
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.frames import is_of, refuse, rows_of
 from encrypted_records.model.field_types import type_in
@@ -98,6 +98,17 @@ class Groups(Sequence[Mapping[str, Any]]):
     def to_polars(self) -> Any:
         """A ``polars.DataFrame`` with a row for each group."""
         return _library("polars").from_arrow(self.to_arrow())
+
+
+def check_record_id(text: str) -> None:
+    """
+    Raises:
+        NotFound: ``text`` cannot be the id of a record.
+    """
+    try:
+        require_record_id(text, "schema.search() returns records with their id")
+    except errors.NotFound as error:
+        raise explain(error) from None
 
 
 def _library(name: str) -> Any:

@@ -32,7 +32,7 @@ from encrypted_records.client.sdk.files import (
     require_valid,
 )
 from encrypted_records.client.sdk.proposal import proposal_of
-from encrypted_records.client.sdk.rows import Frame
+from encrypted_records.client.sdk.rows import Frame, check_record_id
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
@@ -396,6 +396,12 @@ class Client:
             yield page
 
     def record(self, id: str) -> Record:
+        """The record with this id.
+
+        Raises:
+            NotFound: you can read no such record.
+        """
+        check_record_id(id)
         record = self._link.run(self._link.proxy.record(id))
         return Record(self._link, record.id, record.schema, record.data)
 
