@@ -268,7 +268,7 @@ def test_json_is_one_array_and_a_table_has_a_line_per_record(ers: Ers, people: s
         (["--fields", "name,aeg"], "error: the schema has no field aeg"),
         (["--order-by", "-aeg"], "error: the schema has no field aeg"),
         (["age >"], "error: expected a value after >, at character 6 of the expression"),
-        (["--where", "{"], "error: not JSON at line 1, column 2"),
+        (["--where", "{"], "error: --where: not JSON at line 1, column 2"),
         (["age = 'x'"], "error: the search is not valid"),
     ],
 )
