@@ -227,6 +227,23 @@ def test_an_account_is_confirmed_and_its_password_reset_by_links_without_a_termi
     assert json.loads(piped.done("user", "get").out)["email"] == email
 
 
+def test_an_address_is_checked_before_a_password_is_asked_for(told: dict[str, str]) -> None:
+    del told["ERS_PASSWORD"]
+    with at_terminal(told, "register", "--email", "grace", "--organization", "Mark I") as terminal:
+        terminal.expect("--email: this is not an e-mail address")
+        assert terminal.end() == 2
+    assert "Password" not in terminal.shown
+
+
+def test_what_the_service_refuses_is_named_by_the_option_of_the_command(piped: Ers) -> None:
+    piped.set(ERS_PASSWORD="violet-harbour-49-lantern")
+    address = f"{'a' * 300}@example.org"
+    said = piped("register", "--email", address, "--organization", "Mark I")
+    assert "  --email: " in said.err
+    said = piped("register", "--email", "ada@example.org", "--organization", "x" * 999)
+    assert "  --organization: " in said.err
+
+
 def wait_for_another(service: Service, email: str, link: str) -> None:
     eventually(lambda: link_of(service, email) != link, "a further message comes")
 

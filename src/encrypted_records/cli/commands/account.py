@@ -30,6 +30,7 @@ from encrypted_records.cli.login.proofs import (
     describe,
     devices_of,
     register_device,
+    require_address,
     set_password,
     with_code,
 )
@@ -86,6 +87,7 @@ async def register(
             hint="add the options, and set ERS_PASSWORD in the environment",
         )
     address = email or ask("E-mail")
+    require_address(address, "--email")
     # From the usual device: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
         called = organization
@@ -262,6 +264,7 @@ async def email(session: CommandSession, new: str, has_link: bool) -> None:
       ers user email ada@example.com
       ers user email ada@example.com --link < link.txt
     """
+    require_address(new, "NEW")
     if not has_link:
         password = _password(session)
         await with_code(partial(session.client.change_email, new, password))

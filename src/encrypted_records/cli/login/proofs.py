@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -224,6 +225,26 @@ def weakness(password: str) -> str:
     if password.isdecimal():
         return "the password has digits only"
     return ""
+
+
+#: Every address that the service accepts has this form.
+_ADDRESS = re.compile(r".+@(\S+\.\S+|localhost|\[\S+\])")
+
+
+def require_address(text: str, argument: str) -> None:
+    """Check an e-mail address before the user is asked for a password.
+
+    Args:
+        argument: the argument or option that has it.
+
+    Raises:
+        InvalidSetting: the service would refuse ``text``.
+    """
+    if not _ADDRESS.fullmatch(text):
+        raise errors.InvalidSetting(
+            f"{argument}: this is not an e-mail address",
+            hint=f"give an address such as ada@example.org as {argument}",
+        )
 
 
 async def set_password(label: str, given: str | None, use: Callable[[str], Awaitable[None]]) -> str:

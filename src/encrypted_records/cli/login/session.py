@@ -34,7 +34,7 @@ from encrypted_records.cli.settings import (
     takes_settings,
 )
 from encrypted_records.client import DEFAULT_PROXY
-from encrypted_records.errors import ErsError, NotAllowed, NotAuthenticated, NotFound
+from encrypted_records.errors import ErsError, Flaw, NotAllowed, NotAuthenticated, NotFound
 from encrypted_records.model.credentials import INLINE_HEADER, parse_service_key
 
 if TYPE_CHECKING:
@@ -245,6 +245,26 @@ class CommandSession:
             self.keep_device(replace(device, new=False))
 
 
+#: Members of requests by the parameter of a command that has another name.
+_PARAMETERS = {"organization_name": "organization"}
+
+
+def _by_option(flaw: Flaw, context: click.Context) -> Flaw:
+    """The flaw at the option or argument of the command that a member of the request is from, or
+    else at the member's name. A pointer into a nested member is kept: it leads into the user's own
+    file.
+    """
+    member = (flaw.pointer or "").removeprefix("/")
+    if not member or "/" in member or member.isdecimal():
+        return flaw
+    wanted = _PARAMETERS.get(member, member)
+    option = f"--{wanted.replace('_', '-')}"
+    given = [one for one in context.command.params if context.params.get(one.name or "")]
+    by_name = [one.opts[-1] for one in given if one.name == wanted]
+    named = next((option for one in given if option in one.opts), None)
+    return replace(flaw, pointer=named or next(iter(by_name), member.replace("_", " ")))
+
+
 def connected(
     *, organization: bool = False, anonymous: bool = False, login_optional: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -288,6 +308,9 @@ def connected(
 
                         if error.hint in CREDENTIAL_HINTS.values():
                             error.hint = session.who.renewal_hint
+                        raise
+                    except ErsError as error:
+                        error.flaws = tuple(_by_option(flaw, context) for flaw in error.flaws)
                         raise
 
             return asyncio.run(run())
