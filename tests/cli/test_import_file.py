@@ -237,6 +237,22 @@ def test_first_rows_that_do_not_fit_are_named_before_anything_is_created(
     assert len(stored(ers, f"{dataset}/others")) == 2
 
 
+def test_an_import_to_a_schema_that_does_not_exist_names_the_command_that_creates_it(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id;n\n1;1,5\n")
+    ers.done("import", path, "--dataset", dataset, "--yes")
+    said = ers("import", path, "--schema", f"{dataset}/new")
+    assert said.code == 3
+    assert "leave out --schema" in said.err
+    command = f"ers import {path} --name new --dataset {dataset}"
+    assert command in said.err
+    assert "ers schema create" not in said.err
+    ers.done(*command.split()[1:], "--yes")
+    assert len(stored(ers, f"{dataset}/new")) == 1
+
+
 def test_rows_of_another_file_or_reading_never_come_into_an_import_in_silence(
     ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -315,7 +315,7 @@ async def import_file(
         )
     if schema is not None:
         head = await runtime.in_thread(read_head, file)
-        found_schema = await session.names.schema(schema, dataset)
+        found_schema = await _existing(session, file, schema, dataset)
         return await _import_again(
             *(session, file, head, found_schema, reading, options, output),
             yes=yes,
@@ -368,6 +368,27 @@ async def import_file(
         warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
     remembered.put(key, None)
     return code
+
+
+async def _existing(
+    session: CommandSession, file: LocalFile, schema: str, dataset: str | None
+) -> Resource:
+    """The schema of ``--schema``.
+
+    Raises:
+        NotFound: there is none of that name; the hint has the command that creates it.
+        InvalidSetting: several have that name.
+    """
+    try:
+        return await session.names.schema(schema, dataset)
+    except NotFound as error:
+        parent, _, name = schema.rpartition("/")
+        words = ["ers", "import", str(file.path), "--name", name]
+        if within := parent or dataset:
+            words += ["--dataset", within]
+        hint = f"to create it with the import, leave out --schema: {shlex.join(words)}"
+        listed = f"{error.hint}; " if error.hint.startswith("there are") else ""
+        raise NotFound(error.message, hint=f"{listed}{hint}") from None
 
 
 async def propose(
