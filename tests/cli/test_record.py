@@ -178,6 +178,21 @@ def test_a_search_is_asked_by_expression_by_json_or_by_both(ers: Ers, people: st
     assert ers.done(*search, "age > 130").out == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("search", "age", "=", "30"), "put the condition in quotes, such as 'age > 30'"),
+        (("export", "age", "=", "30"), "put the condition in quotes, such as 'age > 30'"),
+        (("delete", "--matching", "age", "=", "30"), "such as --matching 'age > 30'"),
+    ],
+)
+def test_a_condition_that_the_shell_has_split_is_answered_with_quotes(
+    ers: Ers, command: tuple[str, ...], words: str
+) -> None:
+    said = ers("record", *command, "--schema", "people")
+    assert (said.code, words in said.err) == (2, True)
+
+
 def test_a_limit_that_cuts_says_so_and_all_does_not(ers: Ers, people: str) -> None:
     search = ("record", "search", "--schema", people)
 

@@ -108,6 +108,14 @@ _LOOK_BEFORE = "the command may have succeeded: check before you repeat it"
 _CTRL_C = bytes([signal.SIGINT])
 #: Interval for repeating a Ctrl-C that was not handled yet.
 _REPEATED_SECONDS = 0.1
+#: By the parameter that shells split into several arguments unless it is quoted.
+_QUOTED = {
+    "expression": "put the condition in quotes, such as 'age > 30': the shell splits it, and takes"
+    " < and > as files",
+    "matching": "put the condition in quotes, such as --matching 'age > 30': the shell splits it,"
+    " and takes < and > as files",
+    "statement": "put the statement in quotes: the shell splits it, and takes < and > as files",
+}
 #: Maximum flaws of an input shown below an error; the rest are counted.
 FLAWS_SHOWN = 5
 
@@ -247,6 +255,9 @@ def report_misuse(error: click.ClickException) -> int:
     hint = f"see {command} --help"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
         message, hint = "no such option: --json", "JSON is: --output json"
+    if context and "unexpected extra argument" in message:
+        names = {parameter.name for parameter in context.command.params}
+        hint = next((text for name, text in _QUOTED.items() if name in names), hint)
     _error(message[:1].lower() + message[1:], hint)
     return MISUSED
 
