@@ -66,6 +66,18 @@ def test_a_misspelt_keyword_is_no_annotation(body: str, written: str, meant: str
     assert found.detail == f"did you mean {meant}?"
 
 
+def test_bounds_by_their_short_names_are_answered_with_the_keywords() -> None:
+    assert flaws_with_detail(with_field('{"type": "integer", "min": 0, "max": 9}')) == [
+        (f"{FIELD}/min", "did you mean minimum?"),
+        (f"{FIELD}/max", "did you mean maximum?"),
+    ]
+
+
+def test_short_names_beside_bounds_are_annotations() -> None:
+    plain, noted = with_field(integer("0", "9")), with_field(integer("0", "9", ', "max": 5'))
+    assert parse_definition(noted).digest == parse_definition(plain).digest
+
+
 @pytest.mark.parametrize("meant", ["formats", "unique", "retention"])
 def test_a_rule_of_the_root_in_capitals_is_not_taken_for_an_annotation(meant: str) -> None:
     plain = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -106,6 +106,9 @@ def _spell(keyword: str) -> str:
 #: Every keyword by its letters alone. ``max_length`` is not taken as an annotation: its author
 #: means ``maxLength``, and would not notice that nothing is enforced.
 _SPELLINGS = {_spell(keyword): keyword for keyword in _JSON_SCHEMA | _OURS | {INDEX}}
+#: Names of required keywords in other programs. Where the keyword itself is present, they are
+#: annotations.
+_SHORT = {"minimum": "min", "maximum": "max"}
 #: Rules at the root. In a field they are annotations, under any spelling.
 _ROOT_SPELLINGS = {
     _spell(keyword): keyword for keyword in ("formats", "rounding", "unique", "retention")
@@ -505,7 +508,10 @@ class _DefinitionReader:
         self, body: dict[str, Any], keyword: str, *path: str, needed: bool = False
     ) -> Decimal | None:
         if keyword not in body:
-            if needed:
+            short = _SHORT.get(keyword)
+            if short is not None and short in body:
+                self.report("unsupported_keyword", f"did you mean {keyword}?", *path, short)
+            elif needed:
                 self.report("missing_keyword", f"{keyword} is required here", *path, keyword)
             return None
         value = as_decimal(body[keyword])
