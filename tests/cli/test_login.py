@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import keyring
 import pytest
 
+from encrypted_records.cli import main
+from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.cli.login.keychain import KeptLogin, Logins
+from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import InvalidSetting, NotAuthenticated
 from encrypted_records.model import credentials
@@ -305,6 +310,25 @@ def test_without_a_proxy_the_way_to_one_is_named(ers: Ers) -> None:
     assert said.err.startswith(f"error: no connection to {ADDRESS}")
     assert "--inline" in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(("is_terminal", "times"), [(True, 1), (False, 0)])
+def test_a_command_that_waits_for_a_stopped_proxy_says_so_once_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_terminal: bool,
+    times: int,
+) -> None:
+    monkeypatch.setenv("ERS_EMAIL", "ada@example.org")
+    monkeypatch.setenv("ERS_PASSWORD", "violet-harbour-49-lantern")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    impatient = ClientLimits(timing=replace(PROXY_TIMING, pauses=(0.0, 0.01, 0.0)))
+    command = ["record", "list", "--schema", "people", "--proxy-url", ADDRESS]
+    code = main.run(command, CommandLimits(silent_seconds=0.01, client=impatient))
+    said = capsys.readouterr().err
+    assert code == 5
+    assert said.count(f"waiting for {ADDRESS}, which does not answer: trying again") == times
+    assert f"error: no connection to {ADDRESS}" in said
 
 
 def test_a_refused_login_or_token_is_answered_with_a_command_and_no_path(

@@ -33,6 +33,7 @@ class CommandLimits:
         clocks_differ: maximum difference between clocks in seconds: tokens last fifteen minutes and
             are renewed a minute early.
         little_space: bytes; with less free space below the data folder, the doctor warns.
+        silent_seconds: longest wait for a server that does not answer before the command says so.
         client: limits of the client; None uses the defaults.
     """
 
@@ -40,6 +41,7 @@ class CommandLimits:
     resumable_bytes: int = 64 << 20
     clocks_differ: float = 30.0
     little_space: int = 1 << 30
+    silent_seconds: float = 1.0
     client: ClientLimits | None = None
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 
-from encrypted_records import errors
+from encrypted_records import errors, runtime
 
 _IN_UTC = f"{__name__}.utc"
 #: Length of a date without a time, which is a day in UTC.
@@ -141,6 +141,29 @@ def _complain(line: str) -> None:
     """
     with suppress(OSError):
         click.echo(line, err=True)
+
+
+class RetryNotice:
+    """A line on a terminal that says what a command waits for, once its requests have been repeated
+    for a while.
+
+    Args:
+        silent_seconds: the longest wait without the line.
+    """
+
+    def __init__(self, silent_seconds: float) -> None:
+        self._silent_seconds = silent_seconds
+        self._since: float | None = None
+        self._is_shown = False
+
+    def __call__(self, address: str, pause: float) -> None:
+        """A request to ``address`` will be repeated after ``pause`` seconds."""
+        now = runtime.monotonic()
+        self._since = now if self._since is None else self._since
+        waits_long = now + pause - self._since >= self._silent_seconds
+        if waits_long and not self._is_shown and sys.stderr.isatty():
+            self._is_shown = True
+            warn(f"waiting for {address}, which does not answer: trying again; Ctrl-C ends this")
 
 
 def format_count(number: int, thing: str) -> str:

@@ -97,6 +97,10 @@ log = logging.getLogger(__name__)
 #: The client for whom the request is made, for X-Forwarded-For; empty for requests of our own.
 forwarded_for: ContextVar[str] = ContextVar("forwarded_for", default="")
 
+#: Called before a request is repeated, with the server's address and the pause in seconds. For
+#: programs whose user waits.
+on_retry: ContextVar[Callable[[str, float], None] | None] = ContextVar("on_retry", default=None)
+
 CONNECT_SECONDS = 5.0
 #: Maximum seconds of a stream without a connection, and of an answer without data.
 POOL_SECONDS = 20.0
@@ -314,6 +318,8 @@ class Transport(Closing):
                 reason = str(response.status)
                 wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
             log.warning("%s %s failed (%s), trying again", request.method, request.path, reason)
+            if tell := on_retry.get():
+                tell(self.base_url, wait)
             await runtime.sleep(wait)
         raise AssertionError  # the last one has returned or raised
 

@@ -287,6 +287,9 @@ def connected(
             limits = context.find_object(CommandLimits) or STANDARD
 
             async def run() -> Any:
+                from encrypted_records.client.transport import on_retry  # noqa: PLC0415 - slow
+
+                on_retry.set(terminal.RetryNotice(limits.silent_seconds))
                 opened = _open(
                     proxy_url,
                     inline=inline,

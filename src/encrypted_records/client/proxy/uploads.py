@@ -30,6 +30,7 @@ from encrypted_records.client.proxy.jobs import (
     on_repeat,
     upload_metadata,
 )
+from encrypted_records.client.transport import on_retry
 from encrypted_records.errors import ApiFailed, Conflict, InvalidSetting, Throttled, Unavailable
 from encrypted_records.model.record_formats import Format
 
@@ -337,6 +338,12 @@ class Uploads(Connection):
         except KeyError:
             raise ApiFailed("the answer names no upload") from None
 
+    async def _pause(self, seconds: float) -> None:
+        """Wait before an upload continues."""
+        if tell := on_retry.get():
+            tell(self._transport.base_url, seconds)
+        await runtime.sleep(seconds)
+
     async def append(self, upload: str, offset: int, piece: bytes, *, is_last: bool) -> int:
         """Append a piece of a stream, with retries after lost connections; returns the new end.
 
@@ -362,7 +369,7 @@ class Uploads(Connection):
             except (Unavailable, Conflict, Throttled) as error:
                 if not pauses:
                     raise
-                await runtime.sleep(error.retry_after or pauses.pop(0))
+                await self._pause(error.retry_after or pauses.pop(0))
                 headers = await self._head(upload)
                 reached = _offset(headers.get("Upload-Offset"))
                 if not offset <= reached <= end:
@@ -421,7 +428,7 @@ class Uploads(Connection):
                 # Conflict: a broken request of ours is still running there, or has got further.
                 if not pauses:
                     raise
-                await runtime.sleep(error.retry_after or pauses.pop(0))
+                await self._pause(error.retry_after or pauses.pop(0))
                 reached = await self.upload_offset(upload)
             if reached > offset:
                 pauses = list(self.limits.upload_pauses)
