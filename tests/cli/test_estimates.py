@@ -60,6 +60,27 @@ def test_what_the_rows_forbid_is_not_proposed(
     assert (said.code, says in said.err, said.out) == (2, True, "")
 
 
+def test_rows_with_the_same_value_of_a_unique_field_are_counted_and_two_of_them_named(
+    ers: Ers, tmp_path: Path
+) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("email;n\na@example.org;1\nb@example.org;2\na@example.org;3\n")
+    for command in (("schema", "infer"), ("import", "--yes")):
+        said = ers(*command, path, "--unique", "email")
+        assert said.code == 2
+        assert "a value of email occurs more than once, such as in rows 1 and 3" in said.err
+        assert "1 row of 3 had the value of an earlier row" in said.err
+        assert "hint: correct the rows, or leave out --unique email" in said.err
+        assert "a@example.org" not in said.err
+
+
+def test_a_field_can_be_unique_although_some_rows_have_no_value(ers: Ers, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("email;n\na@example.org;1\n;2\n;3\n")
+    proposed = json.loads(ers.done("schema", "infer", path, "--unique", "email").out)
+    assert proposed["unique"] == [["email"]]
+
+
 def test_a_definition_is_proposed_for_files_as_people_have_them_by_the_reading_of_an_import(
     ers: Ers, tmp_path: Path
 ) -> None:

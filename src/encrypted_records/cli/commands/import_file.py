@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.job import JobFlags, detached, finish, going_on, send
@@ -36,12 +37,14 @@ from encrypted_records.errors import (
     UploadedBefore,
 )
 from encrypted_records.model import strict_json
-from encrypted_records.model.samples import FieldReading, FileReading
+from encrypted_records.model.samples import FieldReading, FileReading, Preview
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _DELIMITERS |= {mark: mark for mark in ",;\t|"}
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULL = "null"
+#: Rows of a preview that are compared to name two with the same value: the most it can have.
+_MOST_ROWS = 100
 _LOCAL = "local date and time"
 #: The value of --reading for no stored reading.
 _NO_READING = "none"
@@ -405,9 +408,45 @@ async def propose(
     found = await _detect(session, head, file, reading, tight=rules.tight)
     _require_no_difference(file.path.name, found)
     definition = dict(found.schema)
-    rules.apply(definition, {field.name: field for field in found.fields})
+    fields = {field.name: field for field in found.fields}
+    open_ones = [name for name in rules.unique if name in fields and not fields[name].unique]
+    if open_ones:
+        seen = await session.client.preview(
+            *(head, file.size, definition, found.reading), rows=_MOST_ROWS
+        )
+        for name in open_ones:
+            _require_distinct(name, seen)
+            fields[name] = msgspec.structs.replace(fields[name], unique=True)
+    rules.apply(definition, fields)
     _show(file.path.name, found, definition)
     return definition, found
+
+
+def _require_distinct(name: str, seen: Preview) -> None:
+    """Rows without a value do not conflict with any other.
+
+    Raises:
+        InvalidSetting: a value of the field occurs more than once.
+    """
+    spread = next(spread for spread in seen.fields if spread.name == name)
+    repeated = spread.present - spread.distinct
+    if not repeated:
+        return
+    where = ""
+    first: dict[str, int] = {}
+    for row in seen.rows:
+        cell = row.cells[seen.columns.index(name)]
+        if cell is None or cell.endswith("…"):  # absent, or only the beginning of a value
+            continue
+        if cell in first:
+            where = f", such as in rows {first[cell]} and {row.row}"
+            break
+        first[cell] = row.row
+    raise InvalidSetting(
+        f"a value of {name} occurs more than once{where}: {format_count(repeated, 'row')} of"
+        f" {seen.checked:,} had the value of an earlier row, so it cannot be unique",
+        hint=f"correct the rows, or leave out --unique {shlex.quote(name)}",
+    )
 
 
 async def _import_again(

@@ -478,7 +478,8 @@ class WantedRules:
         for name in self.unique:
             if not notes[name].unique:
                 raise errors.InvalidSetting(
-                    f"a value of {name} occurs more than once: it cannot be unique"
+                    f"a value of {name} occurs more than once, or is missing: it cannot be unique",
+                    hint=f"correct the rows, or leave out --unique {name}",
                 )
         if self.required:
             definition["required"] = list(dict.fromkeys(self.required))

@@ -338,17 +338,25 @@ class ProxyClient(
         return await self.detect(head, size, encoded, tight=tight, schema=schema, kept=kept)
 
     async def preview(
-        self, head: bytes, size: int | None, definition: Any, reading: Mapping[str, Any]
+        self,
+        head: bytes,
+        size: int | None,
+        definition: Any,
+        reading: Mapping[str, Any],
+        *,
+        rows: int = 0,
     ) -> Preview:
         """Check the first rows of a file under a definition, like an upload.
 
-        Args: as :meth:`detect`.
+        Args:
+            head, size: as for :meth:`detect`.
+            rows: number of rows in the answer.
         """
         body = {
             "schema": definition,
             "sample": base64.b64encode(head).decode(),
             "format": Format.CSV.value,  # not used: the reading has the file's form
-            "rows": 0,
+            "rows": rows,
             "reading": reading,
             "whole": size is None or size <= len(head),
         }
