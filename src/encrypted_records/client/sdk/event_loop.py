@@ -193,6 +193,8 @@ class Calls:
     lost_of = _Waited(ProxyClient.lost_of)
     merge = _Waited(ProxyClient.merge)
     people = _Waited(ProxyClient.people)
+    preview = _Waited(ProxyClient.preview)
+    preview_file = _Waited(ProxyClient.preview_file)
     read_changes = _Waited(ProxyClient.read_changes)
     record = _Waited(ProxyClient.record)
     records = _Iterated(ProxyClient.records)
