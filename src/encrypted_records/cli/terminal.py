@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 
-from encrypted_records import errors, runtime
+from encrypted_records import errors
 
 _IN_UTC = f"{__name__}.utc"
 #: Length of a date without a time, which is a day in UTC.
@@ -158,6 +158,8 @@ class RetryNotice:
 
     def __call__(self, address: str, pause: float) -> None:
         """A request to ``address`` will be repeated after ``pause`` seconds."""
+        from encrypted_records import runtime  # noqa: PLC0415 - slow to import
+
         now = runtime.monotonic()
         self._since = now if self._since is None else self._since
         waits_long = now + pause - self._since >= self._silent_seconds
