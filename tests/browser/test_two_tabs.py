@@ -54,7 +54,7 @@ def delete_record(visitor: Visitor, address: str) -> None:
 
 
 def addresses(page: Page) -> list[str]:
-    """Of the records in the table."""
+    """The addresses of the records in the table."""
     found: list[str] = page.locator(
         "table.records tbody th a, table.records tbody td a"
     ).evaluate_all("links => links.map((link) => link.href)")

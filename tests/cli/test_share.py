@@ -513,7 +513,7 @@ def test_a_member_asks_for_a_listed_dataset_and_the_owner_shares_it(two: Two) ->
     assert listed["owners"] == two.ada.email
     for name in ("payroll", "Pay roll", listed["id"]):
         asked = ers.done("share", "ask", name)
-        told = f"Asked for Pay roll as a reader. Who decides: {two.ada.email}."
+        told = f"Asked for Pay roll as a reader. The owners decide: {two.ada.email}."
         assert asked.out.strip() == told
     assert "payroll" not in [line["slug"] for line in ers.done("dataset", "list").lines]
     [own] = ers.done("share", "requests").lines

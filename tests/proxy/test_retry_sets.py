@@ -52,7 +52,7 @@ def test_a_small_request_does_not_repeat_a_large_request() -> None:
     assert retry_sets.same_request({1}) == set()
     # A request for most of its items does.
     assert retry_sets.same_request({*range(LEAST_ROOM)}) == large
-    # Of many requests, only the newest are repeated.
+    # Only the newest of many requests are repeated.
     for first in range(0, 10 * LEAST_ROOM, LEAST_ROOM // 2):
         newest = {1, *range(10**6 + first, 10**6 + first + LEAST_ROOM // 2 - 1)}
         request(retry_sets, newest, fails=True)

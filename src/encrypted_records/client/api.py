@@ -161,6 +161,12 @@ class StoredPage(msgspec.Struct):
     results: list[resources.UnfilteredRecord]
 
 
+async def read_schema(transport: Transport, schema: bytes, auth: str) -> resources.SchemaResource:
+    answer = await transport.request("GET", reference("schemas", schema), auth=auth)
+    resource: resources.SchemaResource = answer.convert(resources.SchemaResource)
+    return resource
+
+
 class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -196,9 +202,7 @@ class Api:
         return resource
 
     async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
-        answer = await self.transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: resources.SchemaResource = answer.convert(resources.SchemaResource)
-        return resource
+        return await read_schema(self.transport, schema, auth)
 
     async def show_definition(self, schema: bytes, text: bytes, auth: str) -> None:
         """Publish a definition as JSON at the API; its rules have to match the schema's log.

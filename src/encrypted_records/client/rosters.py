@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.client.api import read_list
+from encrypted_records.client.api import read_list, read_schema
 from encrypted_records.client.messages import Response
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported
@@ -148,9 +148,7 @@ class RosterApi:
         return resource
 
     async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
-        answer = await self._transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: resources.SchemaResource = answer.convert(resources.SchemaResource)
-        return resource
+        return await read_schema(self._transport, schema, auth)
 
     async def datasets(self, organization: bytes, auth: str) -> list[resources.DatasetResource]:
         """All datasets of an organization that the caller can access."""

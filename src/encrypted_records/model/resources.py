@@ -361,7 +361,7 @@ class CsrfResource(Struct, frozen=True):
 
 
 class MirrorStatus(Struct, frozen=True):
-    """Of a mirror: the address of the API that it copied, and when."""
+    """The address of the API that a mirror copied, and the time of the copy."""
 
     source: str
     taken: Time

@@ -465,7 +465,8 @@ async def ask(session: CommandSession, dataset: str, role: str, withdraw: bool) 
     request = await session.client.ask_for_access(
         wanted.dataset, "writer" if role == "writer" else "reader"
     )
-    say(f"Asked for {request.name} as a {request.role}. Who decides: {', '.join(request.owners)}.")
+    owners = ", ".join(request.owners)
+    say(f"Asked for {request.name} as a {request.role}. The owners decide: {owners}.")
 
 
 @share.command(short_help="Show requests for access.")

@@ -89,7 +89,7 @@ class Credentials:
 
     @property
     def renewal_hint(self) -> str:
-        """What to do when these credentials are refused."""
+        """The hint of an error that refuses these credentials."""
         if self.is_token:
             return "set ERS_TOKEN to a token of ers token create; or unset it, and run: ers login"
         return "run: ers login"
@@ -259,10 +259,14 @@ def _by_option(flaw: Flaw, context: click.Context) -> Flaw:
         return flaw
     wanted = _PARAMETERS.get(member, member)
     option = f"--{wanted.replace('_', '-')}"
-    given = [one for one in context.command.params if context.params.get(one.name or "")]
-    by_name = [one.opts[-1] for one in given if one.name == wanted]
-    named = next((option for one in given if option in one.opts), None)
-    return replace(flaw, pointer=named or next(iter(by_name), member.replace("_", " ")))
+    for parameter in context.command.params:
+        if not context.params.get(parameter.name or ""):
+            continue
+        if option in parameter.opts:
+            return replace(flaw, pointer=option)
+        if parameter.name == wanted:
+            return replace(flaw, pointer=parameter.opts[-1])
+    return replace(flaw, pointer=member.replace("_", " "))
 
 
 def connected(
@@ -309,6 +313,7 @@ def connected(
                     except NotAuthenticated as error:
                         from encrypted_records.client.proxy.transport import CREDENTIAL_HINTS  # noqa: PLC0415 - slow
 
+                        # A command's own refusals, for lack of a login, have hints of their own.
                         if error.hint in CREDENTIAL_HINTS.values():
                             error.hint = session.who.renewal_hint
                         raise

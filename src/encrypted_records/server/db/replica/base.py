@@ -49,7 +49,7 @@ def _in_time(gen: PQGen[T]) -> PQGen[T]:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    # What Django asks of a driver, its errors above all.
+    # The members that Django uses of a driver: mainly its errors.
     Database = SimpleNamespace(  # type: ignore[assignment]
         **vars(psycopg) | {"connect": _Impatient.connect}
     )
