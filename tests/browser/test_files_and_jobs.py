@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, WebSocketRoute, expect
+from playwright.sync_api import Browser, Request, Route, WebSocketRoute, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
@@ -182,6 +182,36 @@ def test_a_cancelled_job_is_cancelled_and_not_failed(
     said = visitor.page.locator("main").inner_text()
     assert "failed" not in said
     assert "job_cancelled" not in said
+
+
+def test_a_file_whose_job_could_not_be_cancelled_stays_with_the_reason(
+    visitor: Visitor, people: Store, tmp_path: Path
+) -> None:
+    page = visitor.page
+    page.route_web_socket(re.compile(r"/api/ws/jobs/"), lambda _: None)  # the job has no news
+    problem = json.dumps({"status": 401, "code": "not_authenticated", "detail": "no session"})
+    asked: list[Request] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request)
+        if len(asked) == 1:
+            route.fulfill(status=401, content_type="application/problem+json", body=problem)
+        else:
+            route.fulfill(status=204)
+
+    page.route("**/api/jobs/*/", answer)
+    opened(visitor, people)
+    visitor.upload(written(tmp_path, "Ada,36"))
+    row = page.locator(".file")
+    row.get_by_role("button", name="Cancel people.csv").click()
+    expect(row.get_by_role("alert")).to_contain_text(
+        "The job was not cancelled. Your session has ended."
+    )
+    expect(row.get_by_role("link", name="Log in")).to_be_visible()
+    row.get_by_role("button", name="Cancel people.csv").click()
+    expect(row).to_have_count(0)
+    assert [request.method for request in asked] == ["DELETE", "DELETE"]
+    visitor.complaints.clear()  # of the request that was refused
 
 
 def test_what_a_job_stored_is_deleted_after_its_number_is_typed(

@@ -278,16 +278,26 @@ export class FileRow {
   }
 
   async #cancel() {
-    const { state } = this;
+    if (this.moving) await this.#upload.abort(true).catch(() => {});
+    else if (this.state === "stored" && !(await this.#cancelJob())) return;
     this.#stop();
-    if (this.moving) {
-      await this.#upload.abort(true).catch(() => {});
-    } else if (state === "stored") {
-      const headers = { "X-CSRFToken": token() };
-      await fetch(`${at}/api/jobs/${this.#job}/`, { method: "DELETE", headers }).catch(() => {});
-    }
     this.state = "gone";
     this.element.remove();
     this.changed(this);
+  }
+
+  /** Whether it will store nothing more; where it may, the row stays and says why. */
+  async #cancelJob() {
+    const request = { method: "DELETE", headers: { "X-CSRFToken": token() } };
+    const answer = await fetch(`${at}/api/jobs/${this.#job}/`, request).catch(() => undefined);
+    if (answer?.ok || answer?.status === 404) return true;
+    const problem = (await answer?.json().catch(() => undefined)) ?? {};
+    const remedy = REMEDIES[problem.code];
+    const reason = remedy?.[0] ?? problem.detail ?? "The proxy does not answer.";
+    this.#explain(
+      `The job was not cancelled. ${reason}`,
+      remedy && [at + remedy[1], remedy[2]],
+    );
+    return false;
   }
 }
