@@ -380,7 +380,7 @@ def test_a_recipe_is_a_value_that_holds_nothing_else() -> None:
             read_recipe(wrong)
 
 
-@pytest.mark.parametrize("note", ["Notes: all amounts in euros;;", "Sum;7"])
+@pytest.mark.parametrize("note", ["Notes: all amounts in euros;;", "Sum;7", "Sum;;;61"])
 def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
     monkeypatch: pytest.MonkeyPatch, note: str
 ) -> None:
@@ -395,6 +395,37 @@ def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
     assert len(records(below.recipe, body)) == 122
     assert len(records(detect_as(body, ReadingChoices(below=0), whole=True).recipe, body)) == 123
     assert len(records(found.recipe, table.encode())) == 122
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        "Summe;;;7.900,00",
+        "Gesamtsumme:;;;7.900,00",
+        ";Total;2;7.900,00",
+        "Sous-total;; ;7.900,00 €",
+    ],
+)
+def test_a_row_of_totals_is_left_out_and_shown(total: str) -> None:
+    table = "Name;Abteilung;Tage;Gehalt\nAda;IT;20;4.100,50\nBen;HR;21;3.799,50\n"
+    body = f"{table}{total}\nStand: 30.11.2026\n".encode()
+    found = detect(body, whole=True)
+    shown = " ".join(filter(None, total.split(";")))
+    assert (found.below, found.recipe.below) == ((shown, "Stand: 30.11.2026"), 2)
+    assert "below" in found.guessed
+    assert [record["Name"] for record in records(found.recipe, body)] == ["Ada", "Ben"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    ["Total;Energie;20;3.000,00", "Total;Energie;;3.000,00", "Summerfield;;;3.000,00", "Summe;;;"],
+)
+def test_a_record_that_only_resembles_totals_is_a_record(record: str) -> None:
+    table = "Name;Abteilung;Tage;Gehalt\nAda;IT;20;4.100,50\nBen;HR;21;3.799,50\n"
+    body = f"{table}{record}\n".encode()
+    found = detect(body, whole=True)
+    assert found.recipe.below == 0
+    assert len(records(found.recipe, body)) == 3
 
 
 def test_a_note_at_the_end_is_the_same_wherever_reading_begins() -> None:

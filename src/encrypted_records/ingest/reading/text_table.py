@@ -388,6 +388,13 @@ _RULED = "-=_+"
 _RULE = re.compile(rf"[{_RULED}\s]{{3,}}")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _VALUE = re.compile(r"[-+(]?[$£€¥]?\s?\d[\d.,'\s\u00a0\u202f/:TZ+-]*[)%-]?\s?[€$%]?")
+#: The first cell of a row of sums or averages, in some languages.
+_TOTAL = re.compile(
+    r"((grand|net|overall)[ -]|sub-?|sous-?)?total(s|e|es)?( g[eé]n[eé]rale?| geral)?"
+    r"|((gesamt|zwischen|end)-?)?summe|(ins)?gesamt|sum|summa|somm[ae]|suma|soma|(eind)?totaal|razem"
+    r"|average|mean|durchschnitt|mittelwert|moyenne|promedio|m[eé]dia|gemiddelde|średnia",
+    re.IGNORECASE,
+)
 _HEAD_ROWS = 200
 
 
@@ -538,7 +545,17 @@ def _is_note(row: ParsedRow, width: int) -> bool:
         return False
     short = len(row.cells) < width
     note = _filled(row) == 1 and bool(row.cells[0]) and (short or len(row.cells[0]) > _LONG)
-    return note or (short and len(row.cells) == 2 and width > 3)
+    return note or (short and len(row.cells) == 2 and width > 3) or _is_total(row, width)
+
+
+def _is_total(row: ParsedRow, width: int) -> bool:
+    """Whether the row names itself a total, and has nothing else but numbers, with a gap."""
+    label, *others = filter(None, map(str.strip, row.cells)) if _filled(row) else ("",)
+    return (
+        _TOTAL.fullmatch(label.rstrip(" :")) is not None
+        and 1 <= len(others) < width - 1
+        and all(map(_VALUE.fullmatch, others))
+    )
 
 
 def _is_in_names(character: str) -> bool:
