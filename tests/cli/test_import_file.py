@@ -216,6 +216,7 @@ def test_an_import_that_is_killed_goes_on_and_stores_each_row_once(
 
     again = ers(*command, limits=limits)
     assert (again.code, "already exists" in again.err) == (4, True)
+    assert f"store the rows there with --schema {schema}" in again.err
     assert len(stored(ers, schema)) == 1000
 
 

@@ -73,6 +73,17 @@ def test_a_file_that_was_stored_is_refused_where_that_is_asked_for(
     assert len(store.everything()) == 2
 
 
+def test_rows_that_were_skipped_do_not_count_as_stored(tus: Client, store: Store) -> None:
+    data = csv(store, "Ada,3", "Grace,many")
+    about = encoded(schema=store.schema, **said_of(data))
+    upload = tus.create(len(data), Upload_Metadata=about, X_On_Invalid="skip")
+    tus.patch(upload, 0, data)
+    assert tus.ended(upload)["status"] == "completed"
+
+    answer = asked(tus, store, data, **said_of(data))
+    assert (answer.status, answer.json()["detail"][-10:]) == (409, ": 1 record")
+
+
 def test_another_file_is_no_repetition(tus: Client, store: Store) -> None:
     data = csv(store, "Ada,3", "Grace,5")
     stored(tus, store, data)

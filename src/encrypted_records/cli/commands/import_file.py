@@ -348,7 +348,11 @@ async def import_file(
             undone="nothing was stored",
         )
         made = await create_schema(
-            session, group, called, definition, hint="choose another name with --name"
+            session,
+            group,
+            called,
+            definition,
+            hint="store the rows there with --schema {path}, or choose another name with --name",
         )
         remembered.put(key, ImportProgress(made["url"]))
     order = options.order(made["id"], skip_invalid=skip_invalid, reading=recipe)

@@ -582,7 +582,7 @@ async def create_schema(
     import has begun to fill it: an interrupted command may have created it.
 
     Args:
-        hint: the next step if another schema has that name.
+        hint: the next step if another schema has that name, whose path replaces ``{path}``.
 
     Raises:
         Conflict: ``slug_taken``; another schema has that name.
@@ -599,7 +599,8 @@ async def create_schema(
         if await _is_unused(session, resource, definition):
             warn(f"continuing with the schema {path}, which has no records yet")
             return resource
-        raise errors.Conflict(f"a schema {path} already exists", code="slug_taken", hint=hint)
+        reason = f"a schema {path} already exists"
+        raise errors.Conflict(reason, code="slug_taken", hint=hint.format(path=path))
     return await session.client.create(
         "schemas", name=name, dataset=parent["url"], schema=definition
     )

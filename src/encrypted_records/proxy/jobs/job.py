@@ -147,7 +147,8 @@ def in_words(error: ErsError) -> str:
 
 def uploaded_before(job: StoredJob) -> UploadedBefore:
     """The refusal of a file that ``job`` has stored, or is storing."""
-    records = f"{job.total:,} record{'' if job.total == 1 else 's'}"
+    count = job.total - job.bad_rows
+    records = f"{count:,} record{'' if count == 1 else 's'}"
     when = time_of(job.received or job.created)
     name = str(uuid.UUID(bytes=job.id))
     if job.state == "completed":
