@@ -324,3 +324,43 @@ def test_empty_texts_that_the_file_before_did_not_have_are_kept() -> None:
     found, differences = again(text, before)
     assert differences == []
     assert [row.get("note") for row in records(found.recipe, text.encode())] == ["", None, "c"]
+
+
+def of_fields(
+    text: str, *fields: str, texts: tuple[str, ...] = (), **said: Any
+) -> tuple[Detection, list[ReadingDifference]]:
+    """Read with the reading of January, for a schema that has these fields by now."""
+    told = msgspec.convert(said, ReadingChoices) if said else NOTHING
+    return read_again(text.encode(), kept(), told, whole=True, fields=fields, texts=texts)
+
+
+def test_a_column_whose_field_is_gone_is_named_with_the_fields_that_have_no_column() -> None:
+    found, (difference,) = of_fields(JANUARY, "id", "Name", "Tag", "Aktiv", "Note")
+    assert (difference.kind, difference.taken, difference.column) == ("field", False, "Umsatz")
+    assert "no longer has the field 'Umsatz'" in difference.detail
+    assert difference.detail.endswith("fields without a column: Note")
+    assert difference.say == {"columns": {"Umsatz": {"leave_out": True}}}
+    _, differences = of_fields(JANUARY, "id", "Name", "Tag", "Aktiv", **difference.say)
+    assert differences == []
+    renamed = {"columns": {"Umsatz": {"name": "Note"}}}
+    found, differences = of_fields(JANUARY, "id", "Name", "Tag", "Aktiv", "Note", **renamed)
+    assert differences == []
+    assert [column.name for column in found.recipe.columns][2] == "Note"
+
+
+def test_a_column_that_is_missing_with_its_field_is_no_difference() -> None:
+    text = lines("1;Müller;03.11.2024;ja", head="id;Name;Tag;Aktiv")
+    assert of_fields(text, "id", "Name", "Tag", "Aktiv")[1] == []
+    _, (difference,) = of_fields(text, "id", "Name", "Umsatz", "Tag", "Aktiv")
+    assert difference.kind == "missing"
+
+
+def test_a_new_column_of_a_field_is_offered_to_it_and_stays_text_where_the_field_is() -> None:
+    text = lines("1;Müller;1,00;03.11.2024;ja;0043", head=f"{HEAD};Akte")
+    fields = ("id", "Name", "Umsatz", "Tag", "Aktiv", "Akte")
+    _, (difference,) = of_fields(text, *fields, texts=("Name", "Akte"))
+    assert (difference.kind, difference.taken) == ("new", False)
+    assert difference.say == {"columns": {"Akte": {"name": "Akte"}}}
+    found, differences = of_fields(text, *fields, texts=("Name", "Akte"), **difference.say)
+    assert differences == []
+    assert records(found.recipe, text.encode())[0]["Akte"] == "0043"

@@ -6,16 +6,20 @@ import base64
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from encrypted_records.model import credentials
 from tests.support.jobs import completed, ended, started
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import with_keyrings
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 
-DEFINITION = {
+DEFINITION: dict[str, Any] = {
     "type": "object",
     "rounding": "refuse",
     "properties": {
@@ -171,3 +175,63 @@ def test_decimals_are_rounded_only_if_the_reading_says_so(store: Store) -> None:
         assert ended(store, path)["status"] == state
         report = store.proxy("GET", f"{path}reading/").json()
         assert report["rounded"] == ({"Umsatz": 1} if rounds else {})
+
+
+def change(store: Store, properties: Any, **members: Any) -> None:
+    body = {"schema": DEFINITION | {"properties": properties}, **members}
+    answer = store.proxy("POST", f"{store.schema}change/", body)
+    assert answer.status == 200, answer.body
+
+
+def test_a_kept_reading_has_the_new_name_of_a_renamed_field(store: Store) -> None:
+    path, query = f"{store.schema}reading/", f"?schema={store.schema_id}"
+    store.ingest([{"Nr": "0000", "Umsatz": 1}])
+    body = JANUARY.replace(b"vertraulich-xyz", b"7,50")
+    reading = detect(store, body, query=query).json()["reading"]
+    assert store.proxy("PUT", path, reading).status == 204
+    number, turnover = DEFINITION["properties"].values()
+    change(store, {"Nr": number, "Betrag": turnover}, renames={"Betrag": "Umsatz"})
+    assert [column["name"] for column in store.proxy("GET", path).json()["columns"]] == [
+        "Nr",
+        "Betrag",
+    ]
+    found = detect(store, body, query=query).json()
+    assert (found["kept"], found["differences"]) == (True, [])
+    completed(store, sent(store, body, found["reading"]))
+    assert [one["data"].get("Betrag") for one in store.everything()] == [
+        1,
+        1234.5,
+        12.25,
+        7.5,
+        None,
+    ]
+
+
+def test_a_field_that_another_proxy_has_added_is_read_from_files_at_once(
+    store: Store, tmp_path: Path
+) -> None:
+    """Only the current definition may refuse a column."""
+    store.ingest([{"Nr": "0000"}])
+    with running_proxy(store.service.base_url, with_keyrings(store.service, tmp_path)) as proxy:
+        other = replace(store, service=replace(store.service, proxy_url=proxy.url))
+        query, properties = f"?schema={store.schema_id}", dict(DEFINITION["properties"])
+        assert len(other.everything()) == 1  # it has the definition of before in memory
+
+        def add(name: str) -> None:
+            properties[name] = {"type": "string"}
+            change(store, properties)
+
+        add("Akte")
+        completed(other, started(other, b"Nr,Akte\n1,a\n", "text/csv", query=query))
+        add("Ort")
+        reading = detect(other, b"Nr;Ort\n0001;Bern\n", query=query).json()["reading"]
+        add("Land")
+        country = {**reading["columns"][1], "source": "Land", "name": "Land"}
+        more = {**reading, "columns": [*reading["columns"], country]}
+        assert other.proxy("PUT", f"{store.schema}reading/", more).status == 204
+        assert other.proxy("PUT", f"{store.schema}reading/", reading).status == 204
+        add("Kreis")
+        answer = detect(other, b"Nr;Ort;Kreis\n0001;Bern;3\n", query=query).json()
+        assert [one["say"] for one in answer["differences"]] == [
+            {"columns": {"Kreis": {"name": "Kreis"}}}
+        ]

@@ -390,6 +390,16 @@ class DefinitionHistory:
             raise DoesNotOpen("something is of a definition that the log does not hold")
         return definition
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The present names of renamed fields, by each earlier name that no field has now."""
+        return {
+            spec.name: self.present.by_id[number].name
+            for definition in self.every.values()
+            for number, spec in definition.by_id.items()
+            if number in self.present.by_id and spec.name not in self.present.fields
+        }
+
     @cached_property
     def compared(self) -> SchemaDefinition:
         """The present definition on grids that cover those of all definitions. Keys are compared

@@ -537,7 +537,11 @@ async def _detect(
     except BadInput as error:
         if error.reason != "reading":
             raise
+        columns = [flaw.field for flaw in error.flaws if flaw.field and not flaw.pointer]
         hints = [error.hint] if error.hint else []
+        if columns:  # they are not fields of the schema
+            flags = " ".join(f"--leave-out {shlex.quote(column)}" for column in columns)
+            hints = [f"{flags} stores none of them, --rename COLUMN=FIELD stores one in a field"]
         hints += [
             f"set it with {_OPTIONS[flaw.pointer]}"
             for flaw in error.flaws

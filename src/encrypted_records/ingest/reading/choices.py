@@ -308,6 +308,8 @@ _HEAD_ROWS = 1000
 _HEAD_CHARACTERS = 1 << 20
 #: Maximum number of distinct unreadable cells that may be words for absent values.
 _FEW_WORDS = 3
+#: Maximum number of fields that a difference lists.
+_FEW_FIELDS = 10
 _SHOWN = 40
 _UNICODE = ("utf-8", "utf-16-le", "utf-16-be")
 _CONTAINERS = {"csv": "CSV", "json": "JSON", "ndjson": "JSON", "workbook": "a workbook"}
@@ -315,13 +317,21 @@ _NAMED = {",": "commas", ".": "points"}
 
 
 def read_again(
-    sample: bytes, kept: Recipe, said: ReadingChoices, *, whole: bool
+    sample: bytes,
+    kept: Recipe,
+    said: ReadingChoices,
+    *,
+    whole: bool,
+    fields: Collection[str] | None = None,
+    texts: Collection[str] = (),
 ) -> tuple[Detection, list[ReadingDifference]]:
     """Decide how a file is read, by a kept reading and the caller's statements; also returns the
     differences from the kept reading.
 
     Args:
         sample: the file's first bytes; all of it if ``whole``.
+        fields: of the schema that is to store the file; None if there is none.
+        texts: those of them that hold texts. A new column of such a field stays text.
 
     Raises:
         InvalidRecords: ``reading``; the file cannot be read, or lacks a column that an option
@@ -338,7 +348,7 @@ def read_again(
         differences.append(ReadingDifference("names", detail, say={"header_row": 0}))
         found = detect(sample, whole=whole, wanted=replace(wanted, header_row=0))
     require_columns(found, said)
-    columns = list(_columns(found, kept, said, differences))
+    columns = list(_columns(found, kept, said, differences, fields=fields, texts=texts))
     below = _below(found, kept, said, differences)
     if found.short and not kept.short_rows:
         detail = f"{_rows(found.short)} without the last cells; the previous file had none"
@@ -514,11 +524,18 @@ def _width(text: str, delimiter: str, kept: Recipe) -> int:
 
 
 def _columns(
-    found: Detection, kept: Recipe, said: ReadingChoices, differences: list[ReadingDifference]
+    found: Detection,
+    kept: Recipe,
+    said: ReadingChoices,
+    differences: list[ReadingDifference],
+    *,
+    fields: Collection[str] | None,
+    texts: Collection[str],
 ) -> Iterator[FileColumn]:
     """For each column of the file, the column of the kept reading."""
     left = list(kept.columns)
     new: list[tuple[int, str]] = []
+    without_field: list[FileColumn] = []
     order: list[FileColumn] = []
     for at, choice in enumerate(found.decided):
         column = choice.column
@@ -529,21 +546,35 @@ def _columns(
         if known is not None:
             left.remove(known)
             order.append(known)
-            yield msgspec.structs.replace(known, source=column.source)
+            if _has_field(known, fields) or own.leave_out or own.name is not None:
+                yield msgspec.structs.replace(known, source=column.source)
+            else:
+                without_field.append(msgspec.structs.replace(known, source=column.name or ""))
+                yield msgspec.structs.replace(known, source=column.source, name=None)
         elif own.name is not None:
-            yield column
+            yield FileColumn(column.source, column.name) if own.name in texts else column
         else:
             if not own.leave_out:
                 new.append((at, column.name or ""))
             yield msgspec.structs.replace(column, name=None)
     if not order:
         raise refused("the file has none of the columns of the previous file")
-    missing = {column.source: column for column in left if column.name is not None}
+    taken_names = {column.name for column in kept.columns}
+    free = [name for name in fields or () if name not in taken_names]
+    differences.extend(_no_field(column, free) for column in without_field)
+    missing = {
+        column.source: column
+        for column in left
+        if column.name is not None and _has_field(column, fields)
+    }
     renamed: dict[str, dict[str, Any]] = {}
     for at, name in new:
         before = kept.columns[at] if at < len(kept.columns) else None
-        if before is not None and before in left and before.source in missing:
-            say: dict[str, Any] = {"columns": {name: {"name": before.name}}}
+        if name in free:
+            say: dict[str, Any] = {"columns": {name: {"name": name}}}
+            detail = f"the column {name!r} is new, and the schema has a field of this name"
+        elif before is not None and before in left and before.source in missing:
+            say = {"columns": {name: {"name": before.name}}}
             renamed[before.source] = say
             detail = f"the column {name!r} is new: is it {before.source!r}?"
         else:
@@ -560,6 +591,22 @@ def _columns(
         differences.append(
             ReadingDifference("order", "the columns are in another order", taken=True)
         )
+
+
+def _has_field(column: FileColumn, fields: Collection[str] | None) -> bool:
+    """Whether the schema still has the column's field, if the column has one."""
+    return fields is None or column.name is None or column.name in fields
+
+
+def _no_field(column: FileColumn, free: Sequence[str]) -> ReadingDifference:
+    """The difference of a column whose field the schema no longer has; ``free`` are fields that no
+    column of the kept reading has.
+    """
+    detail = f"the schema no longer has the field {column.name!r} of the column {column.source!r}"
+    if free:
+        detail += f"; fields without a column: {', '.join(free[:_FEW_FIELDS])}"
+    say = {"columns": {column.source: {"leave_out": True}}}
+    return ReadingDifference("field", detail, column=column.source, say=say)
 
 
 def _below(

@@ -474,6 +474,10 @@ def _flaw(column: FileColumn, row: int, recipe: Recipe) -> Flaw:
     return Flaw("reading", f"is not {form}, as the reading requires", row=row, field=column.name)
 
 
+#: Why the reading's column is refused.
+NO_FIELD = "is not a field of the schema"
+
+
 def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str]) -> None:
     """Compare the recipe's names with the schema's.
 
@@ -489,7 +493,8 @@ def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str])
         raise InvalidRecords(
             f"the reading has columns that do not match: {'; '.join(parts)}",
             code="reading",
-            hint="",
+            flaws=tuple(Flaw("reading", NO_FIELD, field=name) for name in unknown),
+            hint="leave out columns that are not fields, or give them the names of fields",
         )
 
 

@@ -420,6 +420,19 @@ def read_recipe(body: bytes) -> Recipe:
     return recipe
 
 
+def with_names(recipe: Recipe, names: Mapping[str, str]) -> Recipe:
+    """The recipe with other names for fields; a field of which the recipe has both stays as it
+    is.
+    """
+    taken = {column.name for column in recipe.columns}
+    columns: list[FileColumn] = []
+    for column in recipe.columns:
+        name = names.get(column.name or "")
+        is_free = name is not None and name not in taken
+        columns.append(msgspec.structs.replace(column, name=name) if is_free else column)
+    return msgspec.structs.replace(recipe, columns=columns)
+
+
 def require_short(recipe: Recipe) -> None:
     """
     Raises:

@@ -23,7 +23,7 @@ from encrypted_records.errors import InvalidQuery, Malformed, Unsupported
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.ingest.layouts import to_utf8
 from encrypted_records.ingest.reading.parser import check_fields
-from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
+from encrypted_records.ingest.reading.recipe import Recipe, read_recipe, with_names
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
 from encrypted_records.model.samples import CostEstimate, FileReading, Preview, ProposedSchema
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -54,8 +54,10 @@ from encrypted_records.proxy.http.messages import (
     read_json,
     while_wanted,
 )
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import aside, by_size
 from encrypted_records.proxy.saved_questions import no_reading
+from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.uploads import answer_of
@@ -282,10 +284,10 @@ async def detect_reading(request: Request) -> Response:
     if "schema" in request.query_params:
         holder = await services.holder(request)
         schema = await requested_schema(request, holder)
-        state = await services.schemas.load(holder, schema)
+        state = await services.schemas.refresh(holder, schema)
         definition = state.definition.canonical
         if flag_of(request, "kept", default=True):
-            kept = await services.kept_readings.find(holder, schema)
+            kept = await _kept_reading(services, holder, state)
     choices = _reading_in(request.headers.get("x-reading", ""))
     size = request.headers.get("x-file-size")
     if size is not None and not (size.isascii() and size.isdecimal() and len(size) < 19):
@@ -305,6 +307,15 @@ def _reading_in(header: str) -> bytes:
         ) from None
 
 
+async def _kept_reading(services: Services, holder: Holder, state: SchemaState) -> bytes | None:
+    """The reading that is kept for a schema, with the present names of renamed fields."""
+    kept = await services.kept_readings.find(holder, state.id)
+    history = state.ledger.history
+    if kept is None or history is None or not history.renamed:
+        return kept
+    return msgspec.json.encode(with_names(read_recipe(kept), history.renamed))
+
+
 _READING_PATH = "/api/schemas/{id}/reading/"
 
 
@@ -319,8 +330,7 @@ async def get_reading(request: Request) -> Response:
     holder = await services.holder(request)
     only(request, set())
     schema = id_in_path(request)
-    await services.schemas.load(holder, schema)
-    kept = await services.kept_readings.find(holder, schema)
+    kept = await _kept_reading(services, holder, await services.schemas.refresh(holder, schema))
     if kept is None:
         raise no_reading()
     return answer(msgspec.Raw(kept))
@@ -339,7 +349,7 @@ async def keep_reading(request: Request) -> Response:
     only(request, set())
     recipe = read_recipe(await read_json(request))
     schema = id_in_path(request)
-    state = await services.schemas.load(holder, schema)
+    state = await services.schemas.refresh(holder, schema)
     check_fields(recipe, list(state.definition.fields), sorted(state.definition.required))
     await services.kept_readings.keep(holder, schema, msgspec.json.encode(recipe))
     return Response(status_code=204)

@@ -37,6 +37,7 @@ from encrypted_records.ingest.parsing import Header, bad_schema, check_columns, 
 from encrypted_records.ingest.reading.parser import FileHead, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model import ids
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.record_formats import Format
 from encrypted_records.proxy.jobs.job import (
     END_BYTES,
@@ -263,11 +264,12 @@ class BatchJobs:
                 raise bad_schema(detail, code) from None
             flaws = (Flaw(code, detail, parameter="schema"),)
             raise BadInput(f"the request {detail}", flaws=flaws) from None
-        if isinstance(layout, Header):
-            check_columns(layout.names, state.definition)
-        elif reading is not None:
-            fields, required = list(state.definition.fields), sorted(state.definition.required)
-            check_fields(reading, fields, required)
+        try:
+            _check_names(layout, reading, state.definition)
+        except BadInput:
+            # The definition may have changed since: only the current definition may refuse.
+            fresh = await self._uses.schemas.refresh(caller, schema)
+            _check_names(layout, reading, fresh.definition)
 
     async def mark_received(self, caller: Holder | None, job: StoredJob, size: int) -> None:
         """Process an upload whose bytes are all in the spool.
@@ -569,6 +571,17 @@ class BatchJobs:
 
 #: Bytes of an upload that are gathered before they go to the spool.
 GATHERED_BYTES = 1 << 20
+
+
+def _check_names(layout: Layout, reading: Recipe | None, definition: SchemaDefinition) -> None:
+    """
+    Raises:
+        BadInput: the file's columns are not fields of the schema, or a required field is missing.
+    """
+    if isinstance(layout, Header):
+        check_columns(layout.names, definition)
+    elif reading is not None:
+        check_fields(reading, list(definition.fields), sorted(definition.required))
 
 
 def schema_of_header(header: Header, named: bytes | None) -> bytes:

@@ -197,14 +197,16 @@ def _reading(task: messages.DetectTask) -> FileReading:
     kept = choices.reading
     if kept is None and task.kept is not None:
         kept = read_recipe(task.kept)
+    specs = {} if schema is None else schema.fields
+    texts = [name for name, spec in specs.items() if spec.kind is KeyKind.TEXT]
     if kept is not None:
-        found, differences = read_again(task.sample, kept, choices, whole=task.whole)
-    else:
-        texts = (
-            [name for name, spec in schema.fields.items() if spec.kind is KeyKind.TEXT]
-            if schema
-            else ()
+        found, differences = read_again(
+            *(task.sample, kept, choices),
+            whole=task.whole,
+            fields=specs if schema else None,
+            texts=texts,
         )
+    else:
         found = detect_as(task.sample, choices, whole=task.whole, texts=texts)
     if schema is not None and all(difference.taken for difference in differences):
         check_fields(found.recipe, list(schema.fields), sorted(schema.required))
