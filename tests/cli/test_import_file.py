@@ -469,7 +469,7 @@ def write_table(folder: Path, *, first: int = 1000) -> Path:
     return path
 
 
-PEOPLE = {
+PEOPLE: dict[str, Any] = {
     "type": "object",
     "properties": {
         "name": {"type": "string"},
@@ -540,8 +540,16 @@ def test_rows_replace_others_and_a_file_is_stored_again_on_request(
     assert (said.code, "to store it again: --again" in said.err) == (4, True)
     said = ers("import", file, "--schema", people, "--again")
     assert (said.code, "rows were rejected, nothing was stored" in said.err) == (6, True)
+    assert "--on-conflict skip stores the other rows; with --on-conflict replace" in said.err
     file.write_text("name;age\nAda;37\n")
-    ers.done("import", file, "--schema", people, "--on-conflict", "replace", "--by", "name")
+    by = ("import", file, "--schema", people, "--by", "name")
+    for unfit in ((), ("--on-conflict", "skip")):
+        said = ers(*by, *unfit)
+        assert (said.code, "hint: add --on-conflict replace, or leave" in said.err) == (2, True)
+        assert "X-On-Conflict" not in said.err
+    said = ers.done(*by, "--on-conflict", "replace")
+    assert said.one["replaced"] == 1
+    assert ers.done("job", "get", said.one["job_id"]).one["replaced"] == 1
     assert sorted(stored(ers, people), key=str) == [
         {"name": "Ada", "age": 37},
         {"name": "Alan", "age": 41},
@@ -573,3 +581,42 @@ def test_options_that_do_not_go_together_are_refused_and_nothing_is_stored(
         where = [] if "new" in options else ["--schema", people]
         assert ers("import", file, *where, *options, "--yes").code == 2, options
     assert stored(ers, people) == []
+
+
+def test_files_follow_a_schema_that_gains_and_loses_fields(
+    ers: Ers, people: str, tmp_path: Path
+) -> None:
+    """Every refusal names the options that accept the file."""
+    file, definition = tmp_path / "people.csv", tmp_path / "people.json"
+    file.write_text("name;age\nAda;36\n")
+    ers.done("import", file, "--schema", people, "--yes")
+
+    properties = {**PEOPLE["properties"], "phone": {"type": "string"}}
+    definition.write_text(json.dumps(PEOPLE | {"properties": properties}))
+    ers.done("schema", "change", people, "--file", definition, "--apply")
+    file.write_text("name;age;phone\nAlan;41;0043\n")
+    said = ers("import", file, "--schema", people)
+    assert said.code == 2
+    assert "'phone' is new, and the schema has a field of this name" in said.err
+    assert "hint: --rename phone=phone accepts this file; with --keep" in said.err
+    ers.done("import", file, "--schema", people, "--rename", "phone=phone", "--keep")
+
+    del properties["age"]
+    definition.write_text(json.dumps(PEOPLE | {"properties": properties}))
+    ers.done("schema", "change", people, "--file", definition, "--drop", "age", "--apply")
+    file.write_text("name;age;phone\nGrace;85;0001\n")
+    said = ers("import", file, "--schema", people)
+    assert said.code == 2
+    assert "the schema no longer has the field 'age' of the column 'age'" in said.err
+    assert "hint: --leave-out age accepts this file; with --keep" in said.err
+    said = ers("import", file, "--schema", people, "--reading", "none")
+    assert (said.code, "hint: --leave-out age stores none of them" in said.err) == (2, True)
+    ers.done("import", file, "--schema", people, "--leave-out", "age", "--keep")
+    file.write_text("name;age;phone\nEdsger;72;0002\n")
+    ers.done("import", file, "--schema", people)
+    assert sorted(stored(ers, people), key=str) == [
+        {"name": "Ada"},
+        {"name": "Alan", "phone": "0043"},
+        {"name": "Edsger", "phone": "0002"},
+        {"name": "Grace", "phone": "0001"},
+    ]

@@ -342,7 +342,7 @@ def test_a_column_whose_field_is_gone_is_named_with_the_fields_that_have_no_colu
     assert difference.say == {"columns": {"Umsatz": {"leave_out": True}}}
     _, differences = of_fields(JANUARY, "id", "Name", "Tag", "Aktiv", **difference.say)
     assert differences == []
-    renamed = {"columns": {"Umsatz": {"name": "Note"}}}
+    renamed: dict[str, Any] = {"columns": {"Umsatz": {"name": "Note"}}}
     found, differences = of_fields(JANUARY, "id", "Name", "Tag", "Aktiv", "Note", **renamed)
     assert differences == []
     assert [column.name for column in found.recipe.columns][2] == "Note"

@@ -507,3 +507,11 @@ def same_column(definition: SchemaDefinition, spec: FieldSpec) -> FieldSpec | No
     if column is None or not isinstance(spec, WordsSpec):
         return column
     return words_spec(column) if column.kind is KeyKind.TEXT else None
+
+
+def hint_of_sets(definition: SchemaDefinition) -> str:
+    """How to choose the set of unique fields that finds records."""
+    if not definition.unique:
+        return "make a field unique in the schema's definition, or store the records without this"
+    sets = ", or ".join(" and ".join(names) for names in definition.unique)
+    return f"the schema's unique fields are {sets}"

@@ -23,7 +23,14 @@ from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk.files import Moved, bar, job_bar
-from encrypted_records.errors import BadInput, ErsError, NotFound, Unavailable, UploadedBefore
+from encrypted_records.errors import (
+    BadInput,
+    ErsError,
+    InvalidSetting,
+    NotFound,
+    Unavailable,
+    UploadedBefore,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -144,8 +151,13 @@ def takes_job_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:
-        flags = {field.name: values.pop(field.name) for field in fields(JobFlags)}
-        return command(job=JobFlags(**flags), **values)
+        flags = JobFlags(**{field.name: values.pop(field.name) for field in fields(JobFlags)})
+        if flags.by and flags.on_conflict != "replace":
+            raise InvalidSetting(
+                "--by names the records to replace, and nothing is to be replaced",
+                hint="add --on-conflict replace, or leave out --by",
+            )
+        return command(job=flags, **values)
 
     wrapped: Any = call
     for option in (
@@ -305,12 +317,13 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
     except asyncio.CancelledError:
         warn(f"the job goes on; watch it with: ers job watch {job}")
         raise
-    rounded = (await session.client.job_about(job)).rounded
-    remarks = {"rounded": rounded} if rounded else {}
+    about = await session.client.job_about(job)
+    remarks: dict[str, Any] = {"replaced": about.replaced} if about.replaced else {}
+    remarks |= {"rounded": about.rounded} if about.rounded else {}
     output.write_object(
         {"job_id": job, **msgspec.to_builtins(progress), **remarks}, times={"error"}
     )
-    warn_of_rounding(rounded)
+    warn_of_rounding(about.rounded)
     return await exit_code(session, job, progress)
 
 
@@ -337,6 +350,11 @@ async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int
         warn(f"rows were rejected, {stored}; list all errors with: ers job errors {job}")
         if last.error and last.error.endswith("(invalid_records)"):
             warn("ers import with --skip-invalid stores the other rows")
+        if last.error and last.error.endswith("(not_unique)"):
+            warn(
+                "ers import with --on-conflict skip stores the other rows; with --on-conflict"
+                " replace these rows replace the records that have their values"
+            )
         return REJECTED
     return DONE if is_stored else FAILED
 
@@ -344,7 +362,7 @@ async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int
 _COLUMNS = ("job_id", "status", "processed", "total", "error")
 _PROGRESS = (*_COLUMNS[:4], "current_batch", "total_batches", "error")
 #: Shown where there is something to show.
-_BESIDE = ("rounded", "packs", "packed", "waits")
+_BESIDE = ("replaced", "rounded", "packs", "packed", "waits")
 _JOB = click.argument("job", metavar="JOB")
 
 
@@ -377,8 +395,8 @@ async def list_(session: CommandSession, output: Output) -> None:
 @takes_output
 async def get(session: CommandSession, job: str, output: Output) -> None:
     """Show the progress of a job; for a large job also how many pieces of its index are packed, for
-    a waiting job the reason, and by field how many values are stored with fewer decimals than were
-    sent.
+    a waiting job the reason, how many records its rows have replaced, and by field how many values
+    are stored with fewer decimals than were sent.
 
     \b
     Example:

@@ -31,7 +31,7 @@ from encrypted_records.index.query.asking import open_columns
 from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.ingest.check import MAX_ERRORS
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, hint_of_sets
 from encrypted_records.model.ids import reference
 from encrypted_records.model.predicates import greatest_classes
 from encrypted_records.model.records import MAX_KILLED, RowRef
@@ -543,7 +543,7 @@ def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None
         return definition.unique.index(by)
     if not by and len(definition.unique) == 1:
         return 0
-    detail = "say with `by` which unique fields identify the record"
+    detail = "several sets of fields are unique, and none of them was chosen"
     if by:
         detail = f"{', '.join(by)} is not one of the sets of unique fields"
     elif not definition.unique:
@@ -552,7 +552,7 @@ def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None
         detail,
         code="invalid_parameter",
         flaws=(Flaw("invalid_parameter", detail, parameter="by"),),
-        hint="nothing was stored; name the fields of one set in the definition's unique as by",
+        hint=f"nothing was stored; {hint_of_sets(definition)}",
     )
 
 

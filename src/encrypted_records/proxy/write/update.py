@@ -39,7 +39,7 @@ from encrypted_records.ingest.check import validate
 from encrypted_records.ingest.parsing import parse_records
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, hint_of_sets
 from encrypted_records.model.predicates import (
     Joins,
     Predicate,
@@ -566,7 +566,7 @@ class Upserter:
                 detail,
                 code="invalid_parameter",
                 flaws=(Flaw("invalid_parameter", detail, parameter="by"),),
-                hint="name the fields of one set in the definition's unique, separated by commas",
+                hint=hint_of_sets(definition),
             )
         self._merger.require_room([state])
         fresh = await run(_validate, definition, raw, by)
