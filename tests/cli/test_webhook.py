@@ -42,5 +42,11 @@ def test_an_address_that_is_refused_leaves_no_token(ers: Ers, account: Account) 
     refused = ers("webhook", "create", "https://127.0.0.1/", "--schema", schema)
     assert refused.code == 2
     assert "not a public one" in refused.err
+    refused = ers("webhook", "create", "http://127.0.0.1:8099/", "--schema", schema)
+    assert (refused.code, "must begin with https://" in refused.err) == (2, True)
+    assert "hint: start the proxy with --webhooks any" in refused.err
+    refused = ers("webhook", "create", "https://example.org:0/", "--schema", schema)
+    assert (refused.code, "port of at least 1" in refused.err) == (2, True)
+    assert "hint" not in refused.err, "it has none of its own"
     tokens = json.loads(ers.done("token", "list", "-o", "json").out)
     assert [one for one in tokens if one["name"] == f"webhook {schema}"] == []

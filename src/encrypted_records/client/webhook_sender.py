@@ -26,6 +26,7 @@ _CONNECTIONS = 16
 MOST_URL = 2000
 _NAT64 = IPv6Network("64:ff9b::/96")
 _PRIVATE = "the address of a webhook is not a public one"
+_ALLOWED = "start the proxy with --webhooks any (ERS_WEBHOOKS) to allow private addresses"
 
 
 class NotPublic(OSError):
@@ -53,7 +54,12 @@ class WebhookSender(Closing):
             raise InvalidQuery("the address of a webhook is not a URL", hint="") from None
         schemes = ("https", "http") if self._anywhere else ("https",)
         if parts.scheme not in schemes or not parts.hostname or len(url) > MOST_URL:
-            raise InvalidQuery(f"the address of a webhook must begin with {schemes[0]}://", hint="")
+            begin = " or ".join(f"{scheme}://" for scheme in schemes)
+            raise InvalidQuery(
+                f"the address of a webhook must begin with {begin}, have a host and have at most"
+                f" {MOST_URL:,} characters",
+                hint="" if self._anywhere else f"{_ALLOWED}, which also allows http://",
+            )
         if parts.username is not None or parts.password is not None or parts.fragment:
             raise InvalidQuery(
                 "the address of a webhook must not contain a user or a fragment", hint=""
@@ -65,7 +71,7 @@ class WebhookSender(Closing):
         except ValueError:
             return
         if not self._anywhere and not is_public(address):
-            raise InvalidQuery(_PRIVATE, hint="the proxy may allow it: --webhooks any")
+            raise InvalidQuery(_PRIVATE, hint=_ALLOWED)
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         """The status of the answer.

@@ -232,7 +232,7 @@ def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsErr
     """The error for an answer of ``status``; the inverse of :func:`of_error`.
 
     A body that is not a problem document (for example, of a load balancer) still gives the right
-    class.
+    class, and its hint.
     """
     try:
         received = msgspec.json.decode(body, type=_Received)
@@ -242,7 +242,7 @@ def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsErr
     error = kind(
         received.detail or f"the answer was {status} {title_of(status).lower()}",
         code=received.code or None,
-        hint=received.hint or None,
+        hint=received.hint if received.code else None,
         flaws=tuple(Flaw(**msgspec.structs.asdict(flaw)) for flaw in received.errors),
         retry_after=retry_after,
     )
