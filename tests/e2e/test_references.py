@@ -181,6 +181,14 @@ def test_a_csv_header_that_names_no_schema_is_told_so(store: Store, header: str,
     assert (flaw["code"], flaw["field"]) == (code, "schema_id")
 
 
+def test_a_csv_header_with_other_separators_is_told_so_before_its_schema_is_missed(
+    store: Store,
+) -> None:
+    answer = upload(store, f"name;age;schema_id:{store.schema_id}\nAda;36\n".encode(), "text/csv")
+    assert (answer.status, answer.json()["code"]) == (400, "csv_header")
+    assert "it has semicolons instead of commas" in answer.json()["detail"]
+
+
 def test_a_parameter_that_names_no_schema_is_told_so(store: Store) -> None:
     for wanted, code in (
         (to_text(new_id()), "unknown_reference"),

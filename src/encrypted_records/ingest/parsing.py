@@ -148,6 +148,11 @@ def _usual_reason(names: Sequence[str], definition: SchemaDefinition) -> str:
     they are the values of its first record."""
     if any(name not in definition.fields and name.strip() in definition.fields for name in names):
         return "; some names have spaces around them"
+    return _other_separators(names)
+
+
+def _other_separators(names: Sequence[str]) -> str:
+    """The reason why a header has only one column, if it may have other separators than commas."""
     if len(names) == 1:
         for mark, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "pipes")):
             if mark in names[0]:
@@ -179,9 +184,10 @@ def bad_schema(detail: str, code: str) -> InvalidRecords:
     return error
 
 
-def no_schema() -> InvalidRecords:
-    """The error if neither the header nor the request names a schema."""
-    return bad_header("its last entry must be schema_id:<schema id>", _OF_SCHEMA)
+def no_schema(names: Sequence[str]) -> InvalidRecords:
+    """The error if neither the header, which has these names, nor the request names a schema."""
+    reason = _other_separators(names)
+    return bad_header(f"its last entry must be schema_id:<schema id>{reason}", _OF_SCHEMA)
 
 
 class CsvParser:

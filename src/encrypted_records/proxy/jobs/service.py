@@ -593,7 +593,7 @@ def schema_of_header(header: Header, named: bytes | None) -> bytes:
     """
     if header.schema is None:
         if named is None:
-            raise no_schema()
+            raise no_schema(header.names)
         return named
     try:
         schema = ids.from_text(header.schema)
