@@ -203,6 +203,8 @@ def test_a_file_whose_job_could_not_be_cancelled_stays_with_the_reason(
     opened(visitor, people)
     visitor.upload(written(tmp_path, "Ada,36"))
     row = page.locator(".file")
+    expect(row.get_by_role("link", name="Job of people.csv")).to_be_visible()
+    expect(row.get_by_role("button", name="Pause people.csv")).to_be_hidden()  # it has arrived
     row.get_by_role("button", name="Cancel people.csv").click()
     expect(row.get_by_role("alert")).to_contain_text(
         "The job was not cancelled. Your session has ended."
@@ -314,7 +316,12 @@ def test_a_live_job_says_its_phases_its_speed_and_what_is_left(
         sockets[-1].send(json.dumps({**payload, "current_batch": batch, "total_batches": 30_000}))
 
     expect(line).to_have_text("uploading")
+    # Nobody sends the file, and nothing moves.
+    waits = page.get_by_text("The job is waiting: its upload was interrupted")
+    expect(waits).to_be_visible()
+    assert bars.nth(0).get_attribute("value") == "0.0"
     say(0, 197_636, 0)
+    expect(waits).to_have_count(0)
     expect(line).to_have_text("checking, 197,636 records so far")
     assert bars.nth(1).get_attribute("value") is None
     say(0, 300_000, 1)

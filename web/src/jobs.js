@@ -12,6 +12,9 @@ function follow(element) {
   const stop = watch(
     element.dataset.job,
     (payload) => {
+      // An interrupted upload went on.
+      if (element.dataset.status === "uploading" && payload.status !== "uploading")
+        element.querySelector("[data-waits]")?.remove();
       // How far a large job is packed is not in what comes: the page has it.
       if (told && isStored(payload)) refresh();
       else {

@@ -4,11 +4,13 @@ are killed are simulated (``tests/simulation/scenarios/uploads.py``)."""
 from __future__ import annotations
 
 import socket
+import uuid
 from pathlib import Path
 
 import pytest
 
-from tests.proxy.tus.client import Client, some_bytes
+from encrypted_records.model.ids import from_text
+from tests.proxy.tus.client import Client, encoded, some_bytes
 from tests.support.eventually import eventually
 from tests.support.service import Service, running_service
 
@@ -31,6 +33,23 @@ def test_what_came_before_the_connection_broke_is_kept(tus: Client) -> None:
     sending.break_off()
     until(tus, upload, size - (512 << 10))
     assert tus.resume(upload, data).status == 204
+
+
+def test_a_job_says_that_its_upload_was_interrupted_until_it_goes_on(tus: Client) -> None:
+    upload = tus.create(10, Upload_Metadata=encoded(filename="people.csv"))
+    job = str(uuid.UUID(bytes=from_text(upload.rpartition("/")[2])))
+
+    def waits() -> str | None:
+        told: str | None = tus.send("GET", f"/api/jobs/{job}/about/").json()["waits"]
+        return told
+
+    assert waits() == "its upload was interrupted; send the same file again to continue it"
+    sending = tus.begin(upload, 0, 10, Expect="100-continue")
+    assert sending.connection.recv(len(TOLD)) == TOLD
+    assert waits() is None
+    sending.send(b"hello")
+    sending.break_off()
+    eventually(lambda: waits() is not None, "the proxy has noticed the break")
 
 
 def test_a_second_request_is_refused_at_once_while_the_first_goes_on(tus: Client) -> None:

@@ -465,7 +465,7 @@ async def _describe(services: Services, caller: Holder, job: StoredJob) -> Job:
         rounded=job.rounded_now,
         packs=job.packs,
         packed=job.packed,
-        waits=services.jobs.why_waiting(job),
+        waits=services.jobs.why_waiting(job) or services.uploads.why_waiting(job),
         created=job.created,
         received=job.received,
         checked=job.checked,

@@ -138,13 +138,15 @@ class JobView:
         about, word = self.about, self.word
         total, processed = about.total, about.processed
         sent = about.received is not None
+        # A bar without a value moves.
+        sent_share = 1.0 if sent else 0.0 if self.waits else None
         checked = sent and word != "checking"
         stored = processed / total if checked and total else 0.0
         so_far = f"{processed:,} of {total:,}" if checked and total else ""
         packs, packed = about.packs, about.packed
         last = [Phase("packed", packed / packs, f"{packed} of {packs}")] if packs else []
         return [
-            Phase("uploaded", 1.0 if sent else None, size(about.size) if sent else ""),
+            Phase("uploaded", sent_share, size(about.size) if sent else ""),
             Phase("checked", (1.0 if checked else None) if sent else 0.0, f"{total:,}"),
             Phase("stored", stored, so_far),
             *last,

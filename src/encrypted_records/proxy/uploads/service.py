@@ -292,6 +292,12 @@ class UploadService:
         async with self._holds.hold(upload, brief=True):
             return status_of(await self._settle(caller, upload, keyring), keyring)
 
+    def why_waiting(self, job: StoredJob) -> str | None:
+        """The reason why a job waits for its file; None if a request is sending it, or has."""
+        if job.state != "uploading" or not job.options.resumable or self._holds.of(job.id):
+            return None
+        return "its upload was interrupted; send the same file again to continue it"
+
     async def append(
         self, caller: Holder, upload: bytes, request: header.Append, stream: AsyncIterator[bytes]
     ) -> Upload:
