@@ -13,7 +13,15 @@ from encrypted_records import runtime
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport, came_in
-from encrypted_records.errors import ApiTimeout, ApiUnreachable, Overloaded, Stopping, Unavailable
+from encrypted_records.errors import (
+    ApiTimeout,
+    ApiUnreachable,
+    ErsError,
+    NotFound,
+    Overloaded,
+    Stopping,
+    Unavailable,
+)
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -428,3 +436,51 @@ def test_an_ingest_that_a_stopping_proxy_refuses_is_sent_again_under_its_key() -
 
     asyncio.run(ask())
     assert keys == [b"k"]
+
+
+_REASON = (
+    b'{"error":{"type":"/help/errors/not_found/","title":"There is no such resource","status":404,'
+    b'"detail":"the dataset is no longer shared with you","code":"not_found"}}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("media_type", "last", "kind", "said"),
+    [
+        ("application/x-ndjson", _REASON, NotFound, "the dataset is no longer shared with you"),
+        ("application/x-ndjson", b'{"error":1}\n', ApiUnreachable, "broke off before its end"),
+        ("application/x-ndjson", b'{"id":"1"', ApiUnreachable, "broke off before its end"),
+        ("text/csv", _REASON, ApiUnreachable, "broke off before its end"),
+    ],
+)
+def test_an_answer_that_breaks_off_gives_the_reason_or_where_to_find_it(
+    media_type: str, last: bytes, kind: type[ErsError], said: str
+) -> None:
+    """An address that answered is not one to check."""
+
+    async def check() -> ErsError:
+        read = asyncio.Event()
+
+        async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Request-ID: 0b57\r\n"
+                + f"Content-Type: {media_type}\r\n\r\n".encode()
+            )
+            for part in (b'{"id":"0"}\n', last):
+                writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+            await writer.drain()
+            await read.wait()
+
+        async with server(break_off) as transport, transport.stream("GET", "/") as pieces:
+            got = b""
+            with pytest.raises(ErsError, match=said) as refused:
+                async for piece in pieces:
+                    got += piece
+                    if got.endswith(last):
+                        read.set()
+        return refused.value
+
+    error = asyncio.run(check())
+    assert type(error) is kind
+    assert ("request 0b57" in error.hint) is (kind is ApiUnreachable)

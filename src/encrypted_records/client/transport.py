@@ -26,7 +26,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,7 +46,9 @@ from encrypted_records.client.messages import (
     Whole,
     note_request,
 )
-from encrypted_records.errors import ApiTimeout, ApiUnreachable, Malformed
+from encrypted_records.errors import ApiTimeout, ApiUnreachable, ErsError, Malformed
+from encrypted_records.http import problem
+from encrypted_records.model.record_formats import Format
 
 # Imported where a request needs it: it takes a third of a second, and the help and the completion
 # of commands send none.
@@ -59,6 +61,20 @@ came_in: ContextVar[float] = ContextVar("came_in", default=float("inf"))
 
 #: Seconds for which an observed outage counts.
 FRESH_SECONDS = 5.0
+
+
+#: Bytes of an answer among which its last line is looked for, if it breaks off.
+_LAST_LINE_BYTES = 64 << 10
+
+
+class _LastLine(msgspec.Struct):
+    """The last line of NDJSON that breaks off; ``error`` is a problem document."""
+
+    error: msgspec.Raw
+
+
+class _Status(msgspec.Struct):
+    status: int = 502
 
 
 class Outage:
@@ -411,10 +427,33 @@ class Transport(Closing):
                 yield message.data
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        # Only reading is inside the block, so that errors of the caller's code stay unchanged.
-        with self._ours():
-            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                yield chunk
+        end = b""
+        try:
+            # Only reading is inside the block, so that errors of the caller's code stay unchanged.
+            with self._ours():
+                async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                    end = end + chunk if len(chunk) < _LAST_LINE_BYTES else chunk
+                    end = end[-_LAST_LINE_BYTES:]
+                    yield chunk
+        except self.unreachable:
+            raise self._broken(answer, end) from None
+
+    def _broken(self, answer: aiohttp.ClientResponse, end: bytes) -> ErsError:
+        """The error for an answer that broke off after it had begun, by its last bytes: NDJSON may
+        end with the reason."""
+        if Format.of_media_type(answer.content_type) is Format.NDJSON:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                line = end.rstrip(b"\n").rpartition(b"\n")[2]
+                reason = bytes(msgspec.json.decode(line, type=_LastLine).error)
+                if problem.is_named(reason):
+                    status = msgspec.json.decode(reason, type=_Status).status
+                    return problem.to_error(status, reason)
+        named = answer.headers.get("X-Request-ID")
+        where = f" at request {named}" if named else ""
+        return self.unreachable(
+            f"the answer of {self.base_url} broke off before its end",
+            hint=f"its beginning is not the whole; try again, or see the service's log{where}",
+        )
 
     def _plain(self, more: Mapping[str, str]) -> dict[str, str]:
         """The headers of a request without credentials."""
