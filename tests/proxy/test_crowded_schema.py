@@ -18,6 +18,7 @@ from encrypted_records.ingest.seal import seal_group
 from encrypted_records.model import ids
 from encrypted_records.model.records import MAX_SMALL_SEGMENTS, PlainRecord
 from encrypted_records.proxy.settings import Overrides
+from encrypted_records.proxy.write.merge_scheduler import PAUSE_SECONDS
 from tests.support.front import Reply, running_front
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
@@ -130,13 +131,14 @@ def test_an_api_that_always_asks_for_a_merge_is_not_believed_for_ever(
     store, folder = crowded
     with running_front(store.service.base_url) as front:
         refusal = Reply(429, {"Content-Type": problem.MEDIA_TYPE}, b'{"code": "merge_first"}')
-        with running_proxy(front.url, folder, overrides=Overrides(room_seconds=4.0)) as proxy:
+        seconds = 4.0
+        with running_proxy(front.url, folder, overrides=Overrides(room_seconds=seconds)) as proxy:
             store = of_proxy(store, proxy.url)
             front.invent = lambda asked: refusal if asked.path == "/api/commits/" else None
             answer = store.send([{"n": 1}])
             assert (answer.status, answer.json()["code"]) == (429, "merge_first")
             tries = [asked for asked in front.asked if asked.path == "/api/commits/"]
-            assert 1 < len(tries) < 20
+            assert 1 < len(tries) <= 1 + seconds / PAUSE_SECONDS
 
 
 def test_a_question_that_needs_more_of_the_index_than_any_may_is_refused_by_name(

@@ -189,7 +189,7 @@ def log_errors() -> Iterator[None]:
 #: Maximum seconds for which a writer waits until its schema has room for one more segment.
 ROOM_SECONDS = 30.0
 #: Seconds between two checks, if merges fail or are lost to another proxy.
-_PAUSE_SECONDS = 0.2
+PAUSE_SECONDS = 0.2
 
 #: Another writer merged one of the same segments, or compacted one of its groups.
 _OVERTAKEN = frozenset({"segment_not_live", "group_not_live"})
@@ -262,7 +262,7 @@ class MergeScheduler:
         """
         if not any(map(is_full, states)):
             # The API has more segments than this proxy knows; the next try reads the log first.
-            await runtime.sleep(_PAUSE_SECONDS)
+            await runtime.sleep(PAUSE_SECONDS)
         for state in states:
             while is_full(state):
                 under_way = self._begin(caller, state)
@@ -275,7 +275,7 @@ class MergeScheduler:
                 if left <= 0:
                     raise too_many_segments()
                 if is_full(state):
-                    await runtime.sleep(_PAUSE_SECONDS)
+                    await runtime.sleep(PAUSE_SECONDS)
         if runtime.monotonic() > until:
             raise too_many_segments()
 
@@ -409,7 +409,7 @@ class MergeScheduler:
                 lost += 1
                 if lost > MOST_LOST:
                     raise errors.Conflict("the index is being merged", hint="try again")
-                await runtime.sleep(_PAUSE_SECONDS)
+                await runtime.sleep(PAUSE_SECONDS)
             else:
                 rows += outcome.rows
         return rows
@@ -450,7 +450,7 @@ class MergeScheduler:
                 if lost not in self._taken:
                     return await self._merge(caller, state, choose, fetch)
             # A running merge of this segment fails when it requests a page.
-            await runtime.sleep(_PAUSE_SECONDS)
+            await runtime.sleep(PAUSE_SECONDS)
         raise errors.Conflict("the index is being merged", hint="try again")
 
     async def close(self) -> None:
