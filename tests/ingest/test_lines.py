@@ -3,7 +3,6 @@ of the grammar."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -146,7 +145,7 @@ def test_rows_that_are_read_by_column_are_those_that_are_read_one_by_one(
             parser._wait = block
             blocks = [*parser.feed(text.encode("cp1252")), *parser.finish()]
         rows = [record for block in blocks for record in block.records]
-        return rows, json.loads(parser.tally.as_json(recipe, len(rows)))
+        return rows, parser.tally
 
     assert read(1) == read(1 << 30)
 

@@ -640,7 +640,7 @@ def test_rows_without_values_are_left_out_and_counted_and_blank_lines_are_nothin
             for block in parser.feed(body[at : at + 100_000])
         )
         count += sum(block.count for block in parser.finish())
-        assert (count, parser.tally.valueless) == (40_003, 40_004)
+        assert (count, parser.tally.valueless_rows) == (40_003, 40_004)
 
 
 def test_no_row_is_left_out_of_a_file_whose_rows_all_have_values() -> None:

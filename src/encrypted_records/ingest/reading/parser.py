@@ -66,17 +66,16 @@ _NOTE = "looks like a note or a total below the table; say how many rows are bel
 Convert = Callable[[str], str | None]
 
 
-class CellCounts:
+class CellCounts(msgspec.Struct, kw_only=True):
     """Counts of the cells that a parser has read. ``rewritten`` counts, by field, cells that
-    are stored in another spelling; ``absent`` counts absent cells by their text; ``short`` rows
-    that lack their last cells; ``valueless`` rows of CSV that are left out because they have only
-    empty cells, or are only a drawn line."""
+    are stored in another spelling; ``absent`` counts absent cells by their text; ``short_rows``
+    lack their last cells; ``valueless_rows`` of CSV are left out because they have only empty
+    cells, or are only a drawn line."""
 
-    def __init__(self) -> None:
-        self.rewritten: Counter[str] = Counter()
-        self.absent: dict[str, Counter[str]] = {}
-        self.short = 0
-        self.valueless = 0
+    rewritten: dict[str, int] = {}
+    absent: dict[str, dict[str, int]] = {}
+    short_rows: int = 0
+    valueless_rows: int = 0  # absent in reports of earlier versions
 
     def add(self, name: str, cells: Sequence[str], values: Sequence[str | None]) -> None:
         """Add cells of a field, with the stored value of each."""
@@ -87,24 +86,22 @@ class CellCounts:
         # Blank cells may have any length, and as many lengths as there are rows.
         words = Counter("" if cell.isspace() else cell for cell in absent)
         if words:
-            self.absent.setdefault(name, Counter()).update(words)
+            known = self.absent.setdefault(name, {})
+            known.update((word, known.get(word, 0) + count) for word, count in words.items())
         if changed > words.total():
-            self.rewritten[name] += changed - words.total()
+            self.rewritten[name] = self.rewritten.get(name, 0) + changed - words.total()
 
     def as_json(self, recipe: Recipe, rows: int) -> bytes:
         """The report of a file with ``rows`` rows, and of how it was read."""
-        return msgspec.json.encode(
-            {
-                "reading": recipe,
-                "rows": rows,
-                "rewritten": self.rewritten,
-                "absent": self.absent,
-                "short_rows": self.short,
-                "valueless_rows": self.valueless,
-                "above": recipe.above,
-                "below": recipe.below or 0,
-            }
-        )
+        counts = msgspec.structs.asdict(self)
+        return msgspec.json.encode(CellReport(**counts, reading=recipe, rows=rows))
+
+
+class CellReport(CellCounts, kw_only=True):
+    """The report that jobs store."""
+
+    reading: Recipe
+    rows: int
 
 
 class _Unreadable(ValueError):
@@ -322,7 +319,7 @@ class ReadingParser:
             kept = real[: len(real) - held] if len(real) > held else []
             rows = rows[: kept[-1] + 1] if kept else []
         if self.tally is not None:
-            self.tally.valueless += sum(map(is_left_out, every if final else rows))
+            self.tally.valueless_rows += sum(map(is_left_out, every if final else rows))
         end = rows[-1].end if rows else 0
         return self._blocks([row for row in rows if not is_no_row(row)]), end
 
@@ -380,7 +377,7 @@ class ReadingParser:
             for at, column in enumerate(self._columns):
                 if column.name is not None:
                     self.tally.add(column.name, by_column[at], columns[column.name])
-            self.tally.short += sum(len(row.cells) < len(self._columns) for row in rows)
+            self.tally.short_rows += sum(len(row.cells) < len(self._columns) for row in rows)
         return CellBlock(self._start, None, columns, count)
 
     def _values(self, at: int, cells: Sequence[str]) -> Sequence[str | None]:
@@ -458,7 +455,7 @@ class ReadingParser:
         if self.tally is not None:
             for name, cell, value in read:
                 self.tally.add(name, [cell], [value])
-            self.tally.short += len(cells) < width
+            self.tally.short_rows += len(cells) < width
         return RawRecord(number, None, data)
 
 

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -34,7 +33,7 @@ from encrypted_records.errors import (
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.ingest.layouts import Layout, recognize
 from encrypted_records.ingest.parsing import Header, bad_schema, check_columns, no_schema
-from encrypted_records.ingest.reading.parser import FileHead, check_fields
+from encrypted_records.ingest.reading.parser import CellReport, FileHead, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
@@ -452,11 +451,12 @@ class BatchJobs:
         if sealed is None:
             raise NotFound("there is no reading of this job's file, or the file is not checked yet")
         opened = await runtime.in_thread(self._uses.secrets.open_report, caller, job, sealed)
-        # Reports of earlier versions have no number of such rows.
-        report: dict[str, Any] = {"valueless_rows": 0} | msgspec.json.decode(opened)
+        report = msgspec.json.decode(opened, type=CellReport)
         unread = [flaw for flaw in await self.errors(caller, job) if flaw.code in _UNREAD]
         return JobReading(
-            **report,
+            **msgspec.structs.asdict(report),
+            above=report.reading.above,
+            below=report.reading.below or 0,
             bad_rows=job.bad_rows,
             rounded=job.rounded_now,
             unread=[
