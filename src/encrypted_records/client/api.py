@@ -163,8 +163,7 @@ class StoredPage(msgspec.Struct):
 
 async def read_schema(transport: Transport, schema: bytes, auth: str) -> resources.SchemaResource:
     answer = await transport.request("GET", reference("schemas", schema), auth=auth)
-    resource: resources.SchemaResource = answer.convert(resources.SchemaResource)
-    return resource
+    return answer.convert(resources.SchemaResource)
 
 
 class Api:
@@ -174,8 +173,7 @@ class Api:
     async def access_token(self, email: str, password: str, code: str = "") -> str:
         body = {"email": email, "password": password, **({"code": code} if code else {})}
         answer = await self.transport.request("POST", "/api/token/", json=body)
-        access: str = answer.convert(resources.AccessResource).access
-        return access
+        return answer.convert(resources.AccessResource).access
 
     async def session_token(self, headers: Mapping[str, str]) -> str:
         """An access token for a session; ``headers`` are its cookies and CSRF token."""
@@ -183,8 +181,7 @@ class Api:
         answer = await self.transport.request(
             "POST", "/api/token/session/", headers={**headers, **origin}
         )
-        access: str = answer.convert(resources.AccessResource).access
-        return access
+        return answer.convert(resources.AccessResource).access
 
     async def end_login(self, auth: str) -> None:
         """End the login of a token from :meth:`access_token`."""
@@ -198,8 +195,7 @@ class Api:
 
     async def _user(self, auth: str) -> resources.UserResource:
         answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
-        resource: resources.UserResource = answer.convert(resources.UserResource)
-        return resource
+        return answer.convert(resources.UserResource)
 
     async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
         return await read_schema(self.transport, schema, auth)
@@ -238,10 +234,8 @@ class Api:
         query = "&".join(f"id={to_text(record_id)}" for record_id in record_ids)
         answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
         if len(answer.body) <= FEW_BYTES:
-            records: _SealedRecords = answer.convert(_SealedRecords)
-        else:
-            records = await runtime.in_thread(answer.convert, _SealedRecords)
-        return records.results
+            return answer.convert(_SealedRecords).results
+        return (await runtime.in_thread(answer.convert, _SealedRecords)).results
 
     async def stored_records(
         self, schema: bytes, auth: str, *, offset: int, limit: int
@@ -252,8 +246,7 @@ class Api:
         """
         query = f"schema={to_text(schema)}&dead=true&offset={offset}&limit={limit}"
         answer = await self.transport.request("GET", f"/api/records/?{query}", auth=auth)
-        page: StoredPage = answer.convert(StoredPage)
-        return page, len(answer.body)
+        return answer.convert(StoredPage), len(answer.body)
 
     async def manifest(self, schema: bytes, since: int, auth: str) -> list[ManifestDelta]:
         """The log after version ``since``: one delta, or several consecutive ones."""
@@ -446,8 +439,7 @@ class DamageApi:
     async def of(self, schema: bytes, auth: str) -> resources.Damage:
         path = f"{reference('schemas', schema)}damage/"
         answer = await self._transport.request("GET", path, auth=auth)
-        damage: resources.Damage = answer.convert(resources.Damage)
-        return damage
+        return answer.convert(resources.Damage)
 
 
 _Listed = Annotated[list[resources.UsableCheckpoint], Meta(max_length=100)]
@@ -496,8 +488,7 @@ class CheckpointApi:
     async def listed(self, schema: bytes, auth: str) -> list[resources.UsableCheckpoint]:
         """Checkpoints that the API returns, the newest first."""
         answer = await self._transport.request("GET", _checkpoints(schema), auth=auth)
-        found: list[resources.UsableCheckpoint] = answer.convert(_Listed)
-        return found
+        return answer.convert(_Listed)
 
     async def add(self, schema: bytes, checkpoint: wire.Checkpoint, auth: str) -> None:
         """Store a checkpoint at the API; repeating is safe.
@@ -528,21 +519,18 @@ class ErasureApi:
 
     async def state(self, schema: bytes, auth: str) -> resources.ErasureState:
         answer = await self._transport.request("GET", _erasure(schema), auth=auth)
-        state: resources.ErasureState = answer.convert(resources.ErasureState)
-        return state
+        return answer.convert(resources.ErasureState)
 
     async def progress(self, schema: bytes, auth: str) -> resources.ErasureProgress:
         """The same as :meth:`state`, without the counts: cheap enough to poll."""
         params = {"counts": "false"}
         answer = await self._transport.request("GET", _erasure(schema), params=params, auth=auth)
-        progress: resources.ErasureProgress = answer.convert(resources.ErasureProgress)
-        return progress
+        return answer.convert(resources.ErasureProgress)
 
     async def ask(self, schema: bytes, auth: str) -> resources.ErasureState:
         """Request immediate erasure of all ended data."""
         answer = await self._transport.request("POST", _erasure(schema), auth=auth, repeatable=True)
-        state: resources.ErasureState = answer.convert(resources.ErasureState)
-        return state
+        return answer.convert(resources.ErasureState)
 
     async def hold(
         self, schema: bytes, uid: uuid.UUID, version: int, reason: str, auth: str

@@ -14,14 +14,17 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.errors import ApiFailed, ErsError
 from encrypted_records.http import problem
+
+T = TypeVar("T")
 
 
 class Patience:
@@ -97,16 +100,16 @@ class Response:
         Raises:
             ApiFailed: it is not JSON.
         """
-        return self.convert(Any)
+        return self.convert(object)
 
-    def convert(self, kind: Any) -> Any:
-        """The body as JSON of type ``kind`` (anything msgspec converts to).
+    def convert(self, kind: type[T]) -> T:
+        """The body as JSON of type ``kind`` (anything msgspec converts to), with exact numbers.
 
         Raises:
             ApiFailed: it is not JSON of this type.
         """
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return msgspec.json.Decoder(kind, float_hook=Decimal).decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ApiFailed("the answer was not the JSON that was expected") from None
 

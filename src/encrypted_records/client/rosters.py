@@ -144,8 +144,7 @@ class RosterApi:
 
     async def dataset(self, dataset: bytes, auth: str) -> resources.DatasetResource:
         answer = await self._transport.request("GET", reference("datasets", dataset), auth=auth)
-        resource: resources.DatasetResource = answer.convert(resources.DatasetResource)
-        return resource
+        return answer.convert(resources.DatasetResource)
 
     async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
         return await read_schema(self._transport, schema, auth)

@@ -93,7 +93,7 @@ class ProxyClient(
         answer = await self._transport.request(
             "GET", "/api/status/", timeout=seconds, repeatable=False
         )
-        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(dict[str, Any])
 
     async def clock(self) -> float | None:
         """The API's time, in seconds since 1970; None if it states none."""
@@ -132,7 +132,7 @@ class ProxyClient(
         """
         body = {"email": email, "password": password, **with_code(code)}
         answer = await self._transport.request("POST", "/api/token/", json=body)
-        return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(Tokens)
 
     async def refresh_tokens(self, refresh: str) -> Tokens:
         """A new pair for a refresh token, which becomes invalid."""
@@ -141,7 +141,7 @@ class ProxyClient(
         answer = await self._transport.request(
             "POST", "/api/token/refresh/", json=body, timeout=20.0, repeatable=True
         )
-        return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(Tokens)
 
     async def verify_token(self, token: str) -> None:
         """
@@ -285,7 +285,7 @@ class ProxyClient(
             headers={"Content-Type": media_type},
             params={name: "true" for name, wanted in wishes.items() if wanted},
         )
-        return answer.convert(ProposedSchema)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(ProposedSchema)
 
     async def detect(
         self,
@@ -317,7 +317,7 @@ class ProxyClient(
             | ({} if schema is None else {"schema": schema})
             | ({} if kept else {"kept": "false"}),
         )
-        return answer.convert(FileReading)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(FileReading)
 
     async def look_at_file(
         self,
@@ -361,7 +361,7 @@ class ProxyClient(
             "whole": size is None or size <= len(head),
         }
         answer = await self._transport.request("POST", "/api/schemas/preview/", json=body)
-        return answer.convert(Preview)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(Preview)
 
     async def preview_file(self, path: Path, found: FileReading) -> Preview:
         """Check the first rows of a file of this machine as it is read.
@@ -379,7 +379,7 @@ class ProxyClient(
             NotFound: there is none.
         """
         answer = await self._transport.request("GET", f"/api/schemas/{schema}/reading/")
-        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(dict[str, Any])
 
     async def keep_reading(self, schema: str, reading: Mapping[str, Any]) -> None:
         """Store a reading for a schema, given by its id, replacing an earlier one."""
@@ -414,11 +414,11 @@ class ProxyClient(
     async def merge(self, schema_url: str) -> Merge:
         """Run the next merge of a schema's index; ``schema_url`` is its path."""
         answer = await self._transport.request("POST", f"{schema_url}merge/", timeout=MERGE_SECONDS)
-        return answer.convert(Merge)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(Merge)
 
     async def user(self) -> UserResource:
         answer = await self._transport.request("GET", "/api/users/self/")
-        return answer.convert(UserResource)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(UserResource)
 
     async def create_dataset(self, *, name: str, organization: str) -> Created:
         resource = await self.create("datasets", name=name, organization=organization)

@@ -271,7 +271,7 @@ class Erasures(Connection):
             answer = await self._transport.request(
                 "POST", f"{dataset}forget/", data=encode({}), headers=_JSON, timeout=ERASE_SECONDS
             )
-            found = convert(answer.json(), KeysOfDataset)
+            found = answer.convert(KeysOfDataset)
             if found.forgotten or runtime.monotonic() >= until:
                 return found
             await runtime.sleep(pause)
@@ -288,7 +288,7 @@ class Erasures(Connection):
             params=params,
             timeout=ERASE_SECONDS,
         )
-        receipt = convert(answer.json(), ErasedData)
+        receipt = answer.convert(ErasedData)
         # The proxy itself waits for less time than the timeouts of front-end servers.
         until = runtime.monotonic() + WAIT_SECONDS
         schemas = [await self._see_through(schema, until) for schema in receipt.schemas]
@@ -349,4 +349,4 @@ class Retentions(Connection):
         answer = await self._transport.request(
             method, f"{schema}retention/", params=params, timeout=RETENTION_SECONDS
         )
-        return convert(answer.json(), kind)
+        return answer.convert(kind)

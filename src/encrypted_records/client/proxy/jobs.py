@@ -214,7 +214,7 @@ class Jobs(Connection):
             },
             params=name_schema(schema) | name_set(by),
         )
-        return convert(answer.json(), BegunJob).job_id
+        return answer.convert(BegunJob).job_id
 
     async def jobs(self) -> AsyncIterator[Job]:
         """The account's jobs, the newest first."""
@@ -227,7 +227,7 @@ class Jobs(Connection):
 
     async def job(self, job_id: str) -> JobProgress:
         answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
-        return answer.convert(JobProgress)  # type: ignore[no-any-return] # convert() checks it
+        return answer.convert(JobProgress)
 
     async def job_errors(self, job_id: str) -> AsyncIterator[RowError]:
         """Errors of rows, in the order of the rows."""

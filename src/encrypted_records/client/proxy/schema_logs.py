@@ -293,7 +293,7 @@ class RepairCalls(Connection):
             params={"confirm": str(confirm)},
             timeout=REPAIR_SECONDS,
         )
-        return convert(answer.convert(dict), Loss)
+        return answer.convert(Loss)
 
 
 class RosterHead(msgspec.Struct, frozen=True):
