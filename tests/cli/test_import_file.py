@@ -133,7 +133,7 @@ from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.proxy.client import ProxyClient
 
-create, read_at, send = ProxyClient.create, LocalFile.read_at, import_file.send
+create, read_at, send = ProxyClient.create_schema, LocalFile.read_at, import_file.send
 pieces, finish = LocalFile.pieces, import_file.finish
 step, resumable_bytes = sys.argv[1], int(sys.argv[2])
 
@@ -143,9 +143,9 @@ def at(reached):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def creating(self, kind, **members):
-    made = await create(self, kind, **members)
-    at("the schema is made" if kind == "schemas" else "")
+async def creating(self, **members):
+    made = await create(self, **members)
+    at("the schema is made")
     return made
 
 
@@ -173,7 +173,7 @@ async def finishing(*given):
     return code
 
 
-ProxyClient.create, LocalFile.read_at, import_file.send = creating, reading, sending
+ProxyClient.create_schema, LocalFile.read_at, import_file.send = creating, reading, sending
 LocalFile.pieces, import_file.finish = reading_all, finishing
 client = ClientLimits(request_bytes=20_000, chunk_bytes=20_000)
 main.run(sys.argv[3:], CommandLimits(resumable_bytes=resumable_bytes, client=client))

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -168,13 +167,13 @@ class Output:
         return count
 
 
-def row_of(thing: Row | Struct) -> Row:
+def row_of(thing: Row | Struct) -> dict[str, Any]:
     """The members of an object or of a structure."""
-    if isinstance(thing, Mapping):
+    if isinstance(thing, dict):
         return thing
-    import msgspec  # noqa: PLC0415 - slow to import
+    from encrypted_records.model import strict_json  # noqa: PLC0415 - slow to import
 
-    row: Row = msgspec.to_builtins(thing, builtin_types=(Decimal,))
+    row: dict[str, Any] = strict_json.loads(strict_json.encode(thing))
     return row
 
 

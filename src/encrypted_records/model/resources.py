@@ -7,11 +7,12 @@ paths. A member that is added to a structure needs a default, as long as older A
 from __future__ import annotations
 
 from datetime import date, datetime
+from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from encrypted_records.model import ids, wire
+from encrypted_records.model import ids, strict_json, wire
 from encrypted_records.model.definition_parser import MAX_SET_FIELDS, MAX_SETS
 from encrypted_records.model.field_types import FORMATS, PLAIN
 from encrypted_records.model.records import U32, U63
@@ -127,7 +128,7 @@ class DatasetResource(Struct, frozen=True, kw_only=True):
     modified: Time
 
 
-class SchemaResource(Struct, frozen=True, kw_only=True):
+class SchemaResource(Struct, frozen=True, kw_only=True, dict=True):
     """A schema.
 
     Attributes:
@@ -149,6 +150,12 @@ class SchemaResource(Struct, frozen=True, kw_only=True):
     first_key_version: U32 | None
     created: Time
     modified: Time
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        """The definition with exact numbers, whose JSON is ``schema``."""
+        definition: dict[str, Any] = strict_json.loads(bytes(self.schema))
+        return definition
 
 
 Role = Literal["owner", "member"]

@@ -135,8 +135,8 @@ async def login(session: CommandSession, email: str | None) -> None:
     assert who is not None
     try:
         async with session_of(session.proxy, who) as user_session:
-            async for organization in user_session.client.listing("organizations"):
-                say(f"You belong to {organization['slug']} ({organization['name']}).")
+            async for organization in user_session.client.organizations():
+                say(f"You belong to {organization.slug} ({organization.name}).")
             await _register_machine(user_session)
     except errors.NoProxy:
         pass  # an API, which has no keyrings
@@ -558,7 +558,7 @@ async def create(
                 )
         say(await session.access_token())
         return
-    paths = [(await session.names.dataset(dataset))["url"] for dataset in datasets]
+    paths = [(await session.names.dataset(dataset)).url for dataset in datasets]
     password = None
     if not session.who.password:  # which is in the request as it is
         password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")

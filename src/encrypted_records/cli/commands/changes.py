@@ -19,6 +19,7 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, show, warn
 from encrypted_records.client.proxy.changes import Change, Webhook
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.errors import ErsError, Gone, InvalidSetting, Unavailable
 from encrypted_records.model import strict_json
 
@@ -80,7 +81,7 @@ async def watch(
     ended = False
     while not ended:
         try:
-            await _follow(session, resource["url"], place, once=once)
+            await _follow(session, resource.url, place, once=once)
             ended = True
         except Gone as error:
             if error.reason != "start_again" or not restart:
@@ -209,7 +210,7 @@ async def create(
     made = await _make_token(session, resource, expires)
     try:
         created = await session.client.create_webhook(
-            resource["url"], url, token=made.token, cursor=None if begin == "start" else begin
+            resource.url, url, token=made.token, cursor=None if begin == "start" else begin
         )
     except ErsError:
         await session.client.revoke_token(made.id)
@@ -222,9 +223,7 @@ async def create(
     )
 
 
-async def _make_token(
-    session: CommandSession, schema: Mapping[str, Any], expires: timedelta
-) -> Any:
+async def _make_token(session: CommandSession, schema: ShownSchema, expires: timedelta) -> Any:
     password = None
     if not session.who.password:  # which is in the request as it is
         password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
@@ -234,9 +233,9 @@ async def _make_token(
                 hint="set ERS_PASSWORD, or give the password on the next line of standard input",
             )
     return await session.client.create_token(
-        f"webhook {schema['slug']}",
+        f"webhook {schema.slug}",
         scope="read",
-        datasets=[schema["dataset"]],
+        datasets=[schema.dataset],
         expires_in=expires,
         password=password,
     )
@@ -282,7 +281,7 @@ async def resume(session: CommandSession, id: str, renew: bool, expires: timedel
         known = {webhook.id: webhook for webhook in await session.client.webhooks()}
         if id not in known:
             raise InvalidSetting("you have no such webhook here", hint="ers webhook list")
-        resource = await session.client.resource(known[id].schema)
+        resource = await session.names.schema(known[id].schema)
         token = (await _make_token(session, resource, expires)).token
     resumed = await session.client.resume_webhook(id, token=token)
     say(f"Webhook {resumed.id} is active.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,11 +17,12 @@ from encrypted_records.cli.commands.share import (
     rows_of_listed,
 )
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
-from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.terminal import DONE, FAILED, TIMES, confirm, format_count, say, warn
 from encrypted_records.errors import Conflict, SchemaUnsigned
 
 if TYPE_CHECKING:
+    from encrypted_records.client.proxy.connection import ShownDataset
     from encrypted_records.client.proxy.records import FoundIn
 
 
@@ -53,7 +54,7 @@ async def reseal(session: CommandSession, schema: str, detach: bool, output: Out
       ers schema reseal patient
     """
     resource = await session.names.schema(schema)
-    job = await session.client.reseal_schema(resource["url"])
+    job = await session.client.reseal_schema(resource.url)
     if detach:
         say(job)
         return DONE
@@ -88,23 +89,23 @@ async def reseal_dataset(
     if forget:
         return await _forget(session, resource, output, yes=yes)
     codes = [DONE]
-    async for schema in session.client.listing("schemas", dataset=resource["id"]):
+    async for schema in session.names.schemas(resource):
         try:
-            job = await session.client.reseal_schema(schema["url"])
+            job = await session.client.reseal_schema(schema.url)
         except Conflict as error:
             if error.reason != "nothing_to_reseal":
                 raise
             continue
-        warn(f"{schema['slug']}:")
+        warn(f"{schema.slug}:")
         codes.append(await finish(session, job, output))
     return max(codes)
 
 
 async def _forget(
-    session: CommandSession, resource: Mapping[str, Any], output: Output, *, yes: bool
+    session: CommandSession, resource: ShownDataset, output: Output, *, yes: bool
 ) -> int:
     """Seal again what is under older keys, and have these forgotten; the exit code."""
-    url, path = resource["url"], await session.names.path_of_dataset(resource)
+    url, path = resource.url, await session.names.path_of(resource)
     keys = await session.client.look_at_keys(url)
     if keys.absent and not keys.forgotten:
         raise SchemaUnsigned(
@@ -177,8 +178,7 @@ async def list_(session: CommandSession, output: Output, listed: bool) -> None:
         rows = [row for people in organizations for row in rows_of_listed(people)]
         await output.many(each(rows), COLUMNS_OF_LISTED, called="datasets")
         return
-    filters = await session.names.in_organization()
-    datasets = session.client.listing("datasets", **filters)
+    datasets = session.names.datasets()
     if not await output.many(datasets, _COLUMNS, called="datasets", times=TIMES):
         await session.tell_of_invitations()
 
@@ -235,7 +235,7 @@ async def search(
     shown = 0 if output.form in ("table", "csv") else limit
 
     async def rows() -> AsyncIterator[dict[str, Any]]:
-        for counted in await session.client.search_dataset(resource["url"], condition, limit=shown):
+        for counted in await session.client.search_dataset(resource.url, condition, limit=shown):
             yield _row(counted)
 
     await output.many(rows(), _FOUND, called="schemas")
@@ -271,18 +271,11 @@ async def create(
     Example:
       ers dataset create --organization acme --name "Field trials" --slug trials
     """
-    organization = await session.names.organization()
-    within = {"organization": organization["id"]}
-    made = await session.names.existing("datasets", within, name, slug, wanted=get_or_create)
-    if made is None:
-        made = await session.client.create(
-            "datasets",
-            name=name,
-            organization=organization["url"],
-            slug=slug,
-            description=description,
+    output.write_object(
+        await session.names.create_dataset(
+            name, slug=slug, description=description, get_or_create=get_or_create
         )
-    output.write_object(made)
+    )
 
 
 @dataset.command(short_help="Change name, slug or description.")
@@ -319,11 +312,10 @@ async def update(
     resource = await session.names.dataset(dataset)
     changes = {"name": name, "slug": slug, "description": description}
     if listed is None or any(value is not None for value in changes.values()):
-        resource = await session.client.change(resource["url"], **changes)
+        resource = await session.client.update(resource, **changes)
     if listed is not None:
-        await session.client.list_dataset(resource["url"], listed=listed)
-        resource = {**resource, "listed": listed}
-    output.write_object(resource)
+        await session.client.list_dataset(resource.url, listed=listed)
+    output.write_object(row_of(resource) | ({} if listed is None else {"listed": listed}))
 
 
 @dataset.command(short_help="Delete a dataset.")
@@ -339,9 +331,9 @@ async def delete(session: CommandSession, dataset: str, cascade: bool, yes: bool
       ers dataset delete archive --yes
     """
     resource = await session.names.dataset(dataset)
-    path = await session.names.path_of_dataset(resource)
+    path = await session.names.path_of(resource)
     schemas = 0
-    async for _ in session.client.listing("schemas", dataset=resource["id"]):
+    async for _ in session.names.schemas(resource):
         schemas += 1
     if schemas and not cascade:
         raise Conflict(
@@ -352,7 +344,7 @@ async def delete(session: CommandSession, dataset: str, cascade: bool, yes: bool
         )
     with_all = f", with {format_count(schemas, 'schema')} and all records" if schemas else ""
     confirm(f"Delete {path}{with_all}?", yes=yes, undone="nothing was deleted")
-    await session.client.delete(resource["url"], cascade=cascade)
+    await session.client.delete(resource.url, cascade=cascade)
     say(f"Deleted {path}.")
 
 

@@ -33,7 +33,7 @@ from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.state_file import is_loopback
 from encrypted_records.cli.supervise.operating import examine_stored
 from encrypted_records.cli.terminal import DONE, FAILED, REFUSED, exit_code, format_count, say, warn
-from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.keyring import Devices, KeyringInfo
 from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated, NotFound
 
@@ -90,7 +90,7 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
     yield access
     if access.state == "failed":
         return
-    schemas: list[Resource] | None = None
+    schemas: list[ShownSchema] | None = None
     try:
         schemas = await _schemas(session, schema)
     except ErsError as error:
@@ -208,15 +208,14 @@ def access_of(devices: Devices, proxy_url: str, *, shows_device: bool) -> Findin
     return Finding("access", "failed", message, "register it: ers device add", REFUSED)
 
 
-async def _schemas(session: CommandSession, schema: str | None) -> list[Resource]:
+async def _schemas(session: CommandSession, schema: str | None) -> list[ShownSchema]:
     if schema is not None:
         return [await session.names.schema(schema)]
-    filters = await session.names.in_organization()
-    return [schema async for schema in session.client.listing("schemas", **filters)]
+    return [schema async for schema in session.names.schemas()]
 
 
 async def _keyring(
-    session: CommandSession, schemas: list[Resource] | None
+    session: CommandSession, schemas: list[ShownSchema] | None
 ) -> AsyncIterator[Finding]:
     """The keyring, and whether it has the keys of the schemas that have records: of these, or of
     all that the proxy knows."""
@@ -238,7 +237,7 @@ async def _keyring(
             yield Finding("keyring", "warning", text, hint)
         async for finding in _owners(session, keyring):
             yield finding
-    looked_at = None if schemas is None else {schema["url"] for schema in schemas}
+    looked_at = None if schemas is None else {schema.url for schema in schemas}
     for schema_key in await session.client.sealed_schemas():
         if (looked_at is None or schema_key.url in looked_at) and not schema_key.held:
             yield Finding(
@@ -275,23 +274,23 @@ async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterato
             )
 
 
-async def _search(session: CommandSession, schema: Resource) -> Finding:
+async def _search(session: CommandSession, schema: ShownSchema) -> Finding:
     """Whether a question is answered: the log, the key and the index are all needed for it."""
-    check = f"schema {schema['slug']}"
+    check = f"schema {schema.slug}"
     start = time.perf_counter()
     try:
-        page = await session.client.search(schema["url"], limit=0)
+        page = await session.client.search(schema.url, limit=0)
     except ErsError as error:
         return _report_failure(check, error)
     seconds = time.perf_counter() - start
     return Finding(check, "ok", f"{page.count} records, counted in {seconds:.3f} s")
 
 
-async def _erasure(session: CommandSession, schema: Resource) -> Finding:
+async def _erasure(session: CommandSession, schema: ShownSchema) -> Finding:
     """Whether what was deleted is still there for longer than it should be."""
-    check = f"erasure {schema['slug']}"
+    check = f"erasure {schema.slug}"
     try:
-        look = await session.client.look_at_erasure(schema["url"])
+        look = await session.client.look_at_erasure(schema.url)
     except ErsError as error:
         return _report_failure(check, error)
     ended = None if look.api.since is None else look.api.since.timestamp() * 1000
@@ -301,7 +300,7 @@ async def _erasure(session: CommandSession, schema: Resource) -> Finding:
     holds = ", ".join(f"{hold.email} ({hold.reason})" for hold in look.api.holds)
     readers = f"; held by {holds}" if holds else ""
     if days > _ERASED_WITHIN_DAYS:
-        hint = f"erase them: ers api POST {schema['url']}erasure/"
+        hint = f"erase them: ers api POST {schema.url}erasure/"
         message = f"{rows}, still there after {days:.0f} days{readers}"
         return Finding(check, "warning", message, hint)
     return Finding(check, "ok", f"{rows}, not erased yet{readers}")
@@ -312,18 +311,18 @@ def _days(milliseconds: float | None) -> float:
     return 0.0 if milliseconds is None else (time.time() - float(milliseconds) / 1000) / 86_400
 
 
-async def _index(session: CommandSession, schema: Resource) -> Finding:
+async def _index(session: CommandSession, schema: ShownSchema) -> Finding:
     """Into how many segments each question has to look, and whether they could be fewer."""
-    check = f"index {schema['slug']}"
+    check = f"index {schema.slug}"
     try:
-        index = await session.client.index_status(schema["url"])
+        index = await session.client.index_status(schema.url)
     except ErsError as error:
         return _report_failure(check, error)
     live, mini = index.segments.live, index.segments.mini
     message = f"{live} segment{'' if live == 1 else 's'}, {mini} of them small"
     if not index.merge_pending:
         return Finding(check, "ok", f"{message}; none to merge")
-    hint = f"merge them: ers proxy merge --once {schema['url']}"
+    hint = f"merge them: ers proxy merge --once {schema.url}"
     return Finding(check, "warning", f"{message}; some to merge, each slows searches", hint)
 
 
@@ -419,7 +418,7 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
     assert where is not None
     from msgspec.structs import asdict  # noqa: PLC0415 - slow to import
 
-    found = await session.client.explain_nothing(schema["url"], where)
+    found = await session.client.explain_nothing(schema.url, where)
 
     async def lines() -> AsyncIterator[dict[str, Any]]:
         for reason in found.comparisons:

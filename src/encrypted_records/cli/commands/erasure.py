@@ -77,7 +77,7 @@ async def get(session: CommandSession, schema: str, output: Output) -> None:
     Example:
       ers retention get patient
     """
-    url = (await session.names.schema(schema))["url"]
+    url = (await session.names.schema(schema)).url
     due = await session.client.look_at_retention(url)
     if output.form == "table":
         say(_line_of(due))
@@ -117,9 +117,7 @@ async def run(
       ers retention run
     """
     named = [await session.names.schema(schema) for schema in schemas]
-    names_by_path = {entry["url"]: str(entry["slug"]) for entry in named} or await _names_of_all(
-        session
-    )
+    names_by_path = {entry.url: entry.slug for entry in named} or await _names_of_all(session)
     codes, closed = [DONE], list[str]()
 
     async def found() -> AsyncIterator[Mapping[str, Any]]:
@@ -155,11 +153,7 @@ async def run(
 
 async def _names_of_all(session: CommandSession) -> dict[str, str]:
     """Names of all schemas by their paths: those that the API lists, and those that were signed."""
-    filters = await session.names.in_organization()
-    found = {
-        schema["url"]: str(schema["slug"])
-        async for schema in session.client.listing("schemas", **filters)
-    }
+    found = {schema.url: schema.slug async for schema in session.names.schemas()}
     for organization in await session.names.organizations():
         try:
             signed = (await session.client.people(organization)).datasets
@@ -229,7 +223,7 @@ async def erase(
         raise click.UsageError("name a field and its value: email=ada@example.org")
     if yes and confirm is None:
         raise click.UsageError("--yes needs --confirm, with the number of records")
-    url = (await session.names.dataset(dataset))["url"]
+    url = (await session.names.dataset(dataset)).url
     count = confirm
     if not count:
         found = await session.client.count_subject(url, field, value)

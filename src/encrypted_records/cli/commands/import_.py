@@ -190,7 +190,7 @@ async def _exactly(
         )
     found = await session.names.schema(name, dataset) if name else None
     return await upload_exactly(
-        *(session, source_of(file, job.kind), job, found["id"] if found else None, output),
+        *(session, source_of(file, job.kind), job, found.id if found else None, output),
         skip_invalid=skip_invalid,
     )
 
@@ -215,7 +215,7 @@ async def _import_table(
         made = None
         if begun := work.find_begun():
             try:
-                made = await session.client.resource(begun)
+                made = await session.names.schema(begun)
             except NotFound:
                 work.forget()  # deleted since: it begins again
         if made is None:
@@ -223,7 +223,7 @@ async def _import_table(
             work.begin(made)
         done = await work.run(made, await origin.total())
         work.forget()
-    path = await session.names.path_of_schema(made)
+    path = await session.names.path_of(made)
     rounded = {"rounded": done.rounded} if done.rounded else {}
     output.write_object({"schema": path, "url": done.schema, "stored": done.stored, **rounded})
     warn_of_rounding(done.rounded)

@@ -26,7 +26,7 @@ from encrypted_records.cli.input.upload_sources import FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of, with_minutes
-from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.jobs import JobReading
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, LocalFile, read_head
 from encrypted_records.errors import (
@@ -354,8 +354,8 @@ async def import_file(
             definition,
             hint="store the rows there with --schema {path}, or choose another name with --name",
         )
-        remembered.put(key, ImportProgress(made["url"]))
-    order = options.order(made["id"], skip_invalid=skip_invalid, reading=recipe)
+        remembered.put(key, ImportProgress(made.url))
+    order = options.order(made.id, skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)
     except UploadedBefore as error:
@@ -370,8 +370,8 @@ async def import_file(
         job = error.job_id
     code = await finish(session, job, output)
     if await _ends_as_read(session, job, recipe):
-        await session.client.keep_reading(made["id"], found.reading)
-        path = await session.names.path_of_schema(made)
+        await session.client.keep_reading(made.id, found.reading)
+        path = await session.names.path_of(made)
         warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
     remembered.put(key, None)
     return code
@@ -379,7 +379,7 @@ async def import_file(
 
 async def _existing(
     session: CommandSession, file: LocalFile, schema: str, dataset: str | None
-) -> Resource:
+) -> ShownSchema:
     """The schema of ``--schema``.
 
     Raises:
@@ -457,7 +457,7 @@ async def _import_again(
     session: CommandSession,
     file: LocalFile,
     head: bytes,
-    schema: Resource,
+    schema: ShownSchema,
     reading: ReadingOptions,
     options: JobFlags,
     output: Output,
@@ -466,19 +466,19 @@ async def _import_again(
     skip_invalid: bool,
 ) -> int:
     """Store the rows of a further file of a schema, by the reading that is kept for it."""
-    found = await _detect(session, head, file, reading, schema=schema["id"])
+    found = await _detect(session, head, file, reading, schema=schema.id)
     _show(file.path.name, found, None)
     _require_no_difference(file.path.name, found)
     if not found.kept:
         _require_sure(found, reading, yes=yes)
         confirm(
-            f"Store these rows in {await session.names.path_of_schema(schema)}?",
+            f"Store these rows in {await session.names.path_of(schema)}?",
             yes=yes,
             why="the reading of the file needs a confirmation",
             undone="nothing was stored",
         )
     recipe = found.recipe
-    order = options.order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
+    order = options.order(schema.id, skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)
     except UploadedBefore as error:
@@ -488,7 +488,7 @@ async def _import_again(
     code = await finish(session, job, output)
     keeps = reading.keep or (reading.uses_kept and not found.kept)
     if await _ends_as_read(session, job, recipe) and keeps:
-        await session.client.keep_reading(schema["id"], found.reading)
+        await session.client.keep_reading(schema.id, found.reading)
         warn("The reading is kept for the next files.")
     return code
 
@@ -620,12 +620,12 @@ def _flags(say: Mapping[str, Any]) -> Iterator[str]:
             yield f"--null {shlex.quote(f'{column}={word}')}"
 
 
-async def _begun(session: CommandSession, remembered: ImportProgress | None) -> Resource | None:
+async def _begun(session: CommandSession, remembered: ImportProgress | None) -> ShownSchema | None:
     """The schema that this very import has begun to fill before it was interrupted."""
     if remembered is None:
         return None
     try:
-        return await session.client.resource(remembered.schema)
+        return await session.names.schema(remembered.schema)
     except NotFound:  # deleted since: it begins again
         return None
 

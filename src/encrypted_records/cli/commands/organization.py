@@ -56,9 +56,8 @@ async def list_(session: CommandSession, output: Output) -> None:
     Example:
       ers organization list
     """
-    await output.many(
-        session.client.listing("organizations"), _COLUMNS, called="organizations", times=TIMES
-    )
+    organizations = session.client.organizations()
+    await output.many(organizations, _COLUMNS, called="organizations", times=TIMES)
 
 
 @organization.command(short_help="Show an organization.")
@@ -88,7 +87,7 @@ async def update(session: CommandSession, name: str | None, new_name: str, outpu
       ers organization update --name Acme
     """
     organization = await session.names.organization(name)
-    output.write_object(await session.client.change(organization["url"], name=new_name))
+    output.write_object(await session.client.update(organization, name=new_name))
 
 
 @organization.command("audit-log", short_help="Show who did what, the newest first.")
@@ -114,7 +113,7 @@ async def audit_log(
       ers organization audit-log --user ada@example.org --without records.read
     """
     organization = await session.names.organization(name)
-    url = f"organizations/{organization['id']}"
+    url = f"organizations/{organization.id}"
     filters = {key: value for key, value in options.items() if value is not None}
     if user is not None:
         filters["user"] = await _user_of(session, url, user)
@@ -122,7 +121,7 @@ async def audit_log(
     columns = ("created", "email", "action", "subject", "source")
     named: dict[str, str] = {}
     if output.form == "table":
-        named = {organization["url"]: organization["slug"]}
+        named = {organization.url: organization.slug}
         named |= await session.slugs("datasets") | await session.slugs("schemas")
         members = session.client.listing(f"{url}/members")
         named |= {member["user"]: member["email"] async for member in members}
@@ -163,7 +162,7 @@ async def recover(session: CommandSession) -> None:
     Example:
       ers organization recover < phrases.txt
     """
-    url = (await session.names.organization())["url"]
+    url = (await session.names.organization()).url
     phrases = [line for line in sys.stdin.read(100_000).splitlines() if line.strip()]
     by = await call_with_proof(
         session, lambda proof: session.client.recover_organization(url, phrases, proof=proof)
@@ -189,7 +188,7 @@ async def list_members(session: CommandSession, output: Output) -> None:
       ers organization member list
     """
     organization = await session.names.organization()
-    members = session.client.listing(f"organizations/{organization['id']}/members")
+    members = session.client.listing(f"organizations/{organization.id}/members")
     await output.many(members, ("email", "role", "created"), called="members", times=TIMES)
     await session.tell_of_invitations()
 
@@ -213,7 +212,7 @@ async def update_member(
     """
     if (role is None) == (new_email is None):
         raise click.UsageError("give either --role or --email")
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     who = await _signed_member(session, organization, email)
     client = session.client
     if new_email is not None:
@@ -253,7 +252,7 @@ async def delete_member(session: CommandSession, email: str, yes: bool) -> int:
     Example:
       ers organization member delete guest@example.org --yes
     """
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     who = await _signed_member(session, organization, email)
     url = await _member(session, email) if who is None else ""
     confirm(f"Remove {email}?", yes=yes, undone="nobody was removed")
@@ -298,12 +297,12 @@ async def _member(session: CommandSession, email: str) -> str:
         NotFound: the API has none of that address.
     """
     organization = await session.names.organization()
-    members = session.client.listing(f"organizations/{organization['id']}/members")
+    members = session.client.listing(f"organizations/{organization.id}/members")
     async for found in members:
         if found["email"].casefold() == email.casefold():
             return str(found["url"])
     raise NotFound(
-        f"{email} is not a member of {organization['slug']}", hint="ers organization member list"
+        f"{email} is not a member of {organization.slug}", hint="ers organization member list"
     )
 
 
@@ -326,7 +325,7 @@ async def list_invitations(session: CommandSession, mine: bool, output: Output) 
     """
     collection = "invitations"
     if not mine:
-        collection = f"organizations/{(await session.names.organization())['id']}/invitations"
+        collection = f"organizations/{(await session.names.organization()).id}/invitations"
     columns = ("id", "email", "role", "organization_name", "invited_by", "expires")
     await output.many(
         session.client.listing(collection), columns, called="invitations", times=TIMES
@@ -350,7 +349,7 @@ async def create_invitation(
       ers organization invitation create grace@example.org --role member
     """
     organization = await session.names.organization()
-    collection = f"organizations/{organization['id']}/invitations"
+    collection = f"organizations/{organization.id}/invitations"
     output.write_object(await session.client.create(collection, email=email, role=role))
 
 
@@ -386,7 +385,7 @@ async def delete_invitation(session: CommandSession, id: str) -> int:  # noqa: A
         try:
             await session.client.delete(f"/api/invitations/{id}/")
         except NotFound:  # not for this address, so it is to be withdrawn
-            organization = (await session.names.organization())["url"]
+            organization = (await session.names.organization()).url
             await session.client.delete(f"{organization}invitations/{id}/")
     say("Deleted.")
     return code
@@ -396,7 +395,7 @@ async def _signed_invitation(session: CommandSession, invitation: str) -> str | 
     """The organization whose roster has it open, and that the caller owns: there it is withdrawn by
     an entry alone. None: it is the API's, or the caller's to decline."""
     try:
-        organization = (await session.names.organization())["url"]
+        organization = (await session.names.organization()).url
     except (NotFound, InvalidSetting):
         return None
     people = await _roster_people(session, organization)
@@ -446,7 +445,7 @@ async def create_service(
     Example:
       (umask 077; ers service create nightly --dataset medical --role reader > nightly.key)
     """
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     share = await wanted_share(session, dataset, schemas, role)
     until = None if expires is None else int(time.time() + expires.total_seconds())
     made = await call_with_proof(
@@ -469,7 +468,7 @@ async def list_services(session: CommandSession, output: Output) -> None:
     Example:
       ers service list
     """
-    people = await session.client.people((await session.names.organization())["url"])
+    people = await session.client.people((await session.names.organization()).url)
     rows = [
         {
             "name": person.name,
@@ -498,7 +497,7 @@ async def delete_service(session: CommandSession, name: str, yes: bool) -> int:
     """
     who = await member_named(session, name)
     confirm(f"Delete the service {name}?", yes=yes, undone="nothing was deleted")
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     code = tell(await session.client.remove_person(organization, who))
     say(f"Deleted {name}.")
     return code

@@ -93,7 +93,7 @@ async def create(
     """
     default = None
     if schema is not None:
-        default = (await session.names.schema(schema, dataset))["url"]
+        default = (await session.names.schema(schema, dataset)).url
     records = records_from(objects_in(file), default, session.names, session.limits.at_once)
     first_ones = await anext(records, None)
     if first_ones is None:
@@ -154,13 +154,13 @@ async def list_(
     most = _most(limit, everything=all_)
     output = output.as_stream() if all_ else output
     resource = await session.names.schema(schema, dataset)
-    url, limit = resource["url"], most and most + 1
+    url, limit = resource.url, most and most + 1
     if sealed:
         rows = session.client.sealed_records(url, limit=limit)
         await output.many(first(rows, most), ("id", "version", "fields"), called="records")
     else:
         records = session.client.records(url, limit=limit)
-        await _show(first(records, most), list(resource["schema"]["properties"]), output)
+        await _show(first(records, most), list(resource.definition["properties"]), output)
 
 
 def _most(limit: int | None, *, everything: bool) -> int | None:
@@ -233,12 +233,12 @@ async def search(
     output = output.as_stream() if all_ else output
     resource, condition, known = await question(session, schema, dataset, expression, where)
     if count:
-        page = await session.client.search(resource["url"], where=condition, limit=0)
+        page = await session.client.search(resource.url, where=condition, limit=0)
         say(str(page.count))
         return
     wanted = None if fields is None else split_fields(fields, known)
     records = session.client.search_all(
-        resource["url"],
+        resource.url,
         where=condition,
         order_by=None if order_by is None else split_fields(order_by, known),
         fields=wanted,
@@ -342,7 +342,7 @@ async def aggregate(
     resource, condition, known = await question(session, schema, dataset, expression, where)
     groups = None if group_by is None else split_groups(group_by, known)
     answer = await session.client.aggregate(
-        resource["url"], parsed, where=condition, group_by=groups, order=order, limit=limit
+        resource.url, parsed, where=condition, group_by=groups, order=order, limit=limit
     )
     fields = [group if isinstance(group, str) else group["field"] for group in groups or []]
     named = name_measures(texts, fields)
@@ -419,7 +419,7 @@ async def export(
         reason = f"{file} already exists"
         confirm(f"{reason}. Overwrite it?", yes=yes, why=reason, undone="nothing was written")
     stream = session.client.export(
-        resource["url"],
+        resource.url,
         form,
         where=condition,
         order_by=None if order_by is None else split_fields(order_by, known),
@@ -522,15 +522,15 @@ async def delete(
         say("Deleted 1 record.")
         return
     resource, condition, _known = await question(session, schema or "", dataset, matching, None)
-    count = (await session.client.search(resource["url"], where=condition, limit=0)).count or 0
+    count = (await session.client.search(resource.url, where=condition, limit=0)).count or 0
     if not count:
         say("No record matches; nothing was deleted.")
         return
     confirm(f"Delete {format_count(count, 'record')}?", yes=yes, undone="nothing was deleted")
-    deleted = await session.client.delete_matching(resource["url"], condition or {}, confirm=count)
+    deleted = await session.client.delete_matching(resource.url, condition or {}, confirm=count)
     say(f"Deleted {format_count(deleted, 'record')}.")
     if erase:
-        say_erased(await session.client.erase_schema(resource["url"]))
+        say_erased(await session.client.erase_schema(resource.url))
 
 
 @click.group(cls=CommandGroup, short_help="Store, search, read, change or delete records.")

@@ -237,11 +237,7 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
     Example:
       ers schema list --dataset medical
     """
-    if dataset is None:
-        filters = await session.names.in_organization()
-    else:
-        filters = {"dataset": (await session.names.dataset(dataset))["id"]}
-    schemas = session.client.listing("schemas", **filters)
+    schemas = session.names.schemas(await session.names.dataset(dataset) if dataset else None)
     named = await session.slugs("datasets") if output.form == "table" else {}
 
     def cells(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -268,9 +264,9 @@ async def get(
     """
     resource = await session.names.schema(schema)
     if reading:
-        Output("json").write_object(await session.client.kept_reading(resource["id"]))
+        Output("json").write_object(await session.client.kept_reading(resource.id))
     elif definition:
-        Output("json").write_object(resource["schema"])
+        Output("json").write_object(resource.definition)
     else:
         shown = await session.with_slugs(resource) if output.form == "table" else resource
         output.write_object(shown, times=TIMES)
@@ -312,21 +308,14 @@ async def create(
       ers schema create --dataset medical --name Visit --slug visit --file visit.json
     """
     definition = read_definition(file)
-    parent = await session.names.dataset(dataset)
-    within = {"dataset": parent["id"]}
-    made = await session.names.existing(
-        "schemas", within, name, slug, wanted=get_or_create, definition=definition
-    )
-    if made is None:
-        made = await session.client.create(
-            "schemas",
-            name=name,
-            dataset=parent["url"],
-            schema=definition,
+    output.write_object(
+        await session.names.create_schema(
+            *(await session.names.dataset(dataset), name, definition),
             slug=slug,
             description=description,
+            get_or_create=get_or_create,
         )
-    output.write_object(made)
+    )
 
 
 @schema.command(short_help="Change name, slug, description or definition.")
@@ -357,8 +346,8 @@ async def update(
     definition = None if file is None else read_definition(file)
     resource = await session.names.schema(schema)
     output.write_object(
-        await session.client.change(
-            resource["url"], name=name, slug=slug, description=description, schema=definition
+        await session.client.update(
+            resource, name=name, slug=slug, description=description, schema=definition
         )
     )
 
@@ -405,7 +394,7 @@ async def change(
     """
     definition, named = read_definition(file), read_renames(renames)
     resource = await session.names.schema(schema)
-    url, ask = resource["url"], partial(session.client.change_schema, replaces=resource["schema"])
+    url, ask = resource.url, partial(session.client.change_schema, replaces=resource.definition)
     plan = await ask(url, definition, renames=named, drops=drops, dry_run=True)
     possible = plan.possible
     if possible and apply:
@@ -444,8 +433,8 @@ async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool)
       ers schema delete acme/medical/draft --yes
     """
     resource = await session.names.schema(schema)
-    path = await session.names.path_of_schema(resource)
-    if not cascade and await _has_records(session, resource["url"]):
+    path = await session.names.path_of(resource)
+    if not cascade and await _has_records(session, resource.url):
         raise Conflict(
             f"{path} has records",
             code="schema_not_empty",
@@ -453,7 +442,7 @@ async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool)
         )
     with_all = ", with all its records" if cascade else ""
     confirm(f"Delete {path}{with_all}?", yes=yes, undone="nothing was deleted")
-    await session.client.delete(resource["url"], cascade=cascade)
+    await session.client.delete(resource.url, cascade=cascade)
     say(f"Deleted {path}.")
 
 
@@ -482,7 +471,7 @@ async def status(session: CommandSession, schema: str, at: int | None, output: O
       ers schema status patient
     """
     resource = await session.names.schema(schema)
-    standing = await session.client.log_standing(resource["url"], version=at)
+    standing = await session.client.log_standing(resource.url, version=at)
     if output.form == "table":
         show_standing(standing)
     else:
@@ -506,8 +495,8 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
       ers schema accept-log patient --yes
     """
     resource = await session.names.schema(schema)
-    path = await session.names.path_of_schema(resource)
-    standing = await session.client.log_standing(resource["url"])
+    path = await session.names.path_of(resource)
+    standing = await session.client.log_standing(resource.url)
     if standing.state == "whole":
         say(
             f"There is nothing to accept: the log of {path} contains everything that this"
@@ -522,7 +511,7 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
     await call_with_proof(
         session,
         lambda proof: session.client.accept_log(
-            resource["url"],
+            resource.url,
             version=standing.version,
             digest=standing.digest,
             forked=forked,
@@ -578,7 +567,7 @@ async def estimate(
     if file is not None:
         definition = read_definition(file)
     elif schema is not None:
-        definition = (await session.names.schema(schema))["schema"]
+        definition = (await session.names.schema(schema)).definition
     else:
         assert rows is not None
         definition = (await session.client.infer(*rows)).schema

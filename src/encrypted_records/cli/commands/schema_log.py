@@ -23,6 +23,7 @@ from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, show, wa
 from encrypted_records.errors import ApiFailed
 
 if TYPE_CHECKING:
+    from encrypted_records.client.proxy.connection import ShownSchema
     from encrypted_records.client.proxy.schema_logs import Acceptance, Head, LogStanding
 
 
@@ -159,7 +160,7 @@ async def salvage(
     form = file_format(form, file, safe_cells=safe_cells, schema_id=with_schema_id)
     resource = await session.names.schema(schema)
     # Always as NDJSON: CSV has no room for the report.
-    stream = session.client.salvage(resource["url"], ended=not without_ended)
+    stream = session.client.salvage(resource.url, ended=not without_ended)
     report: Mapping[str, Any] | None = None
     with open_result(file) as out:
         line_of = _writer(
@@ -205,7 +206,7 @@ def _parse(line: bytes) -> Mapping[str, Any]:
 
 def _writer(
     form: str,
-    schema: Mapping[str, Any],
+    schema: ShownSchema,
     *,
     safe: bool,
     with_schema_id: bool,
@@ -216,8 +217,8 @@ def _writer(
         return lambda line, _: line + b"\n"
     from encrypted_records.model import record_formats  # noqa: PLC0415 - slow to import
 
-    columns = record_formats.CsvColumns.of(list(schema["schema"]["properties"]), (), safe=safe)
-    head(columns.header(schema["id"] if with_schema_id else None))
+    columns = record_formats.CsvColumns.of(list(schema.definition["properties"]), (), safe=safe)
+    head(columns.header(schema.id if with_schema_id else None))
     return lambda _, record: columns.record(record["data"])
 
 
@@ -267,7 +268,7 @@ async def verify(session: CommandSession, schema: str) -> int:
 
     resource = await session.names.schema(schema)
     report: dict[str, Any] | None = None
-    async with session.client.verify_schema(resource["url"]) as pieces:
+    async with session.client.verify_schema(resource.url) as pieces:
         async for line in lines_of(pieces):
             members = strict_json.loads(line)
             if isinstance(members, dict) and isinstance(members.get("verify"), dict):
@@ -303,7 +304,7 @@ async def sign(session: CommandSession, schema: str, yes: bool) -> None:
       ers schema sign patient
     """
     resource = await session.names.schema(schema)
-    seen = await session.client.sign_schema(resource["url"], dry_run=True)
+    seen = await session.client.sign_schema(resource.url, dry_run=True)
     if not seen.changes:
         say("There is nothing to sign: names and definition are as signed.")
         return
@@ -311,7 +312,7 @@ async def sign(session: CommandSession, schema: str, yes: bool) -> None:
         before = "nothing" if seen.signed is None else getattr(seen.signed, name) or "nothing"
         warn(f"{name}: {before} was signed, and the API shows {getattr(seen.shown, name)}")
     confirm("Sign what the API shows?", yes=yes, undone="nothing was signed")
-    await session.client.sign_schema(resource["url"], seen=seen.shown)
+    await session.client.sign_schema(resource.url, seen=seen.shown)
     say("Signed.")
 
 
@@ -330,12 +331,12 @@ async def repair(session: CommandSession, schema: str, yes: bool) -> None:
     """
     resource = await session.names.schema(schema)
     if not await repair_schema(session, resource, yes=yes):
-        say(f"{resource['slug']}: nothing is lost.")
+        say(f"{resource.slug}: nothing is lost.")
 
 
-async def repair_schema(session: CommandSession, schema: Mapping[str, Any], *, yes: bool) -> bool:
+async def repair_schema(session: CommandSession, schema: ShownSchema, *, yes: bool) -> bool:
     """Whether something of the schema was lost, and is repaired."""
-    slug, url = schema["slug"], schema["url"]
+    slug, url = schema.slug, schema.url
     loss = await session.client.lost_of(url)
     if loss.done:
         return False

@@ -11,6 +11,7 @@ import click
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession
 from encrypted_records.cli.settings import ProfileOption
 from encrypted_records.cli.terminal import warn
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.errors import InvalidSetting, Malformed
 
@@ -143,12 +144,12 @@ async def question(
     dataset: str | None,
     expression: str | None,
     where: str | None,
-) -> tuple[Mapping[str, Any], dict[str, Any] | None, list[str]]:
+) -> tuple[ShownSchema, dict[str, Any] | None, list[str]]:
     """The searched schema, the condition, and the schema's fields."""
     parsed = None if expression is None else condition_language.parse(expression)
     condition = _both(parsed, where)
     resource = await session.names.schema(schema, dataset)
-    known = list(resource["schema"]["properties"])
+    known = list(resource.definition["properties"])
     if parsed is not None:
         _check(condition_language.fields_of(parsed), known)
     return resource, condition, known

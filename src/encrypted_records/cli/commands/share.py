@@ -322,7 +322,7 @@ async def list_(
     if dataset is not None:
         found = await session.names.dataset(dataset)
         named = await session.names.schema(schema, dataset) if schema is not None else None
-        place = ShareTarget(found["organization"], found["url"], named["url"] if named else None)
+        place = ShareTarget(found.organization, found.url, named.url if named else None)
     people = await _people(session, place.organization if place else None)
     rows = rows_of(people) if place is None else rows_of_readers(people, place)
     await output.many(
@@ -378,7 +378,7 @@ async def invite(
       ers share invite grace@example.org --dataset medical --role reader
     """
     output = None if form is None else Output(form)
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     shares = None
     if dataset is not None:
         shares = [await wanted_share(session, dataset, schemas, role)]
@@ -502,7 +502,7 @@ async def decline(session: CommandSession, member: str, dataset: str) -> None:
       ers share decline grace@example.org --dataset payroll
     """
     who = await member_named(session, member)
-    url = (await session.names.dataset(dataset))["url"]
+    url = (await session.names.dataset(dataset)).url
     await session.client.decline_request(url, who)
     say(f"Declined the request of {member}.")
 
@@ -549,7 +549,7 @@ async def remove(session: CommandSession, member: str, dataset: str, yes: bool) 
       ers share remove grace@example.org --dataset medical --yes
     """
     who = await member_named(session, member)
-    url = (await session.names.dataset(dataset))["url"]
+    url = (await session.names.dataset(dataset)).url
     confirm(f"End the access of {member} to {dataset}?", yes=yes, undone="nothing was changed")
     code = tell(await session.client.unshare(url, who))
     say_kept(member)
@@ -567,7 +567,7 @@ async def withdraw(session: CommandSession, invited: str) -> int:
     Example:
       ers share withdraw grace@example.org
     """
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     people: People = await session.client.people(organization)
     found = [invitation for invitation in people.invitations if invited == invitation.id] or [
         invitation
@@ -598,7 +598,7 @@ async def settle(session: CommandSession) -> int:
     Example:
       ers share settle
     """
-    organization = (await session.names.organization())["url"]
+    organization = (await session.names.organization()).url
     settled = await session.client.settle(organization)
     code = tell(settled)
     if code == DONE:
@@ -616,14 +616,14 @@ async def rotate(session: CommandSession, dataset: str) -> int:
     Example:
       ers share rotate medical
     """
-    url = (await session.names.dataset(dataset))["url"]
+    url = (await session.names.dataset(dataset)).url
     code = tell(await session.client.rotate_dataset(url))
     say(f"{dataset} has a new key for new records.")
     return code
 
 
 async def _people(session: CommandSession, organization: str | None = None) -> People:
-    organization = organization or (await session.names.organization())["url"]
+    organization = organization or (await session.names.organization()).url
     people: People = await session.client.people(organization)
     return people
 
@@ -636,13 +636,11 @@ async def wanted_share(
     Raises:
         Closed: ``schema_unsigned``; the API shows another dataset by this name than was signed.
     """
-    url = (await session.names.dataset(dataset))["url"]
+    url = (await session.names.dataset(dataset)).url
     wanted: dict[str, Any] = {"dataset": url, "role": role}
     if schemas:
-        found: list[Mapping[str, Any]] = [
-            await session.names.schema(schema, dataset) for schema in schemas
-        ]
-        wanted["schemas"] = [resource["url"] for resource in found]
+        found = [await session.names.schema(schema, dataset) for schema in schemas]
+        wanted["schemas"] = [resource.url for resource in found]
     return wanted
 
 

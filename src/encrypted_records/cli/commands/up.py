@@ -192,13 +192,13 @@ async def merge(session: CommandSession, schema: tuple[str, ...], once: bool) ->
     if schema:
         resources = [await session.names.schema(name) for name in schema]
     else:
-        resources = [resource async for resource in session.client.listing("schemas")]
+        resources = [resource async for resource in session.names.schemas()]
     for resource in resources:
         count = 0
-        while not (step := await session.client.merge(resource["url"])).done:
+        while not (step := await session.client.merge(resource.url)).done:
             count += step.merged
-            warn(f"{resource['slug']}: {step.merged} segments, {step.records} records")
-        say(f"{resource['slug']}: {count} segments merged, {step.segments} left")
+            warn(f"{resource.slug}: {step.merged} segments, {step.records} records")
+        say(f"{resource.slug}: {count} segments merged, {step.segments} left")
 
 
 @proxy.command("accept-rollback", short_help="Accept the restored database of an API.")
@@ -220,7 +220,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
       ers proxy accept-rollback --yes
     """
     organization = await session.names.organization()
-    roster = await session.client.roster_standing(organization["url"])
+    roster = await session.client.roster_standing(organization.url)
     proven = Proven(session)
     if roster.state != "whole":
         for line in _roster_loss_lines(roster):
@@ -233,22 +233,21 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
         await proven(
             partial(
                 session.client.accept_rollback,
-                organization["url"],
+                organization.url,
                 number=roster.number,
                 digest=roster.digest,
                 forked=forked,
             )
         )
-        say(f"Accepted: the roster of {organization['slug']} is at entry {roster.number}.")
+        say(f"Accepted: the roster of {organization.slug} is at entry {roster.number}.")
     count = left = repaired = 0
-    filters = await session.names.in_organization()
-    for schema in [schema async for schema in session.client.listing("schemas", **filters)]:
-        standing = await session.client.log_standing(schema["url"])
+    for schema in [schema async for schema in session.names.schemas()]:
+        standing = await session.client.log_standing(schema.url)
         if standing.state == "whole":
             repaired += await repair_schema(session, schema, yes=yes)
             continue
         if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
-            warn(f"{schema['slug']}:")
+            warn(f"{schema.slug}:")
             for line in lost_change_lines(standing):
                 warn(f"  {line}")
             if roster.state == "whole":
@@ -256,17 +255,17 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
             await proven(
                 partial(
                     session.client.accept_log,
-                    schema["url"],
+                    schema.url,
                     version=standing.version,
                     digest=standing.digest,
                     forked=forked,
                 )
             )
-            say(f"Accepted: {schema['slug']} is at version {standing.version}.")
+            say(f"Accepted: {schema.slug} is at version {standing.version}.")
             repaired += await repair_schema(session, schema, yes=yes)
             count += 1
         else:
-            warn(f"{schema['slug']} is not accepted, its log is {standing.state}")
+            warn(f"{schema.slug} is not accepted, its log is {standing.state}")
             left += 1
     if roster.state == "whole" and not (count or left or repaired):
         say("There is nothing to accept: the API has everything that this proxy has seen.")

@@ -152,7 +152,7 @@ async def records_from(
                 )
                 continue
             if named not in paths:
-                paths[named] = (await names.schema(str(named)))["url"]
+                paths[named] = (await names.schema(str(named))).url
             if paths[named] is None:
                 flaws.append(Flaw("record", "names no schema; --schema names one for all", row=row))
             records.append({"schema": paths[named], "data": data})

@@ -36,7 +36,7 @@ from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import format_count, warn
-from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk.files import bar
 from encrypted_records.client.sdk.frames import ColumnFacts, field_of, rows_of
@@ -97,7 +97,7 @@ class SourceTable(ABC):
         """The pointer after ``row``, the last of ``count`` rows after ``pointer``."""
 
     @abstractmethod
-    async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
+    async def resume(self, session: CommandSession, schema: ShownSchema, read: int) -> Any:
         """The pointer after the stored records, when ``read`` rows were read."""
 
 
@@ -168,14 +168,14 @@ class Import:
         remembered = self._state.read().get(self._key)
         return None if remembered is None else remembered.schema
 
-    def begin(self, schema: Resource) -> None:
+    def begin(self, schema: ShownSchema) -> None:
         """Record the schema that is filled from now on."""
-        self._state.put(self._key, ImportProgress(schema["url"]))
+        self._state.put(self._key, ImportProgress(schema.url))
 
     def forget(self) -> None:
         self._state.put(self._key, None)
 
-    async def run(self, schema: Resource, total: int) -> Outcome:
+    async def run(self, schema: ShownSchema, total: int) -> Outcome:
         """Store the remaining rows.
 
         Raises:
@@ -205,19 +205,19 @@ class Import:
                     done.schema, done.read + page.count, done.stored + page.count - bad
                 )
                 self._state.put(self._key, done)
-        return Outcome(schema["url"], done.stored, rejected, self._rounded)
+        return Outcome(schema.url, done.stored, rejected, self._rounded)
 
     async def _send(
         self,
         page: _RowPage,
         first: bytes,
-        schema: Resource,
+        schema: ShownSchema,
         done: ImportProgress,
         moved: Callable[[int], None],
     ) -> str:
         """Send a page; returns its job."""
         upload, job = await self.session.client.begin_stream(
-            "rows.ndjson", schema=schema["id"], skip_invalid=self.skip_invalid
+            "rows.ndjson", schema=schema.id, skip_invalid=self.skip_invalid
         )
         # Before any row is sent: from now on, the job shows what happened to the rows.
         self._state.put(self._key, msgspec.structs.replace(done, job=job))
@@ -259,13 +259,13 @@ class Import:
             " rows and repeat the command, or leave them out with --skip-invalid",
         )
 
-    async def _catch_up(self, schema: Resource) -> ImportProgress:
+    async def _catch_up(self, schema: ShownSchema) -> ImportProgress:
         """The progress after pending jobs of earlier commands have ended."""
         done = self._state.read()[self._key]
         if done.job:
             done = await self._settle(done)
             self._state.put(self._key, done)
-        count = (await self.session.client.search(schema["url"], limit=0)).count or 0
+        count = (await self.session.client.search(schema.url, limit=0)).count or 0
         if count != done.stored:
             raise errors.Conflict(
                 f"the schema has {format_count(count, 'record')}, and this import stored"
@@ -304,13 +304,13 @@ class _RowPage:
         self,
         table: SourceTable,
         rows: AsyncIterator[Row],
-        schema: Resource,
+        schema: ShownSchema,
         pointer: Any,
         before: int,
     ) -> None:
         self._rows = rows
         self._table = table
-        self._specs: Mapping[str, Any] = schema["schema"]["properties"]
+        self._specs: Mapping[str, Any] = schema.definition["properties"]
         self._before = before
         self._from = pointer
         self.pointer = pointer
@@ -426,7 +426,7 @@ class ColumnFile(SourceTable):
     def after(self, pointer: Any, row: Row, count: int) -> int:
         return int(pointer or 0) + count
 
-    async def resume(self, session: CommandSession, schema: Resource, read: int) -> int:
+    async def resume(self, session: CommandSession, schema: ShownSchema, read: int) -> int:
         return read
 
     def _rows(self, skipped: int) -> Iterator[Row]:
@@ -556,7 +556,7 @@ async def make_schema(
     dataset: str | None,
     name: str | None,
     rules: WantedRules,
-) -> Resource:
+) -> ShownSchema:
     """Create a schema for a table, and its dataset if it is missing.
 
     Raises:
@@ -575,7 +575,7 @@ async def make_schema(
 
 async def create_schema(
     session: CommandSession, dataset: str, name: str, definition: Mapping[str, Any], *, hint: str
-) -> Resource:
+) -> ShownSchema:
     """Create a schema, and its dataset if it is missing.
 
     An existing schema of that name is used if it has this definition and no records, and no other
@@ -592,25 +592,23 @@ async def create_schema(
     except errors.NotFound:
         if "/" in dataset:
             raise
-        organization = (await session.names.organization())["url"]
-        parent = await session.client.create("datasets", name=dataset, organization=organization)
-    async for resource in session.client.listing("schemas", dataset=parent["id"], name=name):
-        path = f"{parent['slug']}/{resource['slug']}"
+        organization = (await session.names.organization()).url
+        parent = await session.client.create_dataset(name=dataset, organization=organization)
+    async for resource in session.client.read_all(ShownSchema, dataset=parent.id, name=name):
+        path = f"{parent.slug}/{resource.slug}"
         if await _is_unused(session, resource, definition):
             warn(f"continuing with the schema {path}, which has no records yet")
             return resource
         reason = f"a schema {path} already exists"
         raise errors.Conflict(reason, code="slug_taken", hint=hint.format(path=path))
-    return await session.client.create(
-        "schemas", name=name, dataset=parent["url"], schema=definition
-    )
+    return await session.client.create_schema(name=name, dataset=parent.url, definition=definition)
 
 
 async def _is_unused(
-    session: CommandSession, schema: Resource, definition: Mapping[str, Any]
+    session: CommandSession, schema: ShownSchema, definition: Mapping[str, Any]
 ) -> bool:
     """Whether a schema has this definition, no records, and no running import."""
     begun = {remembered.schema for remembered in remembered_imports().read().values()}
-    if schema["url"] in begun or as_sent(schema["schema"]) != as_sent(definition):
+    if schema.url in begun or as_sent(schema.definition) != as_sent(definition):
         return False
-    return (await session.client.search(schema["url"], limit=0)).count == 0
+    return (await session.client.search(schema.url, limit=0)).count == 0

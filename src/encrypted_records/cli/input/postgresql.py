@@ -23,7 +23,7 @@ from encrypted_records.model.field_types.plain import UUID
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.session import CommandSession
-    from encrypted_records.client.proxy.connection import Resource
+    from encrypted_records.client.proxy.connection import ShownSchema
 
 
 _WHOLE = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
@@ -357,13 +357,13 @@ class PostgresqlTable(SourceTable):
                 )
         return key
 
-    async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
+    async def resume(self, session: CommandSession, schema: ShownSchema, read: int) -> Any:
         """The pointer after the greatest stored key; None if no record is stored.
 
         Raises:
             InvalidSetting: a field of the schema orders the key differently.
         """
-        fields = schema["schema"]["properties"]
+        fields = schema.definition["properties"]
         for name in self._key:
             is_number = self._kind(name) not in (*TEXTS, *UUID.sql.names)
             if name not in fields or PLAIN[fields[name]["type"]].is_number != is_number:
@@ -372,7 +372,7 @@ class PostgresqlTable(SourceTable):
                     hint="name another with --key",
                 )
         answer = await session.client.search(
-            schema["url"],
+            schema.url,
             order_by=[f"-{name}" for name in self._key],
             fields=list(self._key),
             limit=1,

@@ -344,6 +344,6 @@ async def confirm_account(
         # The account is confirmed, whatever happens next.
         with suppress(errors.ErsError):
             async with session.proxy.client(who, device) as client:
-                async for organization in client.listing("organizations"):
-                    say(f"Its organization is {organization['slug']} ({organization['name']}).")
+                async for organization in client.organizations():
+                    say(f"Its organization is {organization.slug} ({organization.name}).")
     say("Log in with: ers login")

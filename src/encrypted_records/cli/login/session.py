@@ -25,6 +25,7 @@ from click.shell_completion import CompletionItem
 
 from encrypted_records.cli import terminal
 from encrypted_records.cli.command_group import STANDARD, CommandLimits
+from encrypted_records.cli.output import row_of
 from encrypted_records.cli.settings import (
     Origin,
     ProfileOption,
@@ -40,6 +41,7 @@ from encrypted_records.model.credentials import INLINE_HEADER, parse_service_key
 if TYPE_CHECKING:
     from encrypted_records.cli.login.keychain import Logins
     from encrypted_records.client.proxy.client import ProxyClient
+    from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
     from encrypted_records.client.proxy.transport import Device
     from encrypted_records.client.sdk.names import Names
     from encrypted_records.client.transport import Authorization
@@ -189,11 +191,10 @@ class CommandSession:
             str(entry["url"]): str(entry["slug"]) async for entry in self.client.listing(collection)
         }
 
-    async def with_slugs(self, resource: Mapping[str, Any]) -> dict[str, Any]:
+    async def with_slugs(self, resource: ShownDataset | ShownSchema) -> dict[str, Any]:
         """A dataset or schema for people: with slugs instead of paths of its parents."""
-        parents = [name for name in ("organization", "dataset") if resource.get(name)]
-        found = {name: (await self.client.resource(resource[name]))["slug"] for name in parents}
-        return {**resource, **found}
+        slugs = (await self.names.path_of(resource)).split("/")[:-1]
+        return row_of(resource) | dict(zip(("organization", "dataset"), slugs, strict=False))
 
     async def tell_of_invitations(self) -> None:
         """Explain to an invited user why shared data is not visible yet."""
@@ -366,22 +367,17 @@ class StoredName(click.ParamType[str]):
         async with asyncio.timeout(_COMPLETION_SECONDS), opened as session:
             if session.who == NOBODY:
                 return []
-            within = await session.names.in_organization()
-            found = [
-                resource async for resource in session.client.listing(self._collection, **within)
-            ]
-            found = [resource for resource in found if resource.get("signed") is not False]
+            datasets = [dataset async for dataset in session.names.datasets()]
             if self._collection == "datasets":
-                return [resource["slug"] for resource in found]
-            datasets = {
-                dataset["url"]: dataset["slug"]
-                async for dataset in session.client.listing("datasets", **within)
-            }
-        times = Counter(resource["slug"] for resource in found)
+                return [dataset.slug for dataset in datasets if dataset.signed is not False]
+            slugs = {dataset.url: dataset.slug for dataset in datasets}
+            schemas = [schema async for schema in session.names.schemas()]
+            found = [schema for schema in schemas if schema.signed is not False]
+        times = Counter(resource.slug for resource in found)
         return [
-            f"{datasets[resource['dataset']]}/{resource['slug']}"
-            if (paths or times[resource["slug"]] > 1) and resource["dataset"] in datasets
-            else resource["slug"]
+            f"{slugs[resource.dataset]}/{resource.slug}"
+            if (paths or times[resource.slug] > 1) and resource.dataset in slugs
+            else resource.slug
             for resource in found
         ]
 

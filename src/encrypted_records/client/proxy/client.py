@@ -18,7 +18,13 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.changes import ChangeCalls, WebhookCalls
-from encrypted_records.client.proxy.connection import Resources, convert, encode
+from encrypted_records.client.proxy.connection import (
+    Resources,
+    ShownDataset,
+    ShownSchema,
+    convert,
+    encode,
+)
 from encrypted_records.client.proxy.credentials import ApiTokens, SecondFactorCalls, with_code
 from encrypted_records.client.proxy.erasure import Erasures, Retentions
 from encrypted_records.client.proxy.jobs import Jobs
@@ -38,13 +44,6 @@ from encrypted_records.model.samples import CostEstimate, FileReading, Preview, 
 MERGE_SECONDS = 3600.0
 #: A path without dots and escapes, which could lead to another path.
 _PATH = re.compile(r"/api/(?:[A-Za-z0-9_-]+/)*")
-
-
-class Created(msgspec.Struct, frozen=True):
-    """A resource that the service has just created."""
-
-    id: str
-    url: str
 
 
 class Merge(msgspec.Struct, frozen=True):
@@ -420,15 +419,28 @@ class ProxyClient(
         answer = await self._transport.request("GET", "/api/users/self/")
         return answer.convert(UserResource)
 
-    async def create_dataset(self, *, name: str, organization: str) -> Created:
-        resource = await self.create("datasets", name=name, organization=organization)
-        return convert(resource, Created)
+    async def create_dataset(
+        self,
+        *,
+        name: str,
+        organization: str,
+        slug: str | None = None,
+        description: str | None = None,
+    ) -> ShownDataset:
+        members = {"organization": organization, "slug": slug, "description": description}
+        return await self._write(ShownDataset, "POST", "/api/datasets/", name=name, **members)
 
     async def create_schema(
-        self, *, name: str, dataset: str, definition: Mapping[str, Any]
-    ) -> Created:
-        resource = await self.create("schemas", name=name, dataset=dataset, schema=definition)
-        return convert(resource, Created)
+        self,
+        *,
+        name: str,
+        dataset: str,
+        definition: Mapping[str, Any],
+        slug: str | None = None,
+        description: str | None = None,
+    ) -> ShownSchema:
+        members = {"name": name, "slug": slug, "description": description, "schema": definition}
+        return await self._write(ShownSchema, "POST", "/api/schemas/", dataset=dataset, **members)
 
     async def ingest(self, schema: str, records: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
         """Store at most 100 records: all of them, or on any error none.

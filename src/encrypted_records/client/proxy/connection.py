@@ -261,7 +261,8 @@ class Connection(Closing):
         after: str | None = path
         params: Mapping[str, str] | None = {"limit": str(self.limits.listed), **filters}
         while after is not None:
-            page = convert(await self._ask("GET", after, params=params), resources.ListPage[kind])  # type: ignore[valid-type] # of a variable
+            answer = await self._transport.request("GET", after, params=params)
+            page = answer.convert(resources.ListPage[kind])  # type: ignore[valid-type] # of a variable
             after, params = page.next, None  # the link holds them
             for result in page.results:
                 yield result
@@ -313,7 +314,52 @@ def convert(value: Any, kind: type[T]) -> T:
 Resource = Mapping[str, Any]
 
 
+class ShownDataset(resources.DatasetResource, frozen=True, kw_only=True):
+    """A dataset as a proxy shows it; ``signed`` is absent if there is no roster."""
+
+    signed: bool | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ShownSchema(resources.SchemaResource, frozen=True, kw_only=True):
+    """A schema as a proxy shows it; ``signed`` is absent if there is no roster."""
+
+    signed: bool | msgspec.UnsetType | None = msgspec.UNSET
+
+
+Named = TypeVar("Named", resources.OrganizationResource, ShownDataset, ShownSchema)
+#: The collections of organizations, datasets and schemas, which have names.
+COLLECTIONS: Mapping[type[msgspec.Struct], str] = {
+    resources.OrganizationResource: "organizations",
+    ShownDataset: "datasets",
+    ShownSchema: "schemas",
+}
+
+
 class Resources(Connection):
+    async def organizations(self) -> AsyncIterator[resources.OrganizationResource]:
+        """The account's organizations."""
+        async for organization in self.read_all(resources.OrganizationResource):
+            yield organization
+
+    async def read_all(self, kind: type[Named], /, **filters: str) -> AsyncIterator[Named]:
+        """All organizations, datasets or schemas that the filters select."""
+        async for resource in self._list(f"/api/{COLLECTIONS[kind]}/", kind, **filters):
+            yield resource
+
+    async def read(self, kind: type[Named], url: str) -> Named:
+        """The organization, dataset or schema at a path."""
+        return (await self._transport.request("GET", url)).convert(kind)
+
+    async def update(self, /, resource: Named, **members: Any) -> Named:
+        """Change members of an organization, a dataset or a schema, as :meth:`change` does."""
+        return await self._write(type(resource), "PATCH", resource.url, **members)
+
+    async def _write(self, kind: type[T], method: str, path: str, /, **members: Any) -> T:
+        body = encode({name: value for name, value in members.items() if value is not None})
+        headers = {"Content-Type": "application/json"}
+        answer = await self._transport.request(method, path, data=body, headers=headers)
+        return answer.convert(kind)
+
     async def listing(self, /, collection: str, **filters: str) -> AsyncIterator[Resource]:
         """All resources of a collection, page after page.
 
@@ -326,20 +372,15 @@ class Resources(Connection):
 
     async def resource(self, url: str) -> Resource:
         """The resource at a path."""
-        resource: Resource = await self._ask("GET", url)
-        return resource
+        return (await self._transport.request("GET", url)).convert(dict[str, Any])
 
     async def create(self, /, collection: str, **members: Any) -> Resource:
         """Create a resource; members that are None are left out."""
-        body = {name: value for name, value in members.items() if value is not None}
-        resource: Resource = await self._ask("POST", f"/api/{collection}/", body)
-        return resource
+        return await self._write(dict[str, Any], "POST", f"/api/{collection}/", **members)
 
     async def change(self, /, url: str, **members: Any) -> Resource:
         """Change members of a resource; members that are None stay unchanged."""
-        body = {name: value for name, value in members.items() if value is not None}
-        resource: Resource = await self._ask("PATCH", url, body)
-        return resource
+        return await self._write(dict[str, Any], "PATCH", url, **members)
 
     async def delete(self, url: str, *, cascade: bool = False) -> None:
         """Delete a resource.

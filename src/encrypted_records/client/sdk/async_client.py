@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
+from encrypted_records.client.proxy.connection import ShownDataset
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
 from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
     from encrypted_records.sql.limits import SqlLimits
 
 
-class AsyncDataset(AsyncNamed):
+class AsyncDataset(AsyncNamed[ShownDataset]):
     async def schemas(self) -> AsyncIterator[AsyncSchema]:
-        async for schema in self._link.proxy.listing("schemas", dataset=self.id):
+        async for schema in self._link.names.schemas(self.resource):
             yield AsyncSchema(self._link, schema)
 
     async def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
@@ -89,25 +90,13 @@ class AsyncDataset(AsyncNamed):
             InvalidSetting: a column or a member has values that cannot be stored.
         """
         proposal = proposal_of(definition)
-        existing = await self._link.names.existing(
-            "schemas",
-            {"dataset": self.id},
-            name,
-            slug,
-            wanted=get_or_create,
-            definition=proposal.definition,
-        )
-        if existing is not None:
-            return AsyncSchema(self._link, existing, proposal.notes)
-        resource = await self._link.proxy.create(
-            "schemas",
-            name=name,
-            dataset=self.url,
-            schema=proposal.definition,
+        schema = await self._link.names.create_schema(
+            *(self.resource, name, proposal.definition),
             slug=slug,
             description=description,
+            get_or_create=get_or_create,
         )
-        return AsyncSchema(self._link, resource, proposal.notes)
+        return AsyncSchema(self._link, schema, proposal.notes)
 
     async def import_file(
         self,
@@ -306,7 +295,7 @@ class AsyncClient:
         if datasets is not None:
             paths = []
             for dataset in datasets:
-                paths.append((await self._link.names.dataset(dataset))["url"])
+                paths.append((await self._link.names.dataset(dataset)).url)
         return await self._link.proxy.create_token(
             name, scope=scope, datasets=paths, expires_in=expires_in, password=password
         )
@@ -321,8 +310,7 @@ class AsyncClient:
         await self._link.proxy.revoke_token(id)
 
     async def datasets(self) -> AsyncIterator[AsyncDataset]:
-        filters = await self._link.names.in_organization()
-        async for dataset in self._link.proxy.listing("datasets", **filters):
+        async for dataset in self._link.names.datasets():
             yield AsyncDataset(self._link, dataset)
 
     async def dataset(self, name: str) -> AsyncDataset:
@@ -349,21 +337,13 @@ class AsyncClient:
         Raises:
             Conflict: ``slug_taken``; a dataset with this name or slug exists.
         """
-        owner = await self._link.names.organization(organization)
-        within = {"organization": str(owner["id"])}
-        existing = await self._link.names.existing(
-            "datasets", within, name, slug, wanted=get_or_create
+        dataset = await self._link.names.create_dataset(
+            *(name, organization), slug=slug, description=description, get_or_create=get_or_create
         )
-        if existing is not None:
-            return AsyncDataset(self._link, existing)
-        resource = await self._link.proxy.create(
-            "datasets", name=name, organization=owner["url"], slug=slug, description=description
-        )
-        return AsyncDataset(self._link, resource)
+        return AsyncDataset(self._link, dataset)
 
     async def schemas(self) -> AsyncIterator[AsyncSchema]:
-        filters = await self._link.names.in_organization()
-        async for schema in self._link.proxy.listing("schemas", **filters):
+        async for schema in self._link.names.schemas():
             yield AsyncSchema(self._link, schema)
 
     async def schema(self, name: str, *, dataset: str | None = None) -> AsyncSchema:
@@ -389,7 +369,7 @@ class AsyncClient:
             schema, dataset: as for :meth:`schema`.
         """
         named = await self._link.names.schema(schema, dataset)
-        async for page in self._link.proxy.changes(named["url"], cursor, follow=follow):
+        async for page in self._link.proxy.changes(named.url, cursor, follow=follow):
             yield page
 
     async def record(self, id: str) -> AsyncRecord:  # noqa: A002

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
 from encrypted_records import errors
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.erasure import DeletedExpired, ErasedData, ExpiredRecords
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
@@ -28,6 +28,7 @@ from encrypted_records.client.sdk.condition_language import (
 )
 from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
+from encrypted_records.client.sdk.names import Placed
 from encrypted_records.client.sdk.rows import (
     AsyncRows,
     async_pieces,
@@ -35,6 +36,7 @@ from encrypted_records.client.sdk.rows import (
     read_answer,
     warn_of_rounding,
 )
+from encrypted_records.model import strict_json
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.samples import FileReading
@@ -165,43 +167,49 @@ class AsyncRecord(Mapping[str, Any]):
         return None
 
 
-class AsyncNamed:
-    """The common base of datasets and schemas. ``members`` is the service's whole answer."""
+class AsyncNamed(Generic[Placed]):
+    """The common base of datasets and schemas; ``resource`` is the service's answer."""
 
-    def __init__(self, link: AsyncLink, members: Resource) -> None:
+    def __init__(self, link: AsyncLink, shown: Placed) -> None:
         self._link = link
-        self.members = members
+        self.resource: Placed = shown
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.slug}>"
 
     @property
     def id(self) -> str:
-        return str(self.members["id"])
+        return self.resource.id
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """The object's JSON, as docs/http-api.md describes it."""
+        members: Mapping[str, Any] = strict_json.loads(strict_json.encode(self.resource))
+        return members
 
     @property
     def url(self) -> str:
         """The path of the object."""
-        return str(self.members["url"])
+        return self.resource.url
 
     @property
     def name(self) -> str:
-        return str(self.members["name"])
+        return self.resource.name
 
     @property
     def slug(self) -> str:
-        return str(self.members["slug"])
+        return self.resource.slug
 
     @property
     def description(self) -> str:
-        return str(self.members["description"])
+        return self.resource.description
 
     async def update(
         self, *, name: str | None = None, slug: str | None = None, description: str | None = None
     ) -> None:
         """Change only the given members."""
-        self.members = await self._link.proxy.change(
-            self.url, name=name, slug=slug, description=description
+        self.resource = await self._link.proxy.update(
+            self.resource, name=name, slug=slug, description=description
         )
 
     async def delete(self, *, cascade: bool = False) -> None:
@@ -213,7 +221,7 @@ class AsyncNamed:
         await self._link.proxy.delete(self.url, cascade=cascade)
 
 
-class AsyncCare(AsyncNamed):
+class AsyncCare(AsyncNamed[ShownSchema]):
     """The maintenance methods of a schema."""
 
     async def reseal(self) -> AsyncJob:
@@ -259,9 +267,9 @@ class AsyncSchema(AsyncCare):
     """
 
     def __init__(
-        self, link: AsyncLink, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
+        self, link: AsyncLink, shown: ShownSchema, notes: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        super().__init__(link, members)
+        super().__init__(link, shown)
         self.notes = notes
 
     def __repr__(self) -> str:
@@ -269,8 +277,7 @@ class AsyncSchema(AsyncCare):
 
     @property
     def definition(self) -> Mapping[str, Any]:
-        definition: Mapping[str, Any] = self.members["schema"]
-        return definition
+        return self.resource.definition
 
     async def change(
         self,
@@ -312,7 +319,7 @@ class AsyncSchema(AsyncCare):
             await self._link.proxy.change_schema(self.url, definition)
             plan = msgspec.structs.replace(plan, applied=True)
         if plan.applied:
-            self.members = await self._link.proxy.resource(self.url)
+            self.resource = await self._link.proxy.read(ShownSchema, self.url)
         return plan
 
     async def ingest(

@@ -7,18 +7,22 @@ names several is refused with a list of them: nothing is ever guessed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from encrypted_records.client.proxy.connection import COLLECTIONS, Named, ShownDataset, ShownSchema
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Closed, Conflict, InvalidSetting, Malformed, NotFound
 from encrypted_records.model import ids, strict_json
+from encrypted_records.model.resources import OrganizationResource
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.client import ProxyClient
-    from encrypted_records.client.proxy.connection import Resource
+
+#: What is in an organization, or in a dataset.
+Placed = TypeVar("Placed", ShownDataset, ShownSchema)
 
 #: How many candidates an error lists.
 _LISTED = 5
@@ -39,44 +43,44 @@ class Names:
         self._organization = organization
         self._dataset = dataset
 
-    async def organization(self, wanted: str | None = None) -> Resource:
+    async def organization(self, wanted: str | None = None) -> OrganizationResource:
         """The organization named, or else the only one there is.
 
         Raises:
             NotFound, InvalidSetting: none, or several.
         """
         wanted = wanted or self._organization
-        if wanted is not None and (resource := await self._by_id("organizations", wanted)):
+        if wanted is not None and (resource := await self._by_id(OrganizationResource, wanted)):
             return resource
-        organizations = [entry async for entry in self._client.listing("organizations")]
+        organizations = [entry async for entry in self._client.organizations()]
         if wanted is None:
             fitting = organizations
         else:
-            fitting = [candidate for candidate in organizations if candidate["slug"] == wanted] or [
+            fitting = [candidate for candidate in organizations if candidate.slug == wanted] or [
                 candidate
                 for candidate in organizations
-                if candidate["name"].casefold() == wanted.casefold()
+                if candidate.name.casefold() == wanted.casefold()
             ]
         if wanted is None and len(fitting) > 1:
             raise InvalidSetting(
                 "you belong to several organizations",
                 hint="name one with organization (--organization): "
-                + _join([entry["slug"] for entry in organizations]),
+                + _join([entry.slug for entry in organizations]),
             )
         return await self._only("organization", wanted or "", fitting, organizations)
 
-    async def dataset(self, wanted: str) -> Resource:
+    async def dataset(self, wanted: str) -> ShownDataset:
         """
         Raises:
             NotFound, InvalidSetting: none of that name, or several.
         """
-        if resource := await self._by_id("datasets", wanted):
+        if resource := await self._by_id(ShownDataset, wanted):
             return resource
         parent, _, name = wanted.rpartition("/")
         filters = await self.in_organization(parent or None)
-        return await self._find("datasets", name, filters)
+        return await self._find(ShownDataset, name, filters)
 
-    async def schema(self, wanted: str, dataset: str | None = None) -> Resource:
+    async def schema(self, wanted: str, dataset: str | None = None) -> ShownSchema:
         """
         Args:
             dataset: where to look; None is wherever ``wanted`` says, or else as of the class.
@@ -84,7 +88,7 @@ class Names:
         Raises:
             NotFound, InvalidSetting: none of that name, or several.
         """
-        if resource := await self._by_id("schemas", wanted):
+        if resource := await self._by_id(ShownSchema, wanted):
             return resource
         parent, _, name = wanted.rpartition("/")
         if parent and dataset:
@@ -94,113 +98,151 @@ class Names:
             )
         within = parent or dataset or self._dataset
         if within:
-            filters = {"dataset": str((await self.dataset(within))["id"])}
+            filters = {"dataset": (await self.dataset(within)).id}
         else:
             filters = await self.in_organization()
-        return await self._find("schemas", name, filters)
+        return await self._find(ShownSchema, name, filters)
 
     async def in_organization(self, wanted: str | None = None) -> dict[str, str]:
         """The filter that leaves what belongs to an organization; none where none is named."""
         if wanted is None and self._organization is None:
             return {}
-        return {"organization": str((await self.organization(wanted))["id"])}
+        return {"organization": (await self.organization(wanted)).id}
 
     async def organizations(self) -> list[str]:
         """The path of the organization where to look, or those of all."""
         if self._organization is not None:
-            return [str((await self.organization())["url"])]
-        return [entry["url"] async for entry in self._client.listing("organizations")]
+            return [(await self.organization()).url]
+        return [entry.url async for entry in self._client.organizations()]
 
-    async def existing(
+    async def datasets(self) -> AsyncIterator[ShownDataset]:
+        """The datasets where to look."""
+        async for dataset in self._client.read_all(ShownDataset, **await self.in_organization()):
+            yield dataset
+
+    async def schemas(self, dataset: ShownDataset | None = None) -> AsyncIterator[ShownSchema]:
+        """The schemas of a dataset, or else of the organization where to look."""
+        filters = await self.in_organization() if dataset is None else {"dataset": dataset.id}
+        async for schema in self._client.read_all(ShownSchema, **filters):
+            yield schema
+
+    async def create_dataset(
         self,
-        collection: str,
+        name: str,
+        organization: str | None = None,
+        *,
+        slug: str | None,
+        description: str | None,
+        get_or_create: bool,
+    ) -> ShownDataset:
+        """Create a dataset, or return the existing one with this slug or name if it is wanted.
+
+        Args:
+            slug: nothing else in the organization can have it.
+
+        Raises:
+            Conflict: ``slug_taken``; a dataset has this name, and no slug tells them apart.
+            InvalidSetting: several have this name.
+        """
+        owner = await self.organization(organization)
+        within = {"organization": owner.id}
+        found = await self._existing(ShownDataset, within, name, slug, wanted=get_or_create)
+        return found or await self._client.create_dataset(
+            name=name, organization=owner.url, slug=slug, description=description
+        )
+
+    async def create_schema(
+        self,
+        dataset: ShownDataset,
+        name: str,
+        definition: Mapping[str, Any],
+        *,
+        slug: str | None,
+        description: str | None,
+        get_or_create: bool,
+    ) -> ShownSchema:
+        """Create a schema, or return the existing one, as :meth:`create_dataset` does.
+
+        Raises:
+            Conflict: also ``other_definition``; the existing schema has another definition.
+        """
+        within = {"dataset": dataset.id}
+        found = await self._existing(ShownSchema, within, name, slug, wanted=get_or_create)
+        if found is not None and as_sent(definition) != as_sent(found.definition):
+            raise Conflict(
+                f"the schema {found.slug} already exists, with another definition",
+                code="other_definition",
+                hint=(
+                    "change its definition with change (ers schema change), or choose another name"
+                ),
+            )
+        return found or await self._client.create_schema(
+            name=name,
+            dataset=dataset.url,
+            definition=definition,
+            slug=slug,
+            description=description,
+        )
+
+    async def _existing(
+        self,
+        kind: type[Placed],
         within: dict[str, str],
         name: str,
         slug: str | None,
         *,
         wanted: bool,
-        definition: Any = None,
-    ) -> Resource | None:
-        """The existing resource of this name, if it is wanted; None if a new one is to be made.
-
-        Args:
-            within: the filter that leaves what is in the same dataset or organization.
-            slug: one that was chosen, which the API lets nothing else have.
-            definition: of a schema; the one that is there has to have the same.
-
-        Raises:
-            Conflict: ``slug_taken``; there is one of this name, it is not wanted, and no slug tells
-                them apart.
-                ``other_definition``; there is a schema, and it has another one.
-            InvalidSetting: several have this name.
-        """
+    ) -> Placed | None:
+        """The existing resource, if it is wanted; None if a new one is to be made."""
         if wanted:
             try:
-                found = await self._find(collection, slug or name, within)
+                return await self._find(kind, slug or name, within)
             except NotFound:
                 return None
-            if definition is not None and as_sent(definition) != as_sent(found["schema"]):
-                raise Conflict(
-                    f"the schema {found['slug']} already exists, with another definition",
-                    code="other_definition",
-                    hint=(
-                        "change its definition with change (ers schema change), or choose"
-                        " another name"
-                    ),
-                )
-            return found
         if slug is None:
-            async for resource in self._client.listing(collection, **within, name=name):
-                if resource["name"] == name:
-                    kind = collection.removesuffix("s")
+            async for resource in self._client.read_all(kind, **within, name=name):
+                if resource.name == name:
+                    noun = _noun(kind)
                     raise Conflict(
-                        f"a {kind} {name} already exists, with the slug {resource['slug']}",
+                        f"a {noun} {name} already exists, with the slug {resource.slug}",
                         code="slug_taken",
                         hint="use it with get_or_create=True (--get-or-create); or choose a slug"
-                        f" for another {kind} of this name",
+                        f" for another {noun} of this name",
                     )
         return None
 
-    async def _by_id(self, collection: str, wanted: str) -> Resource | None:
+    async def _by_id(self, kind: type[Named], wanted: str) -> Named | None:
         """The resource of which ``wanted`` is the path or the id, if it is either."""
+        collection = COLLECTIONS[kind]
         if wanted.startswith("/api/"):
             ids.from_reference(wanted, collection, pointer="")
-            return await self._client.resource(wanted)
+            return await self._client.read(kind, wanted)
         try:
             ids.from_text(wanted)
         except Malformed:
             return None
-        return await self._client.resource(ids.reference(collection, wanted))
+        return await self._client.read(kind, ids.reference(collection, wanted))
 
-    async def _find(self, collection: str, name: str, filters: dict[str, str]) -> Resource:
-        resources: dict[str, Resource] = {}
+    async def _find(self, kind: type[Placed], name: str, filters: dict[str, str]) -> Placed:
+        resources: dict[str, Placed] = {}
         for member in ("slug", "name"):
-            async for resource in self._client.listing(collection, **filters, **{member: name}):
-                resources[resource["id"]] = resource
+            async for resource in self._client.read_all(kind, **filters, **{member: name}):
+                resources[resource.id] = resource
         found = list(resources.values())
         fitting = _named(name, found)
         listed = found
         if not fitting:
-            listed = [entry async for entry in self._client.listing(collection, **filters)]
+            listed = [entry async for entry in self._client.read_all(kind, **filters)]
             fitting = _named(name, listed)
-        kind = collection.removesuffix("s")
-        _require_signed(kind, name, found, fitting)
-        trusted = [entry for entry in fitting if entry.get("signed") is not False]
-        return await self._only(kind, name, trusted, listed)
+        noun = _noun(kind)
+        _require_signed(noun, name, found, fitting)
+        trusted = [entry for entry in fitting if entry.signed is not False]
+        return await self._only(noun, name, trusted, listed)
 
-    async def _only(
-        self, kind: str, name: str, fitting: list[Resource], listed: list[Resource]
-    ) -> Resource:
+    async def _only(self, kind: str, name: str, fitting: list[Named], listed: list[Named]) -> Named:
         if len(fitting) == 1:
             return fitting[0]
-        paths: dict[str, Callable[[Resource], Awaitable[str]]] = {
-            "schema": self.path_of_schema,
-            "dataset": self.path_of_dataset,
-        }
-        shown = (fitting or listed)[: _LISTED + 1]
-        names = [
-            await paths[kind](entry) if kind in paths else str(entry["slug"]) for entry in shown
-        ]
+        names = [await self.path_of(entry) for entry in (fitting or listed)[: _LISTED + 1]]
         if fitting:
             raise InvalidSetting(
                 f"{name} names {len(fitting)} {kind}s", hint=f"name one of: {_join(names)}"
@@ -208,15 +250,17 @@ class Names:
         hint = f"there are: {_join(names)}" if names else f"create one: ers {kind} create --help"
         raise explain(NotFound(f"there is no {kind} {name}".rstrip(), hint=hint))
 
-    async def path_of_dataset(self, dataset: Resource) -> str:
-        """``acme/medical``."""
-        organization = await self._client.resource(dataset["organization"])
-        return f"{organization['slug']}/{dataset['slug']}"
-
-    async def path_of_schema(self, schema: Resource) -> str:
-        """``acme/medical/patient``."""
-        dataset = await self._client.resource(schema["dataset"])
-        return f"{await self.path_of_dataset(dataset)}/{schema['slug']}"
+    async def path_of(self, named: OrganizationResource | ShownDataset | ShownSchema) -> str:
+        """``acme``, ``acme/medical`` or ``acme/medical/patient``."""
+        match named:
+            case ShownSchema():
+                within = await self.path_of(await self._client.read(ShownDataset, named.dataset))
+            case ShownDataset():
+                parent = await self._client.read(OrganizationResource, named.organization)
+                within = parent.slug
+            case _:
+                return named.slug
+        return f"{within}/{named.slug}"
 
 
 def as_sent(definition: Any) -> Any:
@@ -224,22 +268,26 @@ def as_sent(definition: Any) -> Any:
     return msgspec.json.decode(strict_json.encode(definition))
 
 
-def _named(name: str, found: list[Resource]) -> list[Resource]:
+def _noun(kind: type[Placed]) -> str:
+    return COLLECTIONS[kind].removesuffix("s")
+
+
+def _named(name: str, found: list[Placed]) -> list[Placed]:
     """The resources that have this name or slug: a proxy shows those of the signed roster, whatever
     the API has found them by."""
-    return [resource for resource in found if name in (resource["slug"], resource["name"])]
+    return [resource for resource in found if name in (resource.slug, resource.name)]
 
 
-def _require_signed(kind: str, name: str, found: list[Resource], fitting: list[Resource]) -> None:
+def _require_signed(kind: str, name: str, found: list[Placed], fitting: list[Placed]) -> None:
     """
     Raises:
         Closed: ``schema_unsigned``; what the API shows by a name is not what was signed by it.
     """
     if found and not fitting:
         raise _unsigned(
-            f"the API shows as {name} a {kind} that was signed under the name {found[0]['name']}"
+            f"the API shows as {name} a {kind} that was signed under the name {found[0].name}"
         )
-    if fitting and all(resource.get("signed") is False for resource in fitting):
+    if fitting and all(resource.signed is False for resource in fitting):
         raise _unsigned(
             f"the API shows a {kind} {name} that is not the one that was signed under this name"
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
+from encrypted_records.client.proxy.connection import ShownDataset
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
 from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
     from encrypted_records.sql.limits import SqlLimits
 
 
-class Dataset(Named):
+class Dataset(Named[ShownDataset]):
     def schemas(self) -> Iterator[Schema]:
-        for schema in self._link.each(self._link.proxy.listing("schemas", dataset=self.id)):
+        for schema in self._link.each(self._link.names.schemas(self.resource)):
             yield Schema(self._link, schema)
 
     def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
@@ -82,29 +83,15 @@ class Dataset(Named):
             InvalidSetting: a column or a member has values that cannot be stored.
         """
         proposal = proposal_of(definition)
-        existing = self._link.run(
-            self._link.names.existing(
-                "schemas",
-                {"dataset": self.id},
-                name,
-                slug,
-                wanted=get_or_create,
-                definition=proposal.definition,
-            )
-        )
-        if existing is not None:
-            return Schema(self._link, existing, proposal.notes)
-        resource = self._link.run(
-            self._link.proxy.create(
-                "schemas",
-                name=name,
-                dataset=self.url,
-                schema=proposal.definition,
+        schema = self._link.run(
+            self._link.names.create_schema(
+                *(self.resource, name, proposal.definition),
                 slug=slug,
                 description=description,
+                get_or_create=get_or_create,
             )
         )
-        return Schema(self._link, resource, proposal.notes)
+        return Schema(self._link, schema, proposal.notes)
 
     def import_file(
         self,
@@ -305,7 +292,7 @@ class Client:
         if datasets is not None:
             paths = []
             for dataset in datasets:
-                paths.append(self._link.run(self._link.names.dataset(dataset))["url"])
+                paths.append(self._link.run(self._link.names.dataset(dataset)).url)
         return self._link.run(
             self._link.proxy.create_token(
                 name, scope=scope, datasets=paths, expires_in=expires_in, password=password
@@ -322,8 +309,7 @@ class Client:
         self._link.run(self._link.proxy.revoke_token(id))
 
     def datasets(self) -> Iterator[Dataset]:
-        filters = self._link.run(self._link.names.in_organization())
-        for dataset in self._link.each(self._link.proxy.listing("datasets", **filters)):
+        for dataset in self._link.each(self._link.names.datasets()):
             yield Dataset(self._link, dataset)
 
     def dataset(self, name: str) -> Dataset:
@@ -350,23 +336,18 @@ class Client:
         Raises:
             Conflict: ``slug_taken``; a dataset with this name or slug exists.
         """
-        owner = self._link.run(self._link.names.organization(organization))
-        within = {"organization": str(owner["id"])}
-        existing = self._link.run(
-            self._link.names.existing("datasets", within, name, slug, wanted=get_or_create)
-        )
-        if existing is not None:
-            return Dataset(self._link, existing)
-        resource = self._link.run(
-            self._link.proxy.create(
-                "datasets", name=name, organization=owner["url"], slug=slug, description=description
+        dataset = self._link.run(
+            self._link.names.create_dataset(
+                *(name, organization),
+                slug=slug,
+                description=description,
+                get_or_create=get_or_create,
             )
         )
-        return Dataset(self._link, resource)
+        return Dataset(self._link, dataset)
 
     def schemas(self) -> Iterator[Schema]:
-        filters = self._link.run(self._link.names.in_organization())
-        for schema in self._link.each(self._link.proxy.listing("schemas", **filters)):
+        for schema in self._link.each(self._link.names.schemas()):
             yield Schema(self._link, schema)
 
     def schema(self, name: str, *, dataset: str | None = None) -> Schema:
@@ -392,7 +373,7 @@ class Client:
             schema, dataset: as for :meth:`schema`.
         """
         named = self._link.run(self._link.names.schema(schema, dataset))
-        for page in self._link.each(self._link.proxy.changes(named["url"], cursor, follow=follow)):
+        for page in self._link.each(self._link.proxy.changes(named.url, cursor, follow=follow)):
             yield page
 
     def record(self, id: str) -> Record:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
 from encrypted_records import errors
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.connection import Resource
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.erasure import DeletedExpired, ErasedData, ExpiredRecords
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
@@ -33,6 +33,7 @@ from encrypted_records.client.sdk.condition_language import (
 )
 from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
+from encrypted_records.client.sdk.names import Placed
 from encrypted_records.client.sdk.rows import (
     Rows,
     check_record_id,
@@ -40,6 +41,7 @@ from encrypted_records.client.sdk.rows import (
     read_answer,
     warn_of_rounding,
 )
+from encrypted_records.model import strict_json
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.samples import FileReading
@@ -167,43 +169,49 @@ class Record(Mapping[str, Any]):
         return None
 
 
-class Named:
-    """The common base of datasets and schemas. ``members`` is the service's whole answer."""
+class Named(Generic[Placed]):
+    """The common base of datasets and schemas; ``resource`` is the service's answer."""
 
-    def __init__(self, link: Link, members: Resource) -> None:
+    def __init__(self, link: Link, shown: Placed) -> None:
         self._link = link
-        self.members = members
+        self.resource: Placed = shown
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.slug}>"
 
     @property
     def id(self) -> str:
-        return str(self.members["id"])
+        return self.resource.id
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """The object's JSON, as docs/http-api.md describes it."""
+        members: Mapping[str, Any] = strict_json.loads(strict_json.encode(self.resource))
+        return members
 
     @property
     def url(self) -> str:
         """The path of the object."""
-        return str(self.members["url"])
+        return self.resource.url
 
     @property
     def name(self) -> str:
-        return str(self.members["name"])
+        return self.resource.name
 
     @property
     def slug(self) -> str:
-        return str(self.members["slug"])
+        return self.resource.slug
 
     @property
     def description(self) -> str:
-        return str(self.members["description"])
+        return self.resource.description
 
     def update(
         self, *, name: str | None = None, slug: str | None = None, description: str | None = None
     ) -> None:
         """Change only the given members."""
-        self.members = self._link.run(
-            self._link.proxy.change(self.url, name=name, slug=slug, description=description)
+        self.resource = self._link.run(
+            self._link.proxy.update(self.resource, name=name, slug=slug, description=description)
         )
 
     def delete(self, *, cascade: bool = False) -> None:
@@ -215,7 +223,7 @@ class Named:
         self._link.run(self._link.proxy.delete(self.url, cascade=cascade))
 
 
-class Care(Named):
+class Care(Named[ShownSchema]):
     """The maintenance methods of a schema."""
 
     def reseal(self) -> Job:
@@ -263,9 +271,9 @@ class Schema(Care):
     """
 
     def __init__(
-        self, link: Link, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
+        self, link: Link, shown: ShownSchema, notes: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        super().__init__(link, members)
+        super().__init__(link, shown)
         self.notes = notes
 
     def __repr__(self) -> str:
@@ -273,8 +281,7 @@ class Schema(Care):
 
     @property
     def definition(self) -> Mapping[str, Any]:
-        definition: Mapping[str, Any] = self.members["schema"]
-        return definition
+        return self.resource.definition
 
     def change(
         self,
@@ -317,7 +324,7 @@ class Schema(Care):
             self._link.run(self._link.proxy.change_schema(self.url, definition))
             plan = msgspec.structs.replace(plan, applied=True)
         if plan.applied:
-            self.members = self._link.run(self._link.proxy.resource(self.url))
+            self.resource = self._link.run(self._link.proxy.read(ShownSchema, self.url))
         return plan
 
     def ingest(self, rows: Rows, *, skip_invalid: bool = False, progress: bool = False) -> int:
