@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.messages import Response
+from encrypted_records.client.proxy import jobs
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.jobs import JobProgress
 from encrypted_records.client.proxy.uploads import LocalFile
@@ -114,6 +116,96 @@ def test_an_upload_that_was_given_up_goes_on_where_it_stopped(
     assert shown[0] == 2 << 20
     assert shown == sorted(shown)
     assert shown[-1] == file.stat().st_size
+
+
+class Restarting:
+    """A proxy that does not answer the next requests, as while it restarts: more of them than are
+    made of one request.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.silent = 0
+        real = Transport.request
+
+        async def request(one: Transport, method: str, path: str, **more: Any) -> Response:
+            if self.silent:
+                self.silent -= 1
+                raise ProxyUnreachable("it restarts")
+            return await real(one, method, path, **more)
+
+        monkeypatch.setattr(Transport, "request", request)
+
+
+PATIENT = replace(SMALL, upload_pauses=(0.0,) * 6)
+
+
+def test_an_upload_survives_a_restart_that_takes_longer_than_the_tries_of_a_request(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Restarting(monkeypatch)
+
+    told: set[int] = set()
+
+    def stop_once(offset: int) -> None:
+        if offset == 2 << 20 and offset not in told:
+            proxy.silent = 6
+        told.add(offset)
+
+    async def upload() -> JobProgress:
+        async with client(store, limits=PATIENT) as direct:
+            opened = LocalFile(file)
+            begun, job = await direct.begin_upload(opened, "text/csv", schema=store.schema_id)
+            await direct.send_upload(begun, opened, on_offset=stop_once)
+        return await finished(store, job)
+
+    last = asyncio.run(upload())
+    assert (last.status, last.processed) == ("completed", ROWS)
+
+
+def test_a_stream_survives_a_restart_that_takes_longer_than_the_tries_of_a_request(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Restarting(monkeypatch)
+
+    async def upload() -> JobProgress:
+        async with client(store, limits=PATIENT) as direct:
+            begun, job = await direct.begin_stream("names.csv", schema=store.schema_id)
+            offset = await direct.append(begun, 0, b"name\nAda\n", is_last=False)
+            proxy.silent = 6
+            await direct.append(begun, offset, b"Grace\n", is_last=True)
+        return await finished(store, job)
+
+    last = asyncio.run(upload())
+    assert (last.status, last.processed) == ("completed", 2)
+
+
+def test_a_job_is_watched_through_a_restart_and_not_at_a_proxy_that_never_answered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Restarting(monkeypatch)
+
+    async def broken(_: Transport, path: str) -> AsyncIterator[str]:
+        proxy.silent = 6
+        raise ProxyUnreachable(path)
+        yield ""
+
+    async def watch() -> list[str]:
+        async with client(store, limits=PATIENT) as direct:
+            _, job = await direct.begin_stream("names.csv", schema=store.schema_id)
+            states = []
+            with monkeypatch.context() as patched:
+                patched.setattr(Transport, "messages", broken)
+                patched.setattr(jobs, "_PAUSE_SECONDS", 0.0)
+                async for progress in direct.watch(job):
+                    states.append(progress.status)
+                    if len(states) == 2:
+                        break
+            proxy.silent = 1
+            with pytest.raises(ProxyUnreachable):
+                await direct.wait(job)
+        return states
+
+    assert asyncio.run(watch()) == ["uploading", "uploading"]
 
 
 def test_an_upload_that_is_not_there_is_not_found(store: Store, file: Path) -> None:

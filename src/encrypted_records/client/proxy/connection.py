@@ -23,10 +23,11 @@ from uuid import UUID
 
 import msgspec
 
+from encrypted_records import runtime
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.messages import Closing
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
-from encrypted_records.client.transport import Authorization
+from encrypted_records.client.transport import Authorization, on_retry
 from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, Malformed
 from encrypted_records.model import resources, strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
@@ -230,6 +231,12 @@ class Connection(Closing):
 
     async def close(self) -> None:
         await self._transport.close()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before an upload continues, or a job is asked for again."""
+        if tell := on_retry.get():
+            tell(self._transport.base_url, seconds)
+        await runtime.sleep(seconds)
 
     async def _ask(
         self,

@@ -250,9 +250,21 @@ class Jobs(Connection):
         """The job's present progress and its changes up to the last, by WebSocket.
 
         A broken connection is reopened. Leaving does not affect the job.
+
+        Raises:
+            Unavailable: the proxy does not answer, or, once it did, has not answered for as long
+                as an upload waits for it.
         """
+        pauses: list[float] = []
         while True:
-            progress = await self.job(job_id)
+            try:
+                progress = await self.job(job_id)
+            except Unavailable as error:
+                if not pauses:
+                    raise
+                await self._pause(error.retry_after or pauses.pop(0))
+                continue
+            pauses = list(self.limits.upload_pauses)
             yield progress
             if progress.has_ended:
                 return

@@ -30,8 +30,14 @@ from encrypted_records.client.proxy.jobs import (
     on_repeat,
     upload_metadata,
 )
-from encrypted_records.client.transport import on_retry
-from encrypted_records.errors import ApiFailed, Conflict, InvalidSetting, Throttled, Unavailable
+from encrypted_records.errors import (
+    ApiFailed,
+    Conflict,
+    ErsError,
+    InvalidSetting,
+    Throttled,
+    Unavailable,
+)
 from encrypted_records.model.record_formats import Format
 
 #: Bytes at either end of a file by which a proxy recognises it; the first ones also show the format
@@ -338,12 +344,6 @@ class Uploads(Connection):
         except KeyError:
             raise ApiFailed("the answer names no upload") from None
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait before an upload continues."""
-        if tell := on_retry.get():
-            tell(self._transport.base_url, seconds)
-        await runtime.sleep(seconds)
-
     async def append(self, upload: str, offset: int, piece: bytes, *, is_last: bool) -> int:
         """Append a piece of a stream, with retries after lost connections; returns the new end.
 
@@ -367,10 +367,7 @@ class Uploads(Connection):
                 )
                 return _offset(answer.headers.get("Upload-Offset"))
             except (Unavailable, Conflict, Throttled) as error:
-                if not pauses:
-                    raise
-                await self._pause(error.retry_after or pauses.pop(0))
-                headers = await self._head(upload)
+                headers = await self._head_after(error, upload, pauses)
                 reached = _offset(headers.get("Upload-Offset"))
                 if not offset <= reached <= end:
                     raise ApiFailed("the upload is not where it should be") from None
@@ -388,6 +385,26 @@ class Uploads(Connection):
     async def _head(self, upload: str) -> Mapping[str, str]:
         answer = await self._transport.request("HEAD", upload, headers=_TUS, repeatable=True)
         return answer.headers
+
+    async def _head_after(
+        self, error: ErsError, upload: str, pauses: list[float]
+    ) -> Mapping[str, str]:
+        """Ask how far an upload is after ``error``, repeatedly until the proxy answers: a restart
+        takes it longer than one request is repeated.
+
+        Args:
+            pauses: seconds before each attempt; those that were used are removed.
+
+        Raises:
+            ErsError: ``error``, or the last failure, if no pause is left.
+        """
+        while pauses:
+            await self._pause(error.retry_after or pauses.pop(0))
+            try:
+                return await self._head(upload)
+            except Unavailable as failure:
+                error = failure
+        raise error
 
     async def send_upload(
         self,
@@ -426,10 +443,8 @@ class Uploads(Connection):
                 reached = _offset(answer.headers.get("Upload-Offset"))
             except (Unavailable, Conflict, Throttled) as error:
                 # Conflict: a broken request of ours is still running there, or has got further.
-                if not pauses:
-                    raise
-                await self._pause(error.retry_after or pauses.pop(0))
-                reached = await self.upload_offset(upload)
+                headers = await self._head_after(error, upload, pauses)
+                reached = _offset(headers.get("Upload-Offset"))
             if reached > offset:
                 pauses = list(self.limits.upload_pauses)
             offset = reached
