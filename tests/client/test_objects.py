@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import subprocess
 import sys
@@ -16,8 +17,11 @@ import pytest
 
 import encrypted_records
 from encrypted_records import AsyncClient, Client
+from encrypted_records.client import MAX_DIRECT, MAX_DIRECT_BYTES
 from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
 from encrypted_records.client.messages import Response
+from encrypted_records.client.proxy.uploads import LocalFile
+from encrypted_records.client.sdk import rows
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (
@@ -29,6 +33,7 @@ from encrypted_records.errors import (
     NotAuthenticated,
     NotFound,
 )
+from encrypted_records.proxy.http import messages
 from scripts import synchronous_client
 from tests.support.service import Account, Service
 
@@ -365,3 +370,64 @@ def test_changes_of_a_schema_are_followed_from_a_cursor_on(client: Client, schem
     with pytest.raises(Gone) as refused:
         next(schema.changes("kwEAxBAAAAAAAAAAAAAAAAAAAAAA"))
     assert refused.value.reason == "start_again"
+
+
+def test_few_rows_that_exceed_a_request_become_a_job(
+    client: Client, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_DIRECT_BYTES", 300)
+    sent: list[str] = []
+    real = Transport.request
+
+    async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
+        sent.append(path)
+        return await real(self, method, path, **more)
+
+    monkeypatch.setattr(Transport, "request", request)
+    assert schema.ingest({"name": "x" * 90} for _ in range(2)) == 2
+    assert "/api/files/" not in sent
+    assert schema.ingest({"name": "x" * 90} for _ in range(8)) == 8
+    assert "/api/files/" in sent
+    assert schema.count() == 10
+
+
+def test_the_bytes_of_few_rows_fit_in_a_request_of_the_proxy() -> None:
+    reference = "/api/schemas/2JZrj6hSaxLxqvJcVPJkN2/"
+    around = len(json.dumps({"schema": reference, "data": {}})) * MAX_DIRECT
+    assert MAX_DIRECT_BYTES + around < messages.MAX_BODY_BYTES
+
+
+def test_rows_whose_source_fails_leave_no_upload(client: Client, schema: Schema) -> None:
+    class OwnError(Exception):
+        pass
+
+    def failing(error: BaseException) -> Iterator[dict[str, Any]]:
+        yield from many(1000)
+        raise error
+
+    for error in (OwnError(), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            schema.ingest(failing(error))
+    with pytest.raises(InvalidRecords):
+        schema.ingest([*many(1000), {"name": b"bytes"}])
+
+    jobs = [job for job in client.calls.jobs() if schema.id in job.schemas]
+    assert [job.status for job in jobs] == ["failed"] * 3
+    assert schema.count() == 0
+
+
+def test_a_file_that_fails_while_it_is_sent_leaves_no_upload(
+    client: Client, schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> bytes:
+        raise InvalidSetting("the disk is gone")
+
+    path = tmp_path / "names.csv"
+    path.write_text("name\nAda\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFile, "require_unchanged", failing)
+        with pytest.raises(InvalidSetting):
+            schema.upload(path)
+
+    assert [job.status for job in client.calls.jobs() if schema.id in job.schemas] == ["failed"]
+    assert schema.upload(path).wait().status == "completed"

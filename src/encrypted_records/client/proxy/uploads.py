@@ -13,7 +13,7 @@ import hashlib
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Self
 from urllib.parse import urlsplit
@@ -186,6 +186,8 @@ READ_MEDIA_TYPE = "application/octet-stream"
 _ARCHIVE = b"PK\x03\x04"
 _COLUMNAR = (b"PAR1", b"ARROW1")
 _TUS = {"Tus-Resumable": "1.0.0"}
+#: Maximum seconds that a caller whose upload has failed waits until it is ended.
+_ABANDON_SECONDS = 5.0
 _PATCH = {**_TUS, "Content-Type": "application/offset+octet-stream"}
 
 
@@ -251,26 +253,35 @@ class Uploads(Connection):
                     again=again,
                     reading=reading,
                 )
-                await self.send_upload(upload, file)
-                return job
-            upload, job = await self.begin_stream(
-                path.name,
-                file.media_type,
-                schema=schema,
-                batch_size=batch_size,
-                skip_invalid=skip_invalid,
-                on_conflict=on_conflict,
-                by=by,
-                again=again,
-            )
-            offset, pieces = 0, file.pieces()
-            piece = await runtime.in_thread(next, pieces, b"")
-            while True:
-                following = await runtime.in_thread(next, pieces, b"")
-                offset = await self.append(upload, offset, piece, is_last=not following)
-                if not following:
-                    return job
-                piece = following
+                send = self.send_upload(upload, file)
+            else:
+                upload, job = await self.begin_stream(
+                    path.name,
+                    file.media_type,
+                    schema=schema,
+                    batch_size=batch_size,
+                    skip_invalid=skip_invalid,
+                    on_conflict=on_conflict,
+                    by=by,
+                    again=again,
+                )
+                send = self._send_pieces(upload, file)
+            try:
+                await send
+            except BaseException:
+                await self.abandon_upload(upload)
+                raise
+            return job
+
+    async def _send_pieces(self, upload: str, file: LocalFile) -> None:
+        offset, pieces = 0, file.pieces()
+        piece = await runtime.in_thread(next, pieces, b"")
+        while True:
+            following = await runtime.in_thread(next, pieces, b"")
+            offset = await self.append(upload, offset, piece, is_last=not following)
+            if not following:
+                return
+            piece = following
 
     async def begin_upload(
         self,
@@ -373,6 +384,13 @@ class Uploads(Connection):
                     raise ApiFailed("the upload is not where it should be") from None
                 if reached == end and (not is_last or "Upload-Length" in headers):
                     return end
+
+    async def abandon_upload(self, upload: str) -> None:
+        """End an upload that will not be continued, and its job. If the proxy does not answer, the
+        upload expires later.
+        """
+        with suppress(ErsError):
+            await self._transport.request("DELETE", upload, headers=_TUS, timeout=_ABANDON_SECONDS)
 
     async def upload_offset(self, upload: str) -> int:
         """The number of bytes of an upload at the proxy.

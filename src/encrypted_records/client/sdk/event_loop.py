@@ -106,6 +106,7 @@ class Calls:
         """As of :class:`ProxyClient`."""
         self.link.proxy.show_device(device)
 
+    abandon_upload = _Waited(ProxyClient.abandon_upload)
     accept_log = _Waited(ProxyClient.accept_log)
     accept_rollback = _Waited(ProxyClient.accept_rollback)
     add_device = _Waited(ProxyClient.add_device)

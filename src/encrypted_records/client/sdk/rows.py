@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Protocol, overload
 import msgspec
 
 from encrypted_records import errors
-from encrypted_records.client import MAX_DIRECT
+from encrypted_records.client import MAX_DIRECT, MAX_DIRECT_BYTES
 from encrypted_records.client.proxy.connection import AS_IT_IS, encode_plain, plain
 from encrypted_records.client.proxy.records import require_record_id, tell_rounding
 from encrypted_records.client.proxy.transport import explain
@@ -222,21 +222,26 @@ class _PieceBuilder:
     piece_bytes: int
     days: Collection[str]
     count: int = 0
+    #: all rows so far, as long as they fit in one request
     few: list[Row] = field(default_factory=list)
+    fits: bool = True
     body: bytearray = field(default_factory=bytearray)
 
     def add(self, row: object) -> Iterator[Piece]:
         self.count += 1
         sent, line = encode_row(row, self.count, self.days)
-        if self.count <= MAX_DIRECT:
-            self.few.append(sent)
         self.body += line
-        if len(self.body) >= self.piece_bytes and self.count > MAX_DIRECT:
+        if self.fits:
+            self.few.append(sent)
+            if self.count > MAX_DIRECT or len(self.body) > MAX_DIRECT_BYTES:
+                self.fits = False
+                self.few.clear()
+        if len(self.body) >= self.piece_bytes and not self.fits:
             yield Piece(bytes(self.body), [], is_last=False)
             self.body.clear()
 
     def end(self) -> Piece:
-        return Piece(bytes(self.body), self.few if self.count <= MAX_DIRECT else [], is_last=True)
+        return Piece(bytes(self.body), self.few, is_last=True)
 
 
 def encode_row(

@@ -35,6 +35,7 @@ from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
 from encrypted_records.client.sdk.names import Placed
 from encrypted_records.client.sdk.rows import (
+    Row,
     Rows,
     check_record_id,
     pieces,
@@ -331,7 +332,8 @@ class Schema(Care):
         """Store any number of rows, all or, on any error, none; returns the number of stored rows.
 
         Up to 100 rows are sent in one request, which is retried under one idempotency key. More
-        rows become a job, which resumes after an interruption. So no row is stored twice.
+        rows, or rows of more than 15 MiB, become a job, which resumes after an interruption. So no
+        row is stored twice. If the source of the rows fails, the job is cancelled.
 
         Args:
             rows: field names and values; a generator is read while it is sent. Or a frame of pandas
@@ -342,25 +344,12 @@ class Schema(Care):
         Raises:
             InvalidRecords: rows do not fit; ``flaws`` says which.
         """
-        upload, offset = (None, 0)
-        for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
-            if piece.rows and (not skip_invalid):
-                created = self._link.run(self._link.proxy.ingest(self.url, piece.rows))
-                warn_of_rounding([name for record in created for name in record.rounded])
-                return len(created)
-            if upload is None and (not piece.body):
-                return 0
-            if upload is None:
-                upload = self._link.run(
-                    self._link.proxy.begin_stream(
-                        "rows.ndjson", schema=self.id, skip_invalid=skip_invalid
-                    )
-                )
-            offset = self._link.run(
-                self._link.proxy.append(upload[0], offset, piece.body, is_last=piece.is_last)
-            )
-        assert upload is not None
-        job = Job(self._link, upload[1])
+        few, job = self._send_rows(rows, direct=not skip_invalid, skip_invalid=skip_invalid)
+        if few:
+            created = self._link.run(self._link.proxy.ingest(self.url, few))
+            warn_of_rounding([name for record in created for name in record.rounded])
+        if job is None:
+            return len(few)
         done = job.wait(progress=progress)
         rejected = (
             self._link.run(self._link.proxy.job_about(job.id)).bad_rows if skip_invalid else 0
@@ -373,7 +362,7 @@ class Schema(Care):
         """Store any number of rows; a row replaces the record with the same values of ``by``. All
         or, on any error, none are stored; returns the number of replaced records.
 
-        Up to 100 rows go in one request; more, and files, become a job.
+        Up to 100 rows of up to 15 MiB go in one request; more, and files, become a job.
 
         Args:
             rows: as for :meth:`ingest`, or the path of a file as for :meth:`upload`.
@@ -390,27 +379,59 @@ class Schema(Care):
             job = self.upload(rows, on_conflict="replace", by=fields)
             job.wait(progress=progress)
             return self._link.run(self._link.proxy.job_about(job.id)).replaced
-        upload, offset = (None, 0)
-        for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
-            if piece.rows:
-                stored = self._link.run(self._link.proxy.upsert(self.url, piece.rows, fields))
-                warn_of_rounding([name for record in stored for name in record.rounded])
-                return len([record for record in stored if record.replaced])
-            if upload is None and (not piece.body):
-                return 0
-            if upload is None:
-                upload = self._link.run(
-                    self._link.proxy.begin_stream(
-                        "rows.ndjson", schema=self.id, on_conflict="replace", by=fields
-                    )
-                )
-            offset = self._link.run(
-                self._link.proxy.append(upload[0], offset, piece.body, is_last=piece.is_last)
-            )
-        assert upload is not None
-        job = Job(self._link, upload[1])
+        few, job = self._send_rows(rows, on_conflict="replace", by=fields)
+        if few:
+            stored = self._link.run(self._link.proxy.upsert(self.url, few, fields))
+            warn_of_rounding([name for record in stored for name in record.rounded])
+            return len([record for record in stored if record.replaced])
+        if job is None:
+            return 0
         job.wait(progress=progress)
         return self._link.run(self._link.proxy.job_about(job.id)).replaced
+
+    def _send_rows(
+        self,
+        rows: Rows,
+        *,
+        direct: bool = True,
+        skip_invalid: bool = False,
+        on_conflict: OnConflict | None = None,
+        by: Sequence[str] = (),
+    ) -> tuple[list[Row], Job | None]:
+        """Send rows, and begin the job that stores them. If they fit in one request, they are
+        returned instead, and nothing is sent.
+
+        If the rows cannot all be sent, their upload and its job end.
+
+        Args:
+            direct: whether they may be returned.
+        """
+        upload, offset = (None, 0)
+        try:
+            for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
+                if piece.rows and direct:
+                    return (piece.rows, None)
+                if upload is None and (not piece.body):
+                    return ([], None)
+                if upload is None:
+                    upload = self._link.run(
+                        self._link.proxy.begin_stream(
+                            "rows.ndjson",
+                            schema=self.id,
+                            skip_invalid=skip_invalid,
+                            on_conflict=on_conflict,
+                            by=by,
+                        )
+                    )
+                offset = self._link.run(
+                    self._link.proxy.append(upload[0], offset, piece.body, is_last=piece.is_last)
+                )
+        except BaseException:
+            if upload is not None:
+                self._link.run(self._link.proxy.abandon_upload(upload[0]))
+            raise
+        assert upload is not None
+        return ([], Job(self._link, upload[1]))
 
     def upload(
         self,
