@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 import secrets
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (
     ApiTimeout,
+    ClientClosed,
     Conflict,
     Gone,
     InvalidRecords,
@@ -333,7 +336,7 @@ def test_clients_that_nobody_closes_end_by_themselves_and_say_nothing(
     running: Service, account: Account
 ) -> None:
     """As in a notebook: one is garbage, the other is there until the program ends, and in a fork
-    of it that cannot use it."""
+    of it that does not use it."""
     program = """
 import gc, os, sys, threading
 from encrypted_records import Client
@@ -353,6 +356,57 @@ assert second.user().email == sys.argv[2]
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_fork_uses_a_client_of_its_parent_and_disturbs_no_connection_of_it(
+    running: Service, account: Account
+) -> None:
+    program = """
+import gc, os, sys
+from encrypted_records import Client
+
+client = Client(sys.argv[1], email=sys.argv[2], password=sys.argv[3])
+user = client.user
+assert user().email == sys.argv[2]
+for _ in range(2):
+    if not (child := os.fork()):
+        assert user().email == client.user().email == sys.argv[2]
+        del client, user
+        gc.collect()
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert user().email == sys.argv[2]
+"""
+    given = (running.proxy_url, account.email, account.password)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_clients_and_their_objects_are_not_pickled(client: Client, schema: Schema) -> None:
+    schema.ingest(PEOPLE)
+    record = schema.search().first()
+    assert record is not None
+    for thing in (client, schema, record):
+        for copied in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match=r"make a client where it is used"):
+                copied(thing)
+    assert pickle.loads(pickle.dumps(dict(record))) == record.data
+
+
+def test_an_asynchronous_client_says_that_it_belongs_to_another_event_loop(
+    running: Service, account: Account
+) -> None:
+    client = AsyncClient(running.proxy_url, email=account.email, password=account.password)
+    loop = asyncio.new_event_loop()
+    try:
+        assert loop.run_until_complete(client.user()).email == account.email
+        with pytest.raises(ClientClosed, match="another event loop"):
+            asyncio.run(client.user())
+        assert loop.run_until_complete(client.user()).email == account.email
+        loop.run_until_complete(client.close())
+    finally:
+        loop.close()
 
 
 def test_changes_of_a_schema_are_followed_from_a_cursor_on(client: Client, schema: Schema) -> None:

@@ -192,7 +192,7 @@ def test_a_job_is_watched_through_a_restart_and_not_at_a_proxy_that_never_answer
     async def watch() -> list[str]:
         async with client(store, limits=PATIENT) as direct:
             _, job = await direct.begin_stream("names.csv", schema=store.schema_id)
-            states = []
+            states: list[str] = []
             with monkeypatch.context() as patched:
                 patched.setattr(Transport, "messages", broken)
                 patched.setattr(jobs, "_PAUSE_SECONDS", 0.0)

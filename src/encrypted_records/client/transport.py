@@ -208,6 +208,12 @@ class Transport(Closing):
         for pool in self._pools.values():
             await pool.close()
 
+    def abandon(self) -> None:
+        """Forget the connections without closing them."""
+        for pool in self._pools.values():
+            pool.detach()
+        self._pools.clear()
+
     @property
     def session(self) -> aiohttp.ClientSession:
         """The pool for streams and for forwarded requests."""

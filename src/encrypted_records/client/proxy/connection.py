@@ -12,6 +12,7 @@ changed and deleted.
 from __future__ import annotations
 
 import base64
+import copy
 import datetime
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -273,6 +274,16 @@ class Connection(Closing):
             after, params = page.next, None  # the link holds them
             for result in page.results:
                 yield result
+
+
+C = TypeVar("C", bound=Connection)
+
+
+def begin_anew(client: C) -> C:
+    """The same client without a connection, for a fork, which must not use those of its parent."""
+    again = copy.copy(client)
+    again._transport = client._transport.begin_anew()
+    return again
 
 
 def encode(body: Any) -> bytes:

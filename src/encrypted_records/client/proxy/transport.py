@@ -132,6 +132,8 @@ class ProxyTransport(Transport):
         self._is_service = service
         self._is_proxy = False
         self._closed = False
+        #: the event loop of the connections; None before the first
+        self._loop: asyncio.AbstractEventLoop | None = None
         #: for the device and the door: whether the proxy knows them; None before the challenge
         self._known: dict[str, bool] = {}
         #: whether the next connection may be a new one: the last server keeps none open
@@ -140,13 +142,36 @@ class ProxyTransport(Transport):
         #: seconds by which the proxy's clock is ahead of this machine's; None before it answers
         self._ahead: float | None = None
 
+    def begin_anew(self) -> ProxyTransport:
+        """The same transport without a connection; this one's are abandoned, not closed."""
+        self.abandon()
+        return ProxyTransport(
+            self.base_url,
+            auth=self.auth,
+            headers=self.headers,
+            device=self.device,
+            door=self._door,
+            requires_door=self._requires_door,
+            service=self._is_service,
+            timing=self.timing,
+        )
+
     def _pool(self, name: str, connections: int) -> aiohttp.ClientSession:
         """
         Raises:
-            ClientClosed: it was closed; nothing more is sent.
+            ClientClosed: it was closed, or belongs to another event loop; nothing is sent.
         """
         if self._closed:
             raise errors.ClientClosed("this client is closed")
+        running = asyncio.get_running_loop()
+        self._loop = self._loop or running
+        if self._loop is not running:
+            raise errors.ClientClosed(
+                "this client belongs to another event loop, such as that of an earlier"
+                " asyncio.run()",
+                hint="nothing was sent; make a client in each event loop, or use the synchronous"
+                " Client, which works in all of them",
+            )
         return super()._pool(name, connections)
 
     async def close(self) -> None:

@@ -370,11 +370,12 @@ class AsyncSchema(AsyncCare):
                 values of a unique set.
         """
         fields = [by] if isinstance(by, str) else list(by)
+        few: list[Row] = []
+        job: AsyncJob | None
         if isinstance(rows, Path | str):
             job = await self.upload(rows, on_conflict="replace", by=fields)
-            await job.wait(progress=progress)
-            return (await self._link.proxy.job_about(job.id)).replaced
-        few, job = await self._send_rows(rows, on_conflict="replace", by=fields)
+        else:
+            few, job = await self._send_rows(rows, on_conflict="replace", by=fields)
         if few:
             stored = await self._link.proxy.upsert(self.url, few, fields)
             warn_of_rounding([name for record in stored for name in record.rounded])

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import selectors
 import threading
 import types
 import weakref
@@ -21,6 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.client.proxy.connection import begin_anew
 from encrypted_records.client.proxy.transport import Device, explain
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.client.transport import Authorization
@@ -294,22 +297,70 @@ class AsyncLink:
     def calls(self) -> AsyncCalls:
         return self.proxy
 
+    def __reduce__(self) -> str:
+        """
+        Raises:
+            TypeError: always, also for copies: connections cannot be copied, and a password in a
+                cache or a queue would be read by others.
+        """
+        raise TypeError(
+            "clients, and the datasets, schemas, jobs and records of a client, cannot be pickled or"
+            " copied: make a client where it is used, name schemas by their slugs, and give"
+            " dict(record) on"
+        )
+
     async def close(self) -> None:
         await self.proxy.close()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose objects may be garbage-collected in a fork, where it does not run."""
+
+    def __init__(self) -> None:
+        self._own_selector = selectors.DefaultSelector()
+        self._is_left = False
+        super().__init__(self._own_selector)
+
+    def leave(self) -> None:
+        """In a fork: leave the loop and its connections to the parent. The system's list of watched
+        sockets is the parent's too, so nothing may be removed from it.
+        """
+        self._is_left = True
+        self._own_selector.close()
+
+    def is_closed(self) -> bool:
+        return self._is_left or super().is_closed()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._is_left:  # nobody has forgotten to close anything
+            super().call_exception_handler(context)
 
 
 class Link(AsyncLink):
     """The synchronous counterpart of :class:`AsyncLink`.
 
     If it is not closed, as in a notebook, it ends when it is garbage-collected, or with the
-    program.
+    program. In a fork of the program it opens connections of its own.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: _Loop | None = None
         self._end: weakref.finalize[..., Link] | None = None
+        _links.add(self)
+
+    def begin_anew(self) -> None:
+        """Leave the connections to the process that opened them: a fork has no thread for their
+        loop, and closing them here would disturb it.
+        """
+        if self._loop is None or self._end is None:
+            return
+        self._end.detach()
+        self._loop.leave()
+        self._loop = self._end = None
+        self.proxy = begin_anew(self.proxy)
+        self.names = self.names.at(self.proxy)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; Ctrl-C cancels it.
@@ -321,7 +372,7 @@ class Link(AsyncLink):
             coroutine.close()
             raise ClientClosed("this client is closed")
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = _Loop()
             thread = threading.Thread(  # noqa: TID251 - a loop of its own
                 target=self._loop.run_forever, daemon=True
             )
@@ -370,6 +421,18 @@ class Link(AsyncLink):
         self._closed = True
         if self._end is not None:
             self._end()
+
+
+#: The links of this program.
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    for link in list(_links):
+        link.begin_anew()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 async def _enter(context: AbstractAsyncContextManager[T]) -> T:

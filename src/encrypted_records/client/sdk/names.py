@@ -43,6 +43,10 @@ class Names:
         self._organization = organization
         self._dataset = dataset
 
+    def at(self, client: ProxyClient) -> Names:
+        """The same by another client."""
+        return Names(client, self._organization, self._dataset)
+
     async def organization(self, wanted: str | None = None) -> OrganizationResource:
         """The organization named, or else the only one there is.
 

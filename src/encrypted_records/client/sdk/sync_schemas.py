@@ -375,11 +375,12 @@ class Schema(Care):
                 values of a unique set.
         """
         fields = [by] if isinstance(by, str) else list(by)
+        few: list[Row] = []
+        job: Job | None
         if isinstance(rows, Path | str):
             job = self.upload(rows, on_conflict="replace", by=fields)
-            job.wait(progress=progress)
-            return self._link.run(self._link.proxy.job_about(job.id)).replaced
-        few, job = self._send_rows(rows, on_conflict="replace", by=fields)
+        else:
+            few, job = self._send_rows(rows, on_conflict="replace", by=fields)
         if few:
             stored = self._link.run(self._link.proxy.upsert(self.url, few, fields))
             warn_of_rounding([name for record in stored for name in record.rounded])
