@@ -252,6 +252,12 @@ def filled(text: str, labels: dict[str, str]) -> str:
     return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
 
 
+def test_every_alert_has_a_first_look_in_the_documents() -> None:
+    alerts = {rule["alert"] for rule in documents(ALERTS)[0]["groups"][0]["rules"]}
+    text = (DEPLOY.parent / "docs" / "production.md").read_text()
+    assert set(re.findall(r"`(EncryptedRecords\w+)`", text)) == alerts
+
+
 def test_each_alert_is_tested_with_the_words_that_it_has() -> None:
     rules = {rule["alert"]: rule for rule in documents(ALERTS)[0]["groups"][0]["rules"]}
     (tests,) = documents(ALERTS.with_name("alerts.test.yaml"))

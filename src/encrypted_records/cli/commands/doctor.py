@@ -98,6 +98,8 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
         yield _report_failure("schema", error)
     async for finding in _keyring(session, schemas):
         yield finding
+    async for finding in _webhooks(session):
+        yield finding
     for resource in schemas or ():
         found = [await _search(session, resource)]
         if found[0].state != "failed":
@@ -248,6 +250,24 @@ async def _keyring(
                 " restore",
                 FAILED,
             )
+
+
+async def _webhooks(session: CommandSession) -> AsyncIterator[Finding]:
+    """A finding for each webhook that is stopped or whose deliveries fail."""
+    try:
+        webhooks = await session.client.webhooks()
+    except ErsError as error:
+        yield _report_failure("webhook", error)
+        return
+    for webhook in webhooks:
+        renew = " --renew" if webhook.reason == "bad_token" else ""
+        resume = f"once the cause is gone: ers webhook resume {webhook.id}{renew}"
+        check = f"webhook {webhook.id}"
+        if webhook.status == "stopped":
+            yield Finding(check, "failed", f"stopped: {webhook.reason}", resume, FAILED)
+        elif webhook.tries:
+            message = f"{format_count(webhook.tries, 'failed attempt')}: {webhook.reason}"
+            yield Finding(check, "warning", message, resume)
 
 
 async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterator[Finding]:

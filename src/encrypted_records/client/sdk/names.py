@@ -251,7 +251,13 @@ class Names:
             raise InvalidSetting(
                 f"{name} names {len(fitting)} {kind}s", hint=f"name one of: {_join(names)}"
             )
-        hint = f"there are: {_join(names)}" if names else f"create one: ers {kind} create --help"
+        hint = f"there are: {_join(names)}"
+        if not names:
+            hint = f"create one: ers {kind} create --help"
+            if kind in paths:  # of others you see only what they share
+                hint += (
+                    f"; for a {kind} of your colleagues, ask an owner to share its dataset with you"
+                )
         raise explain(NotFound(f"there is no {kind} {name}".rstrip(), hint=hint))
 
     async def path_of(self, named: OrganizationResource | ShownDataset | ShownSchema) -> str:
