@@ -65,6 +65,8 @@ def test_a_person_is_counted_then_erased_and_the_receipt_has_no_value(
         refused = ers(*erase, f"email={ADA}", "--confirm", count, "--yes")
         assert (refused.code, "matches 2 records in 1 schema\n" in refused.err) == (4, True)
         assert "No record matches" not in refused.out + refused.err
+        assert "give it with --confirm" in refused.err
+        assert "?confirm" not in refused.err
     assert len(stored(ers, people)) == 3
     receipt = ers.done(*erase, f"email={ADA}", "--confirm", "2", "--yes")
     assert (receipt.one["records"], receipt.one["gone"]) == (2, True)

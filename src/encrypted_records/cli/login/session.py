@@ -319,6 +319,8 @@ def connected(
                             error.hint = session.who.renewal_hint
                         raise
                     except ErsError as error:
+                        if error.reason == "confirm_count":
+                            error.hint = _hint_of_count(context)
                         error.flaws = tuple(_by_option(flaw, context) for flaw in error.flaws)
                         raise
 
@@ -330,6 +332,13 @@ def connected(
         return wrapped
 
     return decorate
+
+
+def _hint_of_count(context: click.Context) -> str:
+    """What to do where a command has confirmed another number of records than there are."""
+    if "confirm" in context.params:
+        return "nothing was deleted; if that is the number you expect, give it with --confirm"
+    return "the number has changed since it was counted; repeat the command"
 
 
 class StoredName(click.ParamType[str]):
