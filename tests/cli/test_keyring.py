@@ -143,6 +143,7 @@ def test_before_there_is_a_keyring_show_says_how_one_comes_about(
 
     assert shown.code == 3
     assert shown.err.startswith("error: you have no keyring here yet\nhint: ")
+    assert "restore it before you store anything: ers keyring restore" in shown.err
 
 
 def test_without_credentials_and_terminal_the_way_out_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Ers
+from tests.support.service import Service
 
 DEFINITION = json.dumps({"type": "object", "properties": {"name": {"type": "string"}}})
 
@@ -66,6 +67,19 @@ def test_what_is_not_there_is_said_with_what_is(ers: Ers, world: dict[str, str])
     assert said.code == 3
     assert said.err.splitlines()[0] == "error: there is no schema nothing"
     assert f"{world['two']}/same" in said.err
+
+
+def test_who_reaches_no_schema_is_told_to_create_or_to_ask_for_one(
+    ers: Ers, running: Service
+) -> None:
+    newcomer = running.new_account()
+    ers.set(ERS_EMAIL=newcomer.email, ERS_PASSWORD=newcomer.password)
+    said = ers("schema", "get", "patient")
+    assert said.err.splitlines() == [
+        "error: there is no schema patient",
+        "hint: create one: ers schema create --help; for a schema of your colleagues, ask an owner"
+        " to share its dataset with you",
+    ]
 
 
 def test_the_id_of_another_kind_of_thing_names_nothing(ers: Ers, world: dict[str, str]) -> None:

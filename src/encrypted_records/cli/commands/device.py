@@ -122,7 +122,7 @@ def _show_keyring(devices: Devices, *, by_door: bool, yes: bool) -> bool:
 def _say_none_yet() -> None:
     say(
         "You have no keyring here yet. Storing the first records creates it and registers this"
-        " machine."
+        " machine. If you had one on another machine, restore it first: ers keyring restore"
     )
 
 

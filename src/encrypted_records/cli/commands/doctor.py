@@ -224,7 +224,9 @@ async def _keyring(
     try:
         keyring = await session.client.keyring()
     except NotFound:
-        yield Finding("keyring", "ok", "not created yet; storing the first records creates it")
+        hint = "if you had one on another machine, restore it first: ers keyring restore"
+        found = "not created yet; storing the first records creates it"
+        yield Finding("keyring", "ok", found, hint)
         return
     except ErsError as error:
         yield _report_failure("keyring", error)

@@ -254,7 +254,7 @@ class Names:
         hint = f"there are: {_join(names)}"
         if not names:
             hint = f"create one: ers {kind} create --help"
-            if kind in paths:  # of others you see only what they share
+            if kind != "organization":  # of others you see only what they share
                 hint += (
                     f"; for a {kind} of your colleagues, ask an owner to share its dataset with you"
                 )

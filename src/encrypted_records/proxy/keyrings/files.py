@@ -378,7 +378,8 @@ def no_keyring() -> errors.NotFound:
     return errors.NotFound(
         "you have no keyring here yet",
         code="no_keyring",
-        hint="storing the first records creates it, or restore it from a backup",
+        hint="if you have one on another machine, or had, restore it before you store anything: ers"
+        " keyring restore; otherwise storing the first records creates it",
     )
 
 
