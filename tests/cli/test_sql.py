@@ -81,6 +81,20 @@ def test_an_error_names_what_there_is(ers: Ers, people: str) -> None:
     assert "only SELECT" in told.err
 
 
+def test_a_hint_quotes_names_that_statements_have_to_quote(ers: Ers) -> None:
+    ers.done("dataset", "create", "--name", "Imported files", "--slug", "imported-files")
+    named = ("--dataset", "imported-files", "--name", "Staff", "--slug", "staff")
+    ers.done("schema", "create", *named, "--file", "-", typed=json.dumps(DEFINITION))
+    told = ers("sql", "SELECT count(*) AS n FROM imported-files.staff")
+    assert (told.code, 'names with hyphens are quoted: "imported-files".staff' in told.err) == (
+        2,
+        True,
+    )
+    told = ers("sql", "SELECT count(*) AS n FROM staffs")
+    assert '"imported-files".staff' in told.err
+    assert ers.done("sql", 'SELECT count(*) AS n FROM "imported-files".staff').one == {"n": 0}
+
+
 @pytest.mark.usefixtures("ers")  # its variables are this process's
 def test_parquet_has_exact_types_and_of_a_statement_that_fails_is_no_whole_file(
     people: str,

@@ -88,7 +88,7 @@ class Tools:
         return {
             "tables": [
                 {
-                    "table": table.qualified,
+                    "table": table.in_sql,
                     "description": _cut(table.description, DESCRIPTION_CHARACTERS),
                 }
                 for table in tables
@@ -99,7 +99,7 @@ class Tools:
         """Name the columns of a table (as list_schemas calls it) and their types."""
         found = await self._named(table)
         return {
-            "table": found.qualified,
+            "table": found.in_sql,
             "description": _cut(found.description, VALUE_CHARACTERS),
             "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         }
@@ -140,7 +140,7 @@ class Tools:
         found = catalogue.named(table, None)
         if len(found) == 1:
             return found[0]
-        listed = ", ".join(each.qualified for each in (found or catalogue.tables)[:50])
+        listed = ", ".join(each.in_sql for each in (found or catalogue.tables)[:50])
         if found:
             raise ToolError(f"several datasets have a table of this name: {listed}")
         raise ToolError(f"there is no table of this name; tables: {listed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,21 @@ INTERNAL = "_columns"
 _RESERVED = frozenset({"information_schema", "pg_catalog", "_catalogues", INTERNAL})
 
 
+#: Keywords of DuckDB that cannot name a table or column without quotes.
+KEYWORDS = frozenset(
+    " all analyse analyze and anti any array as asc asof asymmetric at authorization binary"
+    " both by case cast check collate collation column columns concurrently constraint create"
+    " cross default deferrable desc describe distinct do else end except false fetch for"
+    " foreign freeze from full generated glob group having ilike in initially inner intersect"
+    " into is isnull join lambda lateral leading left like limit map natural not notnull null"
+    " offset on only or order outer overlaps pivot pivot_longer pivot_wider placing positional"
+    " primary qualify references returning right select semi show similar some struct"
+    " summarize symmetric table tablesample then to trailing true try_cast tuple union unique"
+    " unpack unpivot using variadic verbose when where window with".split()
+)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
     """A column of a table or of a result.
@@ -45,6 +61,11 @@ class SqlColumn:
     type: str
     field: str = ""
     arrow: str = ""
+
+    @property
+    def in_sql(self) -> str:
+        """The name as statements have it: quoted if necessary."""
+        return in_sql(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,11 @@ class SqlTable:
     def qualified(self) -> str:
         """The table name, qualified by its dataset."""
         return f"{self.dataset}.{self.name}"
+
+    @property
+    def in_sql(self) -> str:
+        """The qualified name as statements have it: quoted if necessary."""
+        return f"{in_sql(self.dataset)}.{in_sql(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +123,7 @@ class Catalogue:
         return [
             table
             for table in self.tables
-            if wanted == table.qualified.casefold()
+            if wanted in (table.qualified.casefold(), table.in_sql.casefold())
             or (dataset in (None, table.dataset) and wanted == table.name.casefold())
         ]
 
@@ -171,6 +197,12 @@ def duckdb_type(arrow: str) -> str:
     if arrow.startswith("decimal128"):
         return arrow.replace("decimal128", "DECIMAL").replace(" ", "")
     return _TYPES[arrow]
+
+
+def in_sql(name: str) -> str:
+    """A name as statements have it: quoted if necessary."""
+    is_plain = _PLAIN.fullmatch(name) and name.casefold() not in KEYWORDS
+    return name if is_plain else quoted(name)
 
 
 def quoted(name: str) -> str:

@@ -15,7 +15,7 @@ import duckdb
 
 from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable, in_sql
 from encrypted_records.sql.connections import lock, open_closed, views
 from encrypted_records.sql.limits import SqlLimits
 
@@ -77,11 +77,14 @@ def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> Sq
     if len(message) > _TOLD:
         message = f"{message[:_TOLD]}..."
     return failures.sql_error(
-        state, message, code=code, hint=_hint(state, code, catalogue, dataset)
+        state, message, code=code, hint=_hint(state, code, message, catalogue, dataset)
     )
 
 
-def _hint(state: str, code: str, catalogue: Catalogue, dataset: str | None) -> str:
+def _hint(state: str, code: str, message: str, catalogue: Catalogue, dataset: str | None) -> str:
+    if state == failures.SYNTAX and message.endswith('near "-"'):
+        names = [table.in_sql for table in catalogue.tables if "-" in table.qualified]
+        return f"names with hyphens are quoted: {', '.join(names[:_LISTED])}" if names else ""
     if state == failures.UNKNOWN_TABLE:
         return _tables_there(catalogue, dataset)
     if state == failures.UNKNOWN_FUNCTION:
@@ -95,9 +98,9 @@ def _hint(state: str, code: str, catalogue: Catalogue, dataset: str | None) -> s
 
 def _tables_there(catalogue: Catalogue, dataset: str | None) -> str:
     if dataset is not None:
-        names = [table.name for table in catalogue.in_dataset(dataset)]
+        names = [in_sql(table.name) for table in catalogue.in_dataset(dataset)]
     else:
-        names = [table.qualified for table in catalogue.tables]
+        names = [table.in_sql for table in catalogue.tables]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     sentence = f"tables: {', '.join(names[:_LISTED])}{more}" if names else "there are no tables"
     if catalogue.left_out:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow
 
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import SqlTable
+from encrypted_records.sql.catalogue import SqlTable, in_sql
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
@@ -94,11 +94,11 @@ def _duration(months: int, days: int, microseconds: int) -> str:
 
 
 def describe_tables(tables: Sequence[SqlTable]) -> list[dict[str, Any]]:
-    """Lines of ``\\dt``."""
+    """Lines of ``\\dt``, with names as statements have them."""
     return [
         {
-            "dataset": table.dataset,
-            "table": table.name,
+            "dataset": in_sql(table.dataset),
+            "table": in_sql(table.name),
             "columns": len(table.columns),
             "description": table.description,
         }
@@ -107,10 +107,10 @@ def describe_tables(tables: Sequence[SqlTable]) -> list[dict[str, Any]]:
 
 
 def describe_columns(table: SqlTable) -> list[dict[str, Any]]:
-    """Lines of ``\\d TABLE``."""
+    """Lines of ``\\d TABLE``, with names as statements have them."""
     return [
         {
-            "column": column.name,
+            "column": column.in_sql,
             "type": column.type,
             "field": column.field if column.field != column.name else "",
         }

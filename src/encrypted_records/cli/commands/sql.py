@@ -295,7 +295,7 @@ class _SqlShell:
             wanted = name.rstrip(";").replace('"', "")
             tables = engine.catalogue.named(wanted, engine.dataset)
             if len(tables) != 1:
-                found = ", ".join(table.qualified for table in tables)
+                found = ", ".join(table.in_sql for table in tables)
                 warn(
                     f"error: {name} may be {found}" if found else f"error: there is no table {name}"
                 )
