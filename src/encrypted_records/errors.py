@@ -424,8 +424,8 @@ class ApiUnreachable(Unavailable):
 class ProxyUnreachable(ApiUnreachable):
     code = "proxy_unreachable"
     default_hint = (
-        "check the address (ERS_PROXY_URL, --proxy-url); ers up starts a proxy with its API, ers"
-        " proxy one alone, and --inline one for a single command"
+        "check the address (ers: ERS_PROXY_URL or --proxy-url); ers up starts a proxy with its API,"
+        " ers proxy one alone"
     )
 
 

@@ -35,6 +35,7 @@ from encrypted_records.errors import (
     InvalidSetting,
     NotAuthenticated,
     NotFound,
+    Overloaded,
 )
 from encrypted_records.proxy.http import messages
 from scripts import synchronous_client
@@ -102,6 +103,65 @@ def test_refused_credentials_are_answered_with_arguments_of_the_client(running: 
         assert hint in refused.value.hint
         assert "Basic" not in refused.value.hint
         assert "/api/" not in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:8080", "", "ftp://127.0.0.1", "http://", "http://127.0.0.1:99999"]
+)
+def test_an_address_that_leads_to_no_proxy_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        Client(address, email="ada@example.org", password="secret")
+    assert "http://127.0.0.1:8080" in refused.value.hint
+
+
+def test_two_credentials_and_a_broken_token_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        Client("http://ada:pass-secret@127.0.0.1:8080", token="another")
+    assert "pass-secret" not in f"{refused.value} {refused.value.__notes__}"
+    with pytest.raises(InvalidSetting) as refused:
+        Client("http://127.0.0.1:8080", token="token-\nsecret")
+    assert "secret" not in f"{refused.value} {refused.value.__notes__}"
+
+
+def test_hints_of_a_client_name_no_header_and_no_parameter_of_http(
+    client: Client, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Conflict) as refused:
+        schema.delete_matching("age > 0", confirm=3)
+    assert refused.value.reason == "confirm_count"
+    assert refused.value.hint == "nothing was deleted; confirm this number instead, if it is right"
+
+    async def request(*_: object, **__: object) -> Response:
+        raise Overloaded("too many", retry_after=3)
+
+    monkeypatch.setattr(Transport, "request", request)
+    with pytest.raises(Overloaded) as busy:
+        client.user()
+    assert busy.value.hint == "try again in 3 seconds"
+
+
+def test_one_name_may_be_given_where_several_may(
+    client: Client, schema: Schema, tmp_path: Path
+) -> None:
+    schema.ingest(PEOPLE)
+    found = schema.search(order_by="-name", fields="name", limit=1)
+    assert [dict(record) for record in found] == [{"name": "Grace"}]
+    assert found.to_arrow().column_names == ["name"]
+    dataset = client.dataset(str(schema.members["dataset"]))
+    token = client.create_token("one", datasets=dataset.slug)
+    assert token.datasets == [dataset.url]
+
+    unique = {**DEFINITION, "unique": [["name"]]}
+    people = dataset.create_schema("Unique", unique)
+    people.ingest(PEOPLE)
+    path = tmp_path / "people.csv"
+    path.write_text("name,age\nAda,37\n")
+    assert people.upload(path, on_conflict="replace", by="name").wait().status == "completed"
+    assert people.count("name = 'Ada' and age = 37") == 1
+
+    age = {"type": "integer", "minimum": 0, "maximum": 130}
+    less = {**DEFINITION, "properties": {"name": {"type": "string"}, "age": age}}
+    assert schema.change(less, drops="height", dry_run=True).possible
 
 
 def test_the_traceback_of_an_unknown_name_has_the_known_ones(

@@ -20,6 +20,7 @@ from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
@@ -29,7 +30,7 @@ from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.messages import Closing
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization, on_retry
-from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, Malformed
+from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, InvalidSetting, Malformed
 from encrypted_records.model import resources, strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
@@ -217,7 +218,21 @@ class Connection(Closing):
         self.limits = limits
         known = basic(email, password) if email is not None and password is not None else None
         if token is not None:
+            if not token.strip().isprintable():
+                raise explain(
+                    InvalidSetting(
+                        "this is not a token: it has line ends or other control characters",
+                        hint="give the client the token as ers token create printed it",
+                    )
+                )
             known = f"Bearer {token.strip()}"
+        if (auth or known) and "@" in urlsplit(proxy_url).netloc:
+            raise explain(
+                InvalidSetting(
+                    "the address of the proxy has credentials, and others are given as well",
+                    hint="leave one of them out",
+                )
+            )
         service = token is not None and looks_like_service_key(token)
         self._transport = ProxyTransport(
             proxy_url,

@@ -175,7 +175,7 @@ class Jobs(Connection):
         batch_size: int | None = None,
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         again: bool = True,
         filename: str = "",
         reading: bytes | None = None,
@@ -317,8 +317,8 @@ def name_reading(reading: bytes | None) -> dict[str, str]:
     return {} if reading is None else {"reading": reading.decode()}
 
 
-def name_set(by: Sequence[str]) -> dict[str, str]:
-    return {"by": ",".join(by)} if by else {}
+def name_set(by: str | Sequence[str]) -> dict[str, str]:
+    return {"by": by if isinstance(by, str) else ",".join(by)} if by else {}
 
 
 def _progress(text: str) -> JobProgress:

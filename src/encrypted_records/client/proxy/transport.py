@@ -124,6 +124,7 @@ class ProxyTransport(Transport):
         service: bool = False,
         timing: Timing = PROXY_TIMING,
     ) -> None:
+        require_address(base_url)
         super().__init__(by_address(base_url), auth=auth, headers=headers, timing=timing)
         self.device = device
         self._door = door
@@ -182,7 +183,7 @@ class ProxyTransport(Transport):
         try:
             return await super().request(*args, **options)
         except errors.ErsError as error:
-            error.hint = CREDENTIAL_HINTS.get(error.reason, error.hint)
+            error.hint = _hint_for_programs(error)
             explain(error)
             raise
 
@@ -355,6 +356,21 @@ CREDENTIAL_HINTS = {
 }
 
 
+#: The same for other errors.
+_PROGRAM_HINTS = {
+    "confirm_count": "nothing was deleted; confirm this number instead, if it is right",
+}
+
+
+def _hint_for_programs(error: errors.ErsError) -> str:
+    if error.reason in CREDENTIAL_HINTS:
+        return CREDENTIAL_HINTS[error.reason]
+    if "Retry-After" in error.hint:
+        wait = error.retry_after
+        return "try again shortly" if wait is None else f"try again in {wait} seconds"
+    return _PROGRAM_HINTS.get(error.reason, error.hint)
+
+
 def explain(error: _Error) -> _Error:
     """The error with a note of the faults, their positions and the hint: a notebook shows only the
     traceback.
@@ -370,6 +386,24 @@ def explain(error: _Error) -> _Error:
     if error.hint:
         error.add_note(f"hint: {error.hint}")
     return error
+
+
+def require_address(url: str) -> None:
+    """
+    Raises:
+        InvalidSetting: it cannot be the address of a proxy.
+    """
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise explain(
+            errors.InvalidSetting(
+                "this is not the address of a proxy", hint="such as http://127.0.0.1:8080"
+            )
+        )
 
 
 def by_address(url: str) -> str:

@@ -226,7 +226,7 @@ class Uploads(Connection):
         batch_size: int | None = None,
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         again: bool = False,
         reading: bytes | None = None,
     ) -> str:
@@ -292,7 +292,7 @@ class Uploads(Connection):
         batch_size: int | None = None,
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         again: bool = False,
         reading: bytes | None = None,
     ) -> tuple[str, str]:
@@ -325,7 +325,7 @@ class Uploads(Connection):
         batch_size: int | None = None,
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         again: bool = True,
     ) -> tuple[str, str]:
         """:meth:`begin_upload` for data of unknown size; :meth:`append` sends it.

@@ -42,6 +42,7 @@ from encrypted_records.client.sdk.files import (
     require_certain,
     require_valid,
 )
+from encrypted_records.client.sdk.names import several
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame, check_record_id
 from encrypted_records.client.transport import Authorization
@@ -281,20 +282,20 @@ class AsyncClient:
         name: str,
         *,
         scope: resources.Scope = "read",
-        datasets: Sequence[str] | None = None,
+        datasets: str | Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
     ) -> resources.CreatedApiTokenResource:
         """Create an API token for another program; its text is returned only once.
 
         Args:
-            datasets: names of the datasets to which it is limited; None is all of yours.
+            datasets: name or names of the datasets to which it is limited; None is all of yours.
             password: of the account, unless this client was created with it.
         """
         paths = None
         if datasets is not None:
             paths = []
-            for dataset in datasets:
+            for dataset in several(datasets) or ():
                 paths.append((await self._link.names.dataset(dataset)).url)
         return await self._link.proxy.create_token(
             name, scope=scope, datasets=paths, expires_in=expires_in, password=password

@@ -32,6 +32,7 @@ from encrypted_records.client.sdk.files import (
     require_certain,
     require_valid,
 )
+from encrypted_records.client.sdk.names import several
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame, check_record_id
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
@@ -278,20 +279,20 @@ class Client:
         name: str,
         *,
         scope: resources.Scope = "read",
-        datasets: Sequence[str] | None = None,
+        datasets: str | Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
     ) -> resources.CreatedApiTokenResource:
         """Create an API token for another program; its text is returned only once.
 
         Args:
-            datasets: names of the datasets to which it is limited; None is all of yours.
+            datasets: name or names of the datasets to which it is limited; None is all of yours.
             password: of the account, unless this client was created with it.
         """
         paths = None
         if datasets is not None:
             paths = []
-            for dataset in datasets:
+            for dataset in several(datasets) or ():
                 paths.append(self._link.run(self._link.names.dataset(dataset)).url)
         return self._link.run(
             self._link.proxy.create_token(

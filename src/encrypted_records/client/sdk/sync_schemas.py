@@ -33,7 +33,7 @@ from encrypted_records.client.sdk.condition_language import (
 )
 from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
-from encrypted_records.client.sdk.names import Placed
+from encrypted_records.client.sdk.names import Placed, several
 from encrypted_records.client.sdk.rows import (
     Row,
     Rows,
@@ -289,7 +289,7 @@ class Schema(Care):
         definition: Mapping[str, Any],
         *,
         renames: Mapping[str, str] | None = None,
-        drops: Sequence[str] = (),
+        drops: str | Sequence[str] = (),
         replaces: Mapping[str, Any] | None = None,
         dry_run: bool = False,
     ) -> SchemaChange:
@@ -301,7 +301,7 @@ class Schema(Care):
 
         Args:
             renames: the new name of each renamed field, and its present name.
-            drops: present fields whose values may be deleted.
+            drops: present field or fields whose values may be deleted.
             replaces: the definition that the new one was made from, such as ``schema.definition``;
                 None accepts any present definition.
             dry_run: report what the change would take and what prevents it, and change nothing.
@@ -315,7 +315,7 @@ class Schema(Care):
             self._link.proxy.change_schema(
                 *(self.url, definition),
                 renames=renames,
-                drops=drops,
+                drops=several(drops) or (),
                 replaces=replaces,
                 dry_run=dry_run,
             )
@@ -374,7 +374,7 @@ class Schema(Care):
             Conflict: ``not_unique``; other rows, or records that are not replaced, have the same
                 values of a unique set.
         """
-        fields = [by] if isinstance(by, str) else list(by)
+        fields = several(by) or []
         few: list[Row] = []
         job: Job | None
         if isinstance(rows, Path | str):
@@ -397,7 +397,7 @@ class Schema(Care):
         direct: bool = True,
         skip_invalid: bool = False,
         on_conflict: OnConflict | None = None,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
     ) -> tuple[list[Row], Job | None]:
         """Send rows, and begin the job that stores them. If they fit in one request, they are
         returned instead, and nothing is sent.
@@ -441,7 +441,7 @@ class Schema(Care):
         skip_invalid: bool = False,
         batch_size: int | None = None,
         on_conflict: OnConflict | None = None,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         again: bool = False,
     ) -> Job:
         """Upload a file of CSV, JSON or JSON lines, of any size, or a pipe, and begin the job that
@@ -556,16 +556,16 @@ class Schema(Care):
         self,
         where: Where = None,
         *,
-        order_by: Sequence[str] | None = None,
-        fields: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        fields: str | Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Search:
         """Search the records of the schema; the request is sent when results are first read.
 
         Args:
             where: see :data:`Where`; None selects all.
-            order_by: field names; a leading ``-`` means descending order.
-            fields: which fields to return; None returns all.
+            order_by: a field name, or several; a leading ``-`` means descending order.
+            fields: the field or fields to return; None returns all.
             limit: maximum number of records; None is all.
 
         Raises:
@@ -673,15 +673,15 @@ class Search:
         self,
         schema: Schema,
         where: Where,
-        order_by: Sequence[str] | None,
-        fields: Sequence[str] | None,
+        order_by: str | Sequence[str] | None,
+        fields: str | Sequence[str] | None,
         limit: int | None,
     ) -> None:
         self._link = schema._link
         self._schema = schema
         self._where = condition(where)
-        self._order_by = order_by
-        self._fields = fields
+        self._order_by = several(order_by)
+        self._fields = several(fields)
         self._limit = limit
 
     def __iter__(self) -> Iterator[Record]:
