@@ -68,6 +68,27 @@ def test_whatever_goes_wrong_is_a_problem_document(
     assert (answer.status, answer.code) == (status, code)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/api/records/search/", 405),
+        ("POST", "/api/records/ingest/", 405),
+        ("POST", "/api/jobs/upload/", 404),
+        ("POST", "/api/files/", 404),
+        ("GET", "/api/keyring/", 404),
+        ("POST", "/api/schemas/infer/", 405),
+    ],
+)
+def test_a_request_for_a_proxy_is_told_so(
+    ada: Account, method: str, path: str, status: int
+) -> None:
+    answer = ada.call(method, path, None if method == "GET" else b"{}")
+    assert answer.status == status
+    assert json.loads(answer.body)["hint"].startswith("send it to a proxy")
+    other = json.loads(ada.call("DELETE", "/api/datasets/").body)
+    assert other["hint"].startswith("its methods are GET, POST")
+
+
 def test_only_json_is_read(ada: Account) -> None:
     form = ada.call(
         "POST", "/api/datasets/", b"name=x", **{"Content-Type": "application/x-www-form-urlencoded"}

@@ -122,6 +122,39 @@ def test_any_number_of_blanks_may_follow_the_scheme(place: Place) -> None:
         assert place.last.headers["Authorization"] == "Bearer abc.def"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "parameter", "code"),
+    [
+        ("GET", "/api/datasets/?limit=5&limit=6", "limit", "invalid_parameter"),
+        ("GET", "/api/jobs/?limit=5&limit=6", "limit", "invalid_parameter"),
+        ("DELETE", "/api/records/?id=x&id=y&erase=true&erase=false", "erase", "invalid_parameter"),
+        ("DELETE", "/api/records/2JZrJDyoRq79GsVSz23bp6/?erase=yes", "erase", "invalid_parameter"),
+        ("POST", "/api/records/search/?limit=5", "limit", "unknown_parameter"),
+        ("POST", "/api/records/aggregate/?group_by=name", "group_by", "unknown_parameter"),
+        ("POST", "/api/records/export/?format=csv", "format", "unknown_parameter"),
+        ("POST", "/api/records/explain/?limit=5", "limit", "unknown_parameter"),
+        ("POST", "/api/records/why/?limit=5", "limit", "unknown_parameter"),
+        ("POST", "/api/records/columns/?limit=5", "limit", "unknown_parameter"),
+        ("POST", "/api/records/ingest/?schema=people", "schema", "unknown_parameter"),
+        ("POST", "/api/datasets/people/search/?limit=5", "limit", "unknown_parameter"),
+    ],
+)
+def test_no_parameter_is_ignored(
+    place: Place, method: str, path: str, parameter: str, code: str
+) -> None:
+    path = path.replace("/people/", "/2JZrJDyoRq79GsVSz23bp6/")
+    answer = place.call(method, path, {} if method == "POST" else None)
+    assert (answer.status, answer.json()["code"]) == (400, "invalid_query")
+    assert answer.json()["errors"] == [
+        {"parameter": parameter, "code": code, "detail": answer.json()["errors"][0]["detail"]}
+    ]
+
+
+def test_the_methods_of_a_path_are_in_the_hint(place: Place) -> None:
+    answer = place.call("GET", "/api/records/search/")
+    assert (answer.status, answer.json()["hint"]) == (405, "this path has POST")
+
+
 def test_parameters_are_those_of_the_path_and_written_anew(place: Place) -> None:
     name = "a b&c=%2F#+?"
     found = place.call("GET", "/api/datasets/?name=a%20b%26c=%252F%23%2B%3f&limit=5")

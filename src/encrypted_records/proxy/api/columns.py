@@ -30,7 +30,7 @@ from encrypted_records.proxy.api.json_schema import (
     json_body,
     object_of,
 )
-from encrypted_records.proxy.api.parameters import schema_of
+from encrypted_records.proxy.api.parameters import only, schema_of
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
 from encrypted_records.proxy.http.messages import (
     Download,
@@ -78,6 +78,7 @@ endpoint = Endpoints("records")
 async def read_columns(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     require_arrow()
@@ -117,6 +118,7 @@ _OF_PAGES = ("limit", "offset", "cursor", "count")
 async def export_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_object(request)
     form = form_of(request, body)
     for name in _OF_PAGES:

@@ -22,6 +22,8 @@ _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 _VERSION = re.compile(r"[0-9]{1,10}")
 #: Parameters of the list of records, which users may expect to be filters.
 _LISTING = {"schema", "sealed"}
+#: Parameters that may be given several times.
+_SEVERAL = {"id", "version"}
 _SEARCH = "conditions are for POST /api/records/search/"
 
 
@@ -154,7 +156,7 @@ async def find_slug(connection: HTTPConnection, collection: Collection, slug: st
 
 
 def only(request: Request, known: set[str]) -> None:
-    """Refuse unknown parameters: an ignored filter would mislead."""
+    """Refuse unknown and repeated parameters: an ignored filter would mislead."""
     for name in request.query_params:
         if name not in known:
             allowed = (
@@ -162,11 +164,30 @@ def only(request: Request, known: set[str]) -> None:
                 if known
                 else "this path has no parameters"
             )
+            hint = "check the spelling" if known else "leave it out"
+            if not known and request.method == "POST":
+                hint = "options of this path are members of its body"
             raise InvalidQuery(
                 f"this path does not have such a parameter; {allowed}",
-                hint=_SEARCH if known >= _LISTING else "check the spelling",
+                hint=_SEARCH if known >= _LISTING else hint,
                 flaws=(Flaw("unknown_parameter", "there is no such parameter", parameter=name),),
             )
+        if name not in _SEVERAL:
+            require_once(name, len(request.query_params.getlist(name)))
+
+
+def require_once(name: str, times: int) -> None:
+    """
+    Raises:
+        InvalidQuery: a parameter with one value has several.
+    """
+    if times > 1:
+        detail = "is given more than once"
+        raise InvalidQuery(
+            f"the parameter {name} {detail}",
+            hint="leave out all but one",
+            flaws=(Flaw("invalid_parameter", detail, parameter=name),),
+        )
 
 
 def number_of(request: Request, name: str, default: int, *, least: int, most: int) -> int:
@@ -186,7 +207,7 @@ def flag_of(request: Request, name: str, *, default: bool) -> bool:
     if text in ("true", "false"):
         return text == "true"
     detail = "expected true or false"
-    raise InvalidQuery(detail, flaws=(Flaw("invalid_parameter", detail, f"/{name}"),))
+    raise InvalidQuery(detail, flaws=(Flaw("invalid_parameter", detail, parameter=name),))
 
 
 def page_range(request: Request, *, limit: int, most: int) -> tuple[int, int]:

@@ -111,6 +111,7 @@ endpoint = Endpoints("records")
 async def ingest_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_records(request)
     once = IdempotencyKey.of(request.headers.get(HEADER), body)
     created = await services.direct_ingest.ingest(caller, body, once)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,6 +41,7 @@ from encrypted_records.model.forwarded import JSON, SIGNED, Forwarded, methods_o
 from encrypted_records.model.ids import from_reference, reference, slug_in
 from encrypted_records.model.record_formats import charset_of, require_utf8
 from encrypted_records.proxy.api.endpoint import is_service_string
+from encrypted_records.proxy.api.parameters import require_once
 from encrypted_records.proxy.auth import (
     RequestCredentials,
     authorization_of,
@@ -83,6 +85,8 @@ async def query_of(request: Request, endpoint: Forwarded) -> str:
             hint="leave it out; docs/http-api.md lists the parameters of each path",
             flaws=flaws,
         )
+    for name, times in Counter(name for name, _ in pairs).items():
+        require_once(name, times)
     sent: list[tuple[str, str]] = []
     for name, value in pairs:
         collection = endpoint.references.get(name, "")

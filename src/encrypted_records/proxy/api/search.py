@@ -120,6 +120,7 @@ endpoint = Endpoints("records")
 async def search_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     outcome = await services.search.ask(caller, schema, body)
@@ -144,6 +145,7 @@ async def search_records(request: Request) -> Response:
 async def aggregate_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     measured = await services.aggregates.ask(caller, schema, body)
@@ -227,6 +229,7 @@ async def get_index_status(request: Request) -> Response:
 async def explain_query(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     return answer(await explain(services.query_runner, caller, schema, body))
@@ -242,6 +245,7 @@ async def explain_query(request: Request) -> Response:
 async def explain_why(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     body = await read_object(request)
     refuse_unknown(body, {"schema", "where", "filters"})
     schema = await schema_of(services, caller, body.get("schema"))
@@ -268,6 +272,7 @@ async def explain_why(request: Request) -> Response:
 async def search_whole_dataset(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
+    only(request, set())
     dataset = id_in_path(request)
     body = await read_object(request)
     found = await search_dataset(services.query_runner, caller, dataset, body)

@@ -337,10 +337,14 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "http_error")
+    headers = error.headers or {}
+    hint = f"this path has {headers['Allow']}" if "Allow" in headers else ""
     response = problem_answer(
-        problem.document(error.status_code, code, problem.title_of(error.status_code).lower())
+        problem.document(
+            error.status_code, code, problem.title_of(error.status_code).lower(), hint=hint
+        )
     )
-    response.headers.update(error.headers or {})
+    response.headers.update(headers)
     return response
 
 

@@ -279,7 +279,7 @@ class DataPlane:
             elif request.method == "OPTIONS":
                 answer = HttpResponse()
             else:
-                answer = problems.method_not_allowed(methods)
+                answer = problems.method_not_allowed(request.path_info, methods)
         except _MEANT as error:
             problem = problems.handle(error, {})
             if problem is None:

@@ -26,13 +26,27 @@ from encrypted_records.server.http.bodies import to_json
 REALM = "encrypted-records"
 CHALLENGES = f'Basic realm="{REALM}", charset="UTF-8", Bearer realm="{REALM}"'
 
+#: Requests to these are for proxies, which encrypt.
+_PATHS_OF_PROXIES = (
+    "/api/devices/",
+    "/api/files/",
+    "/api/jobs/",
+    "/api/keyring/",
+    "/api/readings/",
+    "/api/records/",
+    "/api/schemas/estimate/",
+    "/api/schemas/infer/",
+    "/api/schemas/preview/",
+    "/api/webhooks/",
+)
+
 _log = logging.getLogger(__name__)
 
 
 def handle(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """The framework's exception handler; None leaves a bug of ours to :func:`server_error`."""
     if isinstance(exc, drf.MethodNotAllowed):
-        return method_not_allowed(context["view"].allowed_methods)
+        return method_not_allowed(context["request"].path, context["view"].allowed_methods)
     if isinstance(exc, DatabaseError) and (failed := _of_database(exc)):
         return failed
     error = to_error(exc)
@@ -55,10 +69,24 @@ def _of_database(exc: DatabaseError) -> HttpResponse | None:
     return response
 
 
-def method_not_allowed(allowed: Iterable[str]) -> HttpResponse:
-    response = _document(405, "method_not_allowed", "this path does not have such a method")
-    response["Allow"] = ", ".join(allowed)
+def method_not_allowed(path: str, allowed: Iterable[str]) -> HttpResponse:
+    methods = ", ".join(allowed)
+    response = _document(
+        405,
+        "method_not_allowed",
+        "this path does not have such a method",
+        hint=_hint_of_proxies(path) or f"its methods are {methods}",
+    )
+    response["Allow"] = methods
     return response
+
+
+def _hint_of_proxies(path: str) -> str:
+    """The hint for a path that proxies have, and that the API lacks or has for less; empty for
+    others."""
+    if not path.startswith(_PATHS_OF_PROXIES):
+        return ""
+    return "send it to a proxy: this is the API, which must not receive plaintext"
 
 
 def unsupported_media_type() -> errors.ErsError:
@@ -158,7 +186,8 @@ def forbidden(request: HttpRequest, reason: str = "", **_: Any) -> HttpResponse:
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     slash = "" if request.path.endswith("/") else "paths end in a slash"
-    return answer(errors.NotFound("there is no such path", hint=slash))
+    hint = _hint_of_proxies(request.path) or slash
+    return answer(errors.NotFound("there is no such path", hint=hint))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
