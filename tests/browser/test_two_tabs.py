@@ -4,6 +4,7 @@ tab loses what was typed, does a thing twice, or does another thing than its pag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, Request, Route, expect
@@ -62,6 +63,34 @@ def addresses(page: Page) -> list[str]:
 
 
 # --- a session that has ended ---------------------------------------------------------------------
+
+
+def test_ticked_records_are_still_ticked_after_a_login_in_place(
+    editor: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(census.page("search"))
+    page.get_by_label("Tick 1", exact=True).check()
+    page.get_by_label("Tick 2", exact=True).check()
+    end_session(editor)
+
+    page.get_by_role("button", name="Edit a field…").click()
+    log_in_in_place(page, census)
+    editor.expect_heading("Edit a field of 2 records")
+
+
+def test_ticked_records_are_downloaded_after_a_login_in_another_tab(
+    editor: Visitor, other_tab: Visitor, census: Census
+) -> None:
+    page = editor.page
+    editor.go(census.page("search"))
+    page.get_by_label("Tick 1", exact=True).check()
+    end_session(editor)
+    other_tab.log_in(census.account)
+
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export as CSV").click()
+    assert len(Path(download.value.path()).read_text().splitlines()) == 2
 
 
 def test_a_value_typed_into_a_cell_is_stored_after_a_login_in_place(

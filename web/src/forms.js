@@ -2,7 +2,7 @@
 // So what was typed is still there when no answer comes, when the session has ended, or when the
 // answer is a problem. Without scripts, forms are sent as forms are.
 
-import { leadsAside } from "./session.js";
+import { leadsAside, renewSession } from "./session.js";
 
 /** Forms that say themselves how they are sent, files, and those whose answer is a download. */
 const OTHERS = "[hx-post], [data-uploads], [data-download], [method=get]";
@@ -74,12 +74,26 @@ function guardTyped() {
   });
 }
 
-/** [data-download]: the browser shows nothing before the file begins, so the form says that it will. */
-function sayDownloads() {
-  addEventListener("submit", ({ target }) => {
+/** [data-download]: a login page would take the place of this one, with what was typed or ticked, so
+ * the session is looked at first. The browser shows nothing before the file begins, so the form says
+ * that it will. */
+function sendDownloads() {
+  const [asking, renewed] = [new WeakSet(), new WeakSet()];
+  addEventListener("submit", async (event) => {
+    const { target, submitter } = event;
+    if (!target.matches("[data-download]")) return;
+    if (!renewed.delete(target)) {
+      event.preventDefault();
+      if (asking.has(target)) return;
+      asking.add(target);
+      await renewSession().catch(() => {}); // what is wrong, the answer to the form says
+      asking.delete(target);
+      renewed.add(target);
+      target.requestSubmit(submitter);
+      return;
+    }
     const said = target.querySelector("[data-download-said]");
-    if (target.matches("[data-download]") && said)
-      said.textContent = "The download is starting. A large file takes some seconds.";
+    if (said) said.textContent = "The download is starting. A large file takes some seconds.";
   });
 }
 
@@ -118,7 +132,7 @@ function sendByKey() {
 
 /** Before htmx looks at the page. */
 export function sendForms() {
-  sayDownloads();
+  sendDownloads();
   guardTyped();
   sendByKey();
   sayProgress();

@@ -72,6 +72,17 @@ export async function ask(path, { logsIn = true, ...options } = {}, fieldsOf = u
   return (await isRenewed(answer, body, logsIn)) ? send(fieldsOf?.()) : answer;
 }
 
+/**
+ * Before a form is sent as forms are: if the session has ended, the user logs in in place, and forms
+ * get the token of the session that there is.
+ */
+export async function renewSession() {
+  const answer = await ask(`${at}/account/`);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const csrf = page.querySelector("meta[name=csrf]")?.content;
+  if (csrf && csrf !== token()) await takeToken(token());
+}
+
 /** Post the fields of a form by a script. */
 export const post = (path, fieldsOf, options = {}) => ask(path, options, fieldsOf);
 
