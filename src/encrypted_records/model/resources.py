@@ -78,21 +78,30 @@ DEFINITION: dict[str, Any] = {
 
 T = TypeVar("T")
 
+
+def _form(pattern: str) -> Meta:
+    return Meta(pattern=rf"^{pattern}\Z")
+
+
+def _path_in(collection: str) -> Meta:
+    return _form(f"/api/{collection}/{ids.PATTERN}/")
+
+
 #: Types of members, with what the OpenAPI documents say of them.
 Count = Annotated[int, Meta(ge=0)]
 Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 Link = Annotated[str, Meta(extra_json_schema={"format": "uri-reference"})]
 Time = Annotated[datetime, Meta(tz=True)]
-Id = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.PATTERN}$"})]
-Slug = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ids.SLUG}$"})]
+Id = Annotated[str, _form(ids.PATTERN)]
+Slug = Annotated[str, _form(ids.SLUG)]
+#: A token for the header Authorization (RFC 6750, section 2.1).
+Token = Annotated[str, _form("[A-Za-z0-9._~+/-]+=*")]
 Address = Annotated[str, Meta(extra_json_schema={"format": "email"})]
-OrganizationPath = Annotated[
-    str, Meta(extra_json_schema={"pattern": f"^/api/organizations/{ids.PATTERN}/$"})
-]
-DatasetPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/datasets/{ids.PATTERN}/$"})]
-SchemaPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/schemas/{ids.PATTERN}/$"})]
-UserPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/users/{ids.PATTERN}/$"})]
-RecordPath = Annotated[str, Meta(extra_json_schema={"pattern": f"^/api/records/{ids.PATTERN}/$"})]
+OrganizationPath = Annotated[str, _path_in("organizations")]
+DatasetPath = Annotated[str, _path_in("datasets")]
+SchemaPath = Annotated[str, _path_in("schemas")]
+UserPath = Annotated[str, _path_in("users")]
+RecordPath = Annotated[str, _path_in("records")]
 
 
 class ListPage(Struct, Generic[T], frozen=True):
@@ -270,7 +279,7 @@ class Deletion(Struct, frozen=True):
 class AccessResource(Struct, frozen=True):
     """An access token."""
 
-    access: str
+    access: Token
 
     def __repr__(self) -> str:
         return "<tokens>"
@@ -279,7 +288,7 @@ class AccessResource(Struct, frozen=True):
 class Tokens(AccessResource, frozen=True):
     """An access token, and the refresh token for the next pair, which works once."""
 
-    refresh: str
+    refresh: Token
 
 
 Scope = Literal["read", "write"]
@@ -306,7 +315,7 @@ class ApiTokenResource(Struct, frozen=True, kw_only=True):
 class CreatedApiTokenResource(ApiTokenResource, frozen=True, kw_only=True):
     """An API token; ``token`` is its text, which is shown only once."""
 
-    token: str
+    token: Token
 
     def __repr__(self) -> str:
         return f"<API token {self.id}>"
@@ -389,7 +398,7 @@ class StatusResource(Struct, frozen=True, kw_only=True):
     mirror: MirrorStatus | UnsetType = UNSET
 
 
-_Uid = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+_Uid = Annotated[str, _form("[0-9a-f]{32}")]
 _Run = Annotated[list[U32], Meta(min_length=2, max_length=2)]
 
 
@@ -412,7 +421,7 @@ class UsableCheckpoint(Struct):
 
     version: U63
     key_version: U32
-    digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    digest: Annotated[str, _form("[0-9a-f]{64}")]
     bytes: Annotated[int, Meta(ge=0, le=wire.MAX_CHECKPOINT_BYTES)]
 
 
@@ -470,7 +479,7 @@ class ErasureState(ErasureProgress, kw_only=True):
     since: Time | None
 
 
-_Hex = Annotated[str, Meta(extra_json_schema={"pattern": "^([0-9a-f]{2})+$"})]
+_Hex = Annotated[str, _form("([0-9a-f]{2})+")]
 
 
 class SealedRecord(Struct, forbid_unknown_fields=True, kw_only=True):
