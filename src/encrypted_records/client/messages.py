@@ -8,6 +8,7 @@ others must not see.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
@@ -70,6 +71,16 @@ Whole = bytes | memoryview
 Body = Whole | AsyncIterable[bytes] | None
 
 
+#: Longest wait that a server may ask for, in seconds: that of the limits per hour.
+MOST_RETRY_AFTER = 3600
+_RETRY_AFTER = re.compile("[0-9]{1,6}")
+
+
+def read_retry_after(value: str) -> int | None:
+    """The seconds in a Retry-After header, at most an hour; None if it has no number of seconds."""
+    return min(int(value), MOST_RETRY_AFTER) if _RETRY_AFTER.fullmatch(value) else None
+
+
 class Closing(ABC):
     """A context manager that closes the object at the end of its block."""
 
@@ -126,8 +137,7 @@ class Response:
     @property
     def retry_after(self) -> int | None:
         """The seconds to wait that the server states."""
-        wait = self.headers.get("Retry-After", "")
-        return int(wait) if wait.isdecimal() else None
+        return read_retry_after(self.headers.get("Retry-After", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
@@ -157,14 +158,19 @@ class _ReceivedFlaw(msgspec.Struct):
     header: str | None = None
 
 
+#: Form of the codes of errors, which become headers and parts of addresses.
+_CODE = r"^([a-z][a-z0-9_]{0,99})?\Z"
+_UUID = r"^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?\Z"
+
+
 class _Received(msgspec.Struct):
     """A problem document as a client reads it; unknown members are skipped."""
 
-    code: str = ""
+    code: Annotated[str, Meta(pattern=_CODE)] = ""
     detail: str = ""
     hint: str = ""
     errors: list[_ReceivedFlaw] = []
-    job_id: str = ""
+    job_id: Annotated[str, Meta(pattern=_UUID)] = ""
 
 
 #: Codes with a more specific class than their status has.
