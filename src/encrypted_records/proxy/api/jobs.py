@@ -79,6 +79,7 @@ from encrypted_records.proxy.api.parameters import (
     page_range,
     requested_schema,
     schema_of,
+    whole_number,
 )
 from encrypted_records.proxy.http.messages import answer, media_type, problem_answer
 from encrypted_records.proxy.jobs.job import (
@@ -276,10 +277,10 @@ def options_of(
         charset = None
     size = DEFAULT_BATCH
     if batch_size is not None:
-        text = batch_size.text
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_BATCH):
+        stated = whole_number(batch_size.text)
+        if stated is None or not 1 <= stated <= MAX_BATCH:
             raise batch_size.refused(f"expected an integer from 1 to {MAX_BATCH}")
-        size = int(text)
+        size = stated
     if on_invalid is not None and on_invalid.text not in ("fail", "skip"):
         raise on_invalid.refused("expected fail or skip")
     if on_repeat is not None and on_repeat.text not in ("allow", "refuse"):

@@ -190,12 +190,20 @@ def require_once(name: str, times: int) -> None:
         )
 
 
+def whole_number(text: str) -> int | None:
+    """The number that a text of up to 18 digits states; None for other texts. Python refuses to
+    read thousands of digits.
+    """
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
 def number_of(request: Request, name: str, default: int, *, least: int, most: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if text.isascii() and text.isdecimal() and least <= int(text) <= most:
-        return int(text)
+    number = whole_number(text)
+    if number is not None and least <= number <= most:
+        return number
     detail = f"expected an integer from {least} to {most}"
     raise InvalidQuery(detail, flaws=(Flaw("limit", detail, parameter=name),))
 
