@@ -79,3 +79,10 @@ def test_joiners_that_belong_to_how_people_write_are_left_alone(text: str) -> No
 )
 def test_joiners_that_only_hide_are_named(text: str) -> None:
     assert words.reveal(text).count('class="control"') == 1
+
+
+@pytest.mark.parametrize("extreme", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_times_beyond_the_calendar_in_utc_are_shown_in_the_offset_that_they_state(
+    extreme: str,
+) -> None:
+    assert words.moment(extreme).removesuffix(" UTC") == extreme[:16].replace("T", " ").lstrip("0")

@@ -56,6 +56,25 @@ def test_parameters_and_media_types_are_those_of_the_api(
             assert kinds <= {"application/json"}, (one, status)
 
 
+def test_structures_of_answers_are_those_of_the_api(
+    operations: dict[tuple[str, str], Any],
+) -> None:
+    for one in FORWARDED:
+        responses = operations[one.method, nameless(one.template)]["responses"]
+        [content] = [
+            response.get("content") for status, response in responses.items() if status < "300"
+        ]
+        described = {} if content is None else content["application/json"]["schema"]
+        named = described.get("$ref", "").rpartition("/")[2]
+        if one.structure is None:
+            # Pages read records of the proxy alone.
+            assert not named or one.resources == "records", one
+            continue
+        [kind] = getattr(one.structure, "__args__", [one.structure])
+        name = kind.__name__.removesuffix("Resource")
+        assert named == (name if kind is one.structure else f"Paginated{name}List"), one
+
+
 def test_cookies_come_from_the_endpoints_that_begin_and_end_sessions() -> None:
     both = {"sessionid", "csrftoken"}
     assert {one.template: one.sets for one in FORWARDED if one.sets} == {

@@ -16,8 +16,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
+from encrypted_records.model.resources import ListPage
 
 JSON = "application/json"
 #: The member by which a proxy reports whether the names of a dataset or schema were signed.
@@ -41,6 +43,7 @@ class Forwarded:
     change an object in a roster; the proxy signs the change first. ``frees``: it deletes an object
     that a roster may name; the proxy then frees the name in the roster. ``shows``: "datasets" or
     "schemas": its answer lists them, and the proxy replaces their names with those of the roster.
+    ``structure`` is that of the JSON in its answer; None if it has no JSON or various objects.
     """
 
     method: str
@@ -54,6 +57,7 @@ class Forwarded:
     signed: bool = False
     frees: bool = False
     shows: str = ""
+    structure: Any = None
 
     @property
     def resources(self) -> str:
@@ -80,97 +84,131 @@ _REFERENCES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _get(template: str, *query: str, shows: str = "") -> Forwarded:
-    return Forwarded("GET", template, frozenset(query), shows=shows)
+def _get(template: str, structure: Any, *query: str, shows: str = "") -> Forwarded:
+    return Forwarded("GET", template, frozenset(query), shows=shows, structure=structure)
 
 
-def _list(template: str, *query: str, shows: str = "") -> Forwarded:
-    return _get(template, "limit", "offset", *query, shows=shows)
+def _list(template: str, kind: Any, *query: str, shows: str = "") -> Forwarded:
+    structure = None if kind is None else ListPage[kind]
+    return _get(template, structure, "limit", "offset", *query, shows=shows)
 
 
-def _send(method: str, template: str, most: int = SMALL_BODY_BYTES) -> Forwarded:
-    return Forwarded(method, template, takes=frozenset({JSON}), most=most)
+def _send(
+    method: str, template: str, structure: Any = None, most: int = SMALL_BODY_BYTES
+) -> Forwarded:
+    return Forwarded(method, template, takes=frozenset({JSON}), most=most, structure=structure)
 
 
-def _change(method: str, template: str, *, defines: bool = False) -> Forwarded:
-    takes = frozenset({JSON})
+def _change(method: str, template: str, structure: Any, *, defines: bool = False) -> Forwarded:
     return Forwarded(
-        method, template, takes=takes, most=MAX_BODY_BYTES, defines=defines, signed=True
+        method,
+        template,
+        takes=frozenset({JSON}),
+        most=MAX_BODY_BYTES,
+        defines=defines,
+        signed=True,
+        structure=structure,
     )
 
 
 def _account(
-    name: str, *, sets: frozenset[str] = frozenset(), ends_logins: bool = False
+    name: str,
+    structure: Any = resources.DetailResource,
+    *,
+    sets: frozenset[str] = frozenset(),
+    ends_logins: bool = False,
 ) -> Forwarded:
-    path = f"/api/accounts/{name}/"
-    takes = frozenset({JSON})
-    return Forwarded("POST", path, takes=takes, sets=sets, ends_logins=ends_logins)
+    return Forwarded(
+        "POST",
+        f"/api/accounts/{name}/",
+        takes=frozenset({JSON}),
+        sets=sets,
+        ends_logins=ends_logins,
+        structure=structure,
+    )
 
 
 _BOTH = frozenset({SESSION, CSRF})
 _ONE = "/api/organizations/{organization}/"
+_FACTOR = "/api/accounts/second-factor/"
 
 FORWARDED: tuple[Forwarded, ...] = (
-    Forwarded("GET", "/api/csrf/", sets=frozenset({CSRF})),
-    _get("/api/users/self/"),
-    _get("/api/users/{user}/"),
+    Forwarded("GET", "/api/csrf/", sets=frozenset({CSRF}), structure=resources.CsrfResource),
+    _get("/api/users/self/", resources.UserResource),
+    _get("/api/users/{user}/", resources.UserResource),
     _account("login", sets=_BOTH),
-    Forwarded("POST", "/api/accounts/logout/", sets=_BOTH, ends_logins=True),
+    Forwarded(
+        "POST",
+        "/api/accounts/logout/",
+        sets=_BOTH,
+        ends_logins=True,
+        structure=resources.DetailResource,
+    ),
     # The request's session continues, with a new cookie.
     _account("change-password", sets=_BOTH, ends_logins=True),
-    _account("register"),
+    _account("register", resources.MessageResource),
     _account("verify-registration"),
-    _account("change-email"),
+    _account("change-email", resources.MessageResource),
     _account("confirm-email", ends_logins=True),
-    _get("/api/accounts/delete/"),
+    _get("/api/accounts/delete/", resources.Deletion),
     _account("delete", sets=_BOTH, ends_logins=True),
-    _account("send-reset-password-link"),
+    _account("send-reset-password-link", resources.MessageResource),
     _account("reset-password", ends_logins=True),
-    _get("/api/accounts/second-factor/"),
-    _account("second-factor"),
-    _account("second-factor/confirm"),
-    _account("second-factor/recovery-codes"),
+    _get(_FACTOR, resources.SecondFactorResource),
+    _account("second-factor", resources.NewSecondFactor),
+    _account("second-factor/confirm", resources.RecoveryCodesResource),
+    _account("second-factor/recovery-codes", resources.RecoveryCodesResource),
     _account("second-factor/remove"),
-    _send("POST", "/api/token/"),
-    _send("POST", "/api/token/refresh/"),
+    _send("POST", "/api/token/", resources.Tokens),
+    _send("POST", "/api/token/refresh/", resources.Tokens),
     _send("POST", "/api/token/verify/"),
-    _list("/api/tokens/"),
-    _send("POST", "/api/tokens/"),
+    _list("/api/tokens/", resources.ApiTokenResource),
+    _send("POST", "/api/tokens/", resources.CreatedApiTokenResource),
     Forwarded("DELETE", "/api/tokens/{token}/"),
-    _list("/api/organizations/"),
-    _send("POST", "/api/organizations/"),
-    _get("/api/organizations/by-slug/{slug}/"),
-    _get(_ONE),
-    _get(f"{_ONE}dataset/{{slug}}/", shows="datasets"),
-    _send("PUT", _ONE),
-    _send("PATCH", _ONE),
-    _list(f"{_ONE}members/"),
-    _send("PATCH", f"{_ONE}members/{{member}}/"),
+    _list("/api/organizations/", resources.OrganizationResource),
+    _send("POST", "/api/organizations/", resources.OrganizationResource),
+    _get("/api/organizations/by-slug/{slug}/", resources.OrganizationResource),
+    _get(_ONE, resources.OrganizationResource),
+    _get(f"{_ONE}dataset/{{slug}}/", resources.DatasetResource, shows="datasets"),
+    _send("PUT", _ONE, resources.OrganizationResource),
+    _send("PATCH", _ONE, resources.OrganizationResource),
+    _list(f"{_ONE}members/", resources.MemberResource),
+    _send("PATCH", f"{_ONE}members/{{member}}/", resources.MemberResource),
     Forwarded("DELETE", f"{_ONE}members/{{member}}/"),
-    _list(f"{_ONE}invitations/"),
-    _send("POST", f"{_ONE}invitations/"),
+    _list(f"{_ONE}invitations/", resources.InvitationResource),
+    _send("POST", f"{_ONE}invitations/", resources.InvitationResource),
     Forwarded("DELETE", f"{_ONE}invitations/{{invitation}}/"),
-    _list(f"{_ONE}audit-log/", "action", "without", "user", "until"),
-    _list("/api/invitations/"),
+    _list(f"{_ONE}audit-log/", resources.AuditEntryResource, "action", "without", "user", "until"),
+    _list("/api/invitations/", resources.InvitationResource),
     Forwarded("DELETE", "/api/invitations/{invitation}/"),
-    Forwarded("POST", "/api/invitations/{invitation}/accept/"),
-    _list("/api/datasets/", "organization", "slug", "name", shows="datasets"),
-    _send("POST", "/api/datasets/", MAX_BODY_BYTES),
-    _get("/api/datasets/{dataset}/", shows="datasets"),
-    _get("/api/datasets/{dataset}/schema/{slug}/", shows="schemas"),
-    _change("PUT", "/api/datasets/{dataset}/"),
-    _change("PATCH", "/api/datasets/{dataset}/"),
+    Forwarded("POST", "/api/invitations/{invitation}/accept/", structure=resources.MemberResource),
+    _list(
+        "/api/datasets/",
+        resources.DatasetResource,
+        *("organization", "slug", "name"),
+        shows="datasets",
+    ),
+    _send("POST", "/api/datasets/", resources.DatasetResource, MAX_BODY_BYTES),
+    _get("/api/datasets/{dataset}/", resources.DatasetResource, shows="datasets"),
+    _get("/api/datasets/{dataset}/schema/{slug}/", resources.SchemaResource, shows="schemas"),
+    _change("PUT", "/api/datasets/{dataset}/", resources.DatasetResource),
+    _change("PATCH", "/api/datasets/{dataset}/", resources.DatasetResource),
     Forwarded("DELETE", "/api/datasets/{dataset}/", frozenset({"cascade"}), frees=True),
-    _list("/api/schemas/", "organization", "dataset", "slug", "name", shows="schemas"),
-    _send("POST", "/api/schemas/", MAX_BODY_BYTES),
-    _get("/api/schemas/{schema}/", shows="schemas"),
-    _change("PUT", "/api/schemas/{schema}/", defines=True),
-    _change("PATCH", "/api/schemas/{schema}/", defines=True),
+    _list(
+        "/api/schemas/",
+        resources.SchemaResource,
+        *("organization", "dataset", "slug", "name"),
+        shows="schemas",
+    ),
+    _send("POST", "/api/schemas/", resources.SchemaResource, MAX_BODY_BYTES),
+    _get("/api/schemas/{schema}/", resources.SchemaResource, shows="schemas"),
+    _change("PUT", "/api/schemas/{schema}/", resources.SchemaResource, defines=True),
+    _change("PATCH", "/api/schemas/{schema}/", resources.SchemaResource, defines=True),
     Forwarded("DELETE", "/api/schemas/{schema}/", frozenset({"cascade"}), frees=True),
     # Only with ?sealed=true, which asks for the API's ciphertext. The API does not know that
     # parameter but repeats it in links to further pages, which therefore are sealed, too.
-    _list("/api/records/", "schema", "id", "sealed", "dead"),
-    _get("/api/records/{record}/", "sealed"),
+    _list("/api/records/", None, "schema", "id", "sealed", "dead"),
+    _get("/api/records/{record}/", None, "sealed"),
 )
 
 _LOG = "only proxies follow a log and fetch what it names; a client would have to check it"

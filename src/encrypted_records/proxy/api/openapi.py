@@ -77,6 +77,7 @@ def join(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str,
             for method in methods.values()
             for tag in method["tags"]
         }
+        "".join(tags)  # refuses those that are not texts
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refusal("it is not an OpenAPI document") from None
     problems = set(_PROBLEMS)

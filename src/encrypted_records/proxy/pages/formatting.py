@@ -275,7 +275,11 @@ def with_times(text: str) -> Markup:
 
 def _instant(value: str | float) -> datetime:
     if isinstance(value, str):
-        return datetime.fromisoformat(value).astimezone(UTC)
+        stated = datetime.fromisoformat(value)
+        try:
+            return stated.astimezone(UTC)
+        except OverflowError:  # of an API: within a day of the first or last year there is
+            return stated.replace(tzinfo=UTC)
     return datetime.fromtimestamp(float(value), UTC)
 
 

@@ -14,18 +14,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec import Meta, Struct
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from encrypted_records.client import messages
+from encrypted_records.client.messages import read_retry_after
 from encrypted_records.errors import ApiFailed, ErsError, NotFound
 from encrypted_records.http import problem
-from encrypted_records.model import strict_json
+from encrypted_records.model import resources, strict_json
+from encrypted_records.model.forwarded import methods_of
 
 #: Scope keys that the routes of the page's request have added.
 _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
@@ -33,6 +37,46 @@ _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
 _PATH = re.compile(r"/api/[A-Za-z0-9._/-]*")
 
 _WRITTEN_HERE = msgspec.json.Decoder(float_hook=Decimal)
+
+#: Longest answer of the API to one request for a page, in bytes: longer lists come in several.
+MAX_ANSWER_BYTES = 64 << 20
+
+_Bound: TypeAlias = int | float
+
+
+class _TextField(Struct, tag_field="type", tag="string"):
+    enum: list[str] = []
+
+
+class _WholeField(Struct, tag_field="type", tag="integer"):
+    minimum: _Bound
+    maximum: _Bound
+    enum: list[_Bound] = []
+
+
+class _NumberField(Struct, tag_field="type", tag="number"):
+    minimum: _Bound
+    maximum: _Bound
+    precision: _Bound = 0
+    enum: list[_Bound] = []
+
+
+class _Definition(Struct):
+    """The parts of a definition that pages show."""
+
+    properties: Annotated[dict[str, _TextField | _WholeField | _NumberField], Meta(min_length=1)]
+    required: list[str] = []
+
+
+class _ShownSchema(resources.SchemaResource, frozen=True, kw_only=True):
+    schema: _Definition  # type: ignore[assignment] # only checked here
+
+
+#: Stricter structures for pages: the API's own leave definitions unparsed.
+_STRICTER: Mapping[Any, Any] = {
+    resources.SchemaResource: _ShownSchema,
+    resources.ListPage[resources.SchemaResource]: resources.ListPage[_ShownSchema],
+}
 
 Headers = Mapping[str, str]
 #: Makes the page that replaces a refused file.
@@ -71,6 +115,10 @@ class ProxyAnswer:
 Parameters = Mapping[str, str | Sequence[str]]
 
 
+class _TooLongError(Exception):
+    """Ends a request whose answer has begun: errors of this package would become its answer."""
+
+
 class Inside:
     """The endpoints under /api/, for one page.
 
@@ -99,25 +147,37 @@ class Inside:
 
         Raises:
             ErsError: the error of its problem document.
+            ApiFailed: the answer of the API, which was forwarded, is too long, or lacks members
+                that pages need.
         """
         scope, receive = self._send(method, path, body, params, headers)
-        status = 0
+        forwarded = methods_of(path).get(method)
+        size = status = 0
         answered: list[tuple[bytes, bytes]] = []
         parts: list[bytes] = []
 
         async def send(message: Message) -> None:
-            nonlocal status
+            nonlocal size, status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 answered.extend(message.get("headers", ()))
             else:
                 parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if forwarded is not None and size > MAX_ANSWER_BYTES:
+                    raise _TooLongError
 
-        await self._request.app.router(scope, receive, send)
+        try:
+            await self._request.app.router(scope, receive, send)
+        except _TooLongError:
+            raise ApiFailed("the API's answer has no end") from None
         response = ProxyAnswer(status, answered, b"".join(parts))
         if status >= 400:
-            wait = response.header("retry-after")
-            raise problem.to_error(status, response.body, int(wait) if wait.isdecimal() else None)
+            wait = read_retry_after(response.header("retry-after"))
+            raise problem.to_error(status, response.body, wait)
+        if forwarded is not None and forwarded.structure is not None:
+            structure = _STRICTER.get(forwarded.structure, forwarded.structure)
+            messages.Response(status, {}, response.body).convert(structure)
         return response
 
     @asynccontextmanager

@@ -33,7 +33,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from encrypted_records.client.messages import Journal, PageCost, keep_journal
-from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound, TooLarge
+from encrypted_records.errors import (
+    ApiFailed,
+    BadInput,
+    ErsError,
+    NotAuthenticated,
+    NotFound,
+    TooLarge,
+)
 from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
 from encrypted_records.model.credentials import DeviceSecret
@@ -211,6 +218,9 @@ LET_IN = "/device/"
 MOVED = "moved"
 MAX_FORM_BYTES = 4 << 20
 MAX_FORM_FIELDS = 10_000
+#: Bounds of a list: an untrusted API may have a list without an end.
+MOST_LIST_PAGES = 1000
+MOST_LIST_BYTES = 256 << 20
 _ID = re.compile(ids.PATTERN)
 #: The required forms of parts of a page's path, by the parameter names in routes.
 _FORMS = {
@@ -419,17 +429,25 @@ class Visit:
         return _as_file(name)
 
     async def every(self, path: str, **params: str) -> list[dict[str, Any]]:
-        """All results of a list, page by page."""
+        """All results of a list, page by page.
+
+        Raises:
+            ApiFailed: the list has no end.
+        """
         items: list[dict[str, Any]] = []
-        limit = 1000
-        while True:
-            page = await self.ask(
-                "GET", path, params={**params, "limit": str(limit), "offset": str(len(items))}
-            )
+        limit, size = 1000, 0
+        for _ in range(MOST_LIST_PAGES):
+            place = {"limit": str(limit), "offset": str(len(items))}
+            answer = await self._inside.ask("GET", path, params={**params, **place})
+            size += len(answer.body)
+            if size > MOST_LIST_BYTES:
+                break
+            page = answer.json()
             items += page["results"]
             if page["next"] is None or not page["results"]:
                 return items
             limit = len(page["results"])  # the endpoint may shorten a long page
+        raise ApiFailed("a list of the API has no end")
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("problem", None)
