@@ -17,6 +17,9 @@ from encrypted_records.server.db import databases
 from tests.server.api import PASSWORD, Account, Answer, Api, running_api
 from tests.server.conftest import Stopped
 from tests.server.test_serve import refusal
+from tests.support.doctor import looked_at
+from tests.support.forked import run
+from tests.support.service import ERS, clean_environment
 
 #: Has SQLite take no page more than its file has: what it says then is what it says of a full disk.
 _FULL = """
@@ -157,6 +160,29 @@ def test_a_database_that_is_damaged_from_the_beginning_stops_the_start(
     spoil(stopped.database, at, size)
     said = refusal(stopped.folder)
     assert said == f"database_damaged: the database {stopped.database} is damaged: restore it"
+
+
+def test_commands_of_operators_name_what_is_wrong_with_the_database(stopped: Stopped) -> None:
+    """To start the API on it once helps only where tables are missing."""
+    folder = str(stopped.folder / "data")
+    said = run([*ERS, "verify", "--stored"], clean_environment(ERS_DATA_DIR=folder))
+    assert said.returncode == 0, said.stderr
+    spoil(stopped.database, 100, 3996)
+    found = looked_at("database", ERS_DATA_DIR=folder)
+    assert (found.state, found.found) == (
+        "failed",
+        "the API's database is damaged: restore it from a backup",
+    )
+    said = run([*ERS, "verify", "--stored"], clean_environment(ERS_DATA_DIR=folder))
+    assert said.stderr.startswith(f"error: the database {stopped.database} is damaged: restore it")
+    stopped.database.unlink()
+    with closing(sqlite3.connect(stopped.database)) as database:
+        database.execute("CREATE TABLE other (column INTEGER)")
+    said = run([*ERS, "verify", "--stored"], clean_environment(ERS_DATA_DIR=folder))
+    assert said.stderr.splitlines() == [
+        "error: the API's database lacks tables of this version",
+        "hint: start this version's API on it once",
+    ]
 
 
 def test_what_postgresql_says_of_a_start_that_it_refuses_is_told_by_its_code(

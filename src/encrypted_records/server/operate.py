@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from encrypted_records.errors import Startup
 from encrypted_records.server import serve
 
 
@@ -23,10 +22,8 @@ def at_database(settings: serve.ApiSettings) -> Iterator[None]:
     os.umask(0o077)
     try:
         yield
-    except DatabaseError:
-        raise Startup(
-            "the API's database cannot be used", hint="start this version's API on it once"
-        ) from None
+    except DatabaseError as error:
+        raise serve.unusable(error) from None
     finally:
         connections.close_all()
 

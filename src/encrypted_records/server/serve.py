@@ -153,10 +153,8 @@ def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
 
     try:
         members.make_owner(email, organization)
-    except DatabaseError:
-        raise Startup(
-            "the API's database cannot be used", hint="start this version's API on it once"
-        ) from None
+    except DatabaseError as error:
+        raise unusable(error) from None
 
 
 def prepare_operator(settings: ApiSettings) -> None:
@@ -280,6 +278,22 @@ def _prepare_database(served: Served) -> None:
         connections.close_all()
 
 
+#: Of SQLite, and SQLSTATE: a table or column is missing, as before the first start of a version.
+_MISSING = frozenset({"SQLITE_ERROR", "42P01", "42703"})
+
+
+def unusable(error: BaseException) -> Startup:
+    """The error of an operator's command for a database that fails."""
+    from encrypted_records.server.db import databases  # noqa: PLC0415
+
+    if databases.error_name(error) in _MISSING:
+        return Startup(
+            "the API's database lacks tables of this version",
+            hint="start this version's API on it once",
+        )
+    return _cannot_start(error)
+
+
 def _cannot_start(error: BaseException) -> Startup:
     """The error for a database that cannot be used: which database, and the problem."""
     from django.db import connection  # noqa: PLC0415
@@ -297,13 +311,13 @@ def _cannot_start(error: BaseException) -> Startup:
         case DatabaseFull() as fault:
             return Startup(
                 f"the disk that holds {which} is full",
-                hint="make room there, and start again",
+                hint="make room there, then try again",
                 code=fault.reason,
             )
         case DatabaseDiskFailed() as fault:
             return Startup(
                 f"the disk that holds {which} fails, or is read-only",
-                hint="check the disk and the system's log, then start again",
+                hint="check the disk and the system's log, then try again",
                 code=fault.reason,
             )
     name = databases.error_name(error)

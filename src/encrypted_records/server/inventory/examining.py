@@ -18,6 +18,7 @@ from django.db.models import F, Max
 from django.utils import timezone
 
 from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
+from encrypted_records.server.db import databases
 from encrypted_records.server.db.databases import REPLICA
 from encrypted_records.server.erasure import erasing
 from encrypted_records.server.inventory import walk
@@ -81,6 +82,8 @@ def _check_database(little_space: int) -> CheckResult:
             BulkObject.objects.filter(pk=-1).update(size=F("size"))
             count = BulkObject.objects.count()
     except DatabaseError as error:
+        if fault := databases.meaning_of(error):
+            return CheckResult("database", "failed", fault.message, fault.hint)
         return CheckResult(
             "database",
             "failed",
