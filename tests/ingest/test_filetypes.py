@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
-from encrypted_records.errors import BadInput
-from encrypted_records.ingest.layouts import check_start
+from encrypted_records.errors import BadInput, InvalidRecords
+from encrypted_records.ingest.infer import read_rows
+from encrypted_records.ingest.layouts import check_start, recognize
 from encrypted_records.model.record_formats import Format
 
 
@@ -73,3 +76,23 @@ def test_a_file_that_is_something_else_is_refused_in_words_that_help(
         check_start(start, kind)
     assert caught.value.reason == "file_type"
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", list(Format))
+def test_a_compressed_file_that_cannot_be_read_is_told_to_be_unpacked(kind: Format) -> None:
+    start = gzip.compress(b"name,age\nAda,36\n")
+    with pytest.raises(BadInput, match="compressed with gzip") as caught:
+        recognize(start, kind, final=True)
+    assert (caught.value.reason, caught.value.hint[:9]) == ("file_type", "unpack it")
+
+
+def test_a_header_that_begins_like_another_file_is_read() -> None:
+    assert recognize(b"PAR1,BZh\n", Format.CSV, final=True) is not None
+
+
+def test_a_sample_that_is_compressed_or_in_another_charset_is_told_so() -> None:
+    with pytest.raises(BadInput, match="compressed with gzip"):
+        list(read_rows(gzip.compress(b"name\nAda\n"), Format.CSV))
+    with pytest.raises(InvalidRecords, match="not UTF-8") as caught:
+        list(read_rows("Größe\n1\n".encode("cp1252"), Format.CSV))
+    assert "charset=" in caught.value.hint

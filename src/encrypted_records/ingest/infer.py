@@ -21,7 +21,14 @@ import msgspec
 
 from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart, UnreadRow
-from encrypted_records.ingest.parsing import BLOCK_BYTES, CsvParser, Header, read_header
+from encrypted_records.ingest.layouts import other_file
+from encrypted_records.ingest.parsing import (
+    BLOCK_BYTES,
+    CHARSET_HINT,
+    CsvParser,
+    Header,
+    read_header,
+)
 from encrypted_records.ingest.reading.text_table import rows_of
 from encrypted_records.model import field_types, record_formats, strict_json
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS, FieldSpec
@@ -82,7 +89,10 @@ def _header(sample: bytes) -> Header:
     try:
         header = read_header(sample, final=True)
     except InvalidRecords as error:
-        error.hint = "give each column its own name in the first row"
+        if (other := other_file(sample)) is not None:
+            raise other from None
+        if error.hint != CHARSET_HINT:
+            error.hint = "give each column its own name in the first row"
         raise
     assert header is not None  # the sample is final
     if len(header.names) > MAX_FIELDS:

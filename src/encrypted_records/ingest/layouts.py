@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from encrypted_records.errors import BadInput, Malformed
+from encrypted_records.errors import BadInput, InvalidRecords, Malformed
 from encrypted_records.ingest import parsing
 from encrypted_records.ingest.blocks import CellBlock, Parser, RecordBlock, RecordStart
 from encrypted_records.ingest.reading.parser import FileHead, head_of, parser_by
@@ -34,11 +34,23 @@ _OTHERS = {
     b"BZh": "compressed with bzip2",
     b"PAR1": "a Parquet file",
 }
-_UTF16 = {b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16"}
+_SAVE = "save it as CSV or JSON in UTF-8; for CSV, another charset can be declared"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED_WIDE = frozenset({Charset.UTF_16, Charset.UTF_16LE, Charset.UTF_16BE})
 _BOM = b"\xef\xbb\xbf"
 #: Minimum number of bytes to recognize any of these.
 SHORTEST = 4
+
+
+def other_file(start: bytes) -> BadInput | None:
+    """The error for a file that begins like one of another kind, such as an archive; None if it may
+    be CSV or JSON. A column of CSV may have a name like that.
+    """
+    for magic, name in _OTHERS.items():
+        if start.startswith(magic):
+            hint = "unpack it, and send what is in it" if name.startswith("compressed") else _SAVE
+            return _contradicted(f"the file is {name}", hint)
+    return None
 
 
 def check_start(start: bytes, kind: Format | None, charset: Charset | None = None) -> None:
@@ -50,12 +62,10 @@ def check_start(start: bytes, kind: Format | None, charset: Charset | None = Non
     Raises:
         BadInput: ``file_type``; the file has another format, or the sender named no format.
     """
-    for magic, name in (_OTHERS if charset in _DECLARED_WIDE else _OTHERS | _UTF16).items():
-        if start.startswith(magic):
-            raise _contradicted(
-                f"the file is {name}",
-                "save it as CSV or JSON in UTF-8; for CSV, another charset can be declared",
-            )
+    if (other := other_file(start)) is not None:
+        raise other
+    if charset not in _DECLARED_WIDE and start.startswith(_WIDE_MARKS):
+        raise _contradicted("the file is text in UTF-16", _SAVE)
     if kind is None:
         raise _contradicted(
             "the file is neither JSON nor CSV by its type or its name",
@@ -246,14 +256,20 @@ def recognize(
     Raises:
         InvalidRecords: ``csv_header``; ``reading``: the file has other columns.
         Malformed: the file is empty, or begins with neither an array nor an object.
-        BadInput: ``file_type``; CSV begins like text in another charset.
+        BadInput: ``file_type``; CSV begins like text in another charset, or it is a file of another
+            kind.
     """
     if reading is not None:
         head = head_of(start, reading, final=final)
         return None if head is None else (head, head.start)
-    if kind is Format.CSV:
-        return _recognize_csv(start, settle(charset, start, final=final), final=final)
-    layout = parsing.layout_of(start)
+    try:
+        if kind is Format.CSV:
+            return _recognize_csv(start, settle(charset, start, final=final), final=final)
+        layout = parsing.layout_of(start)
+    except (InvalidRecords, Malformed):
+        if (other := other_file(start)) is not None:
+            raise other from None
+        raise
     if layout is None and (final or len(start) > parsing.MAX_HEADER_BYTES):
         raise Malformed("the upload is empty, or begins with a MiB of whitespace")
     return layout

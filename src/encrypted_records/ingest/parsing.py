@@ -91,7 +91,7 @@ def read_header(start: bytes, *, final: bool, charset: str = "UTF-8") -> Header 
     try:
         line = _without_newline(start[skipped:end].decode())
     except UnicodeDecodeError:
-        raise bad_header(f"the header is not {charset}", _OF_CHARSET) from None
+        raise bad_header(f"the header is not {charset}", CHARSET_HINT) from None
     cells = _cells(line)
     if cells is None:
         raise bad_header("the header is not valid CSV")
@@ -166,7 +166,7 @@ def _columns(numbers: Sequence[int]) -> str:
 
 
 _OF_NAMES = "the first row must name fields of the schema, each once"
-_OF_CHARSET = (
+CHARSET_HINT = (
     "save it as UTF-8, or declare its charset (text/csv; charset=windows-1252); ers import and"
     " import_file detect it"
 )

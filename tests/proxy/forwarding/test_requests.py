@@ -137,6 +137,8 @@ def test_any_number_of_blanks_may_follow_the_scheme(place: Place) -> None:
         ("POST", "/api/records/columns/?limit=5", "limit", "unknown_parameter"),
         ("POST", "/api/records/ingest/?schema=people", "schema", "unknown_parameter"),
         ("POST", "/api/datasets/people/search/?limit=5", "limit", "unknown_parameter"),
+        ("POST", "/api/schemas/infer/?enmu=true", "enmu", "unknown_parameter"),
+        ("POST", "/api/readings/detect/?keep=false", "keep", "unknown_parameter"),
     ],
 )
 def test_no_parameter_is_ignored(

@@ -90,6 +90,7 @@ endpoint = Endpoints("schemas")
 async def infer_schema(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
+    only(request, {"enum", "unique", "required", "tight"})
     kind = Format.of_media_type(media_type(request))
     if kind is None:
         raise Unsupported(
@@ -279,6 +280,7 @@ reading_endpoint = Endpoints("readings")
 async def detect_reading(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
+    only(request, {"tight", "schema", "kept"})
     tight = flag_of(request, "tight", default=False)
     definition = kept = None
     if "schema" in request.query_params:
