@@ -21,7 +21,7 @@ import encrypted_records
 from encrypted_records import AsyncClient, Client
 from encrypted_records.client import MAX_DIRECT, MAX_DIRECT_BYTES
 from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
-from encrypted_records.client.messages import Response
+from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk import rows
 from encrypted_records.client.sdk.sync_schemas import Schema
@@ -36,6 +36,7 @@ from encrypted_records.errors import (
     NotAuthenticated,
     NotFound,
     Overloaded,
+    ProxyUnreachable,
 )
 from encrypted_records.proxy.http import messages
 from scripts import synchronous_client
@@ -484,6 +485,32 @@ def test_changes_of_a_schema_are_followed_from_a_cursor_on(client: Client, schem
     with pytest.raises(Gone) as refused:
         next(schema.changes("kwEAxBAAAAAAAAAAAAAAAAAAAAAA"))
     assert refused.value.reason == "start_again"
+
+
+def test_questions_are_repeated_after_a_broken_connection(
+    client: Client, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema.ingest(PEOPLE)
+    dataset = client.dataset(str(schema.members["dataset"]))
+    broken: set[str] = set()
+    real = Transport.attempt
+
+    async def attempt(self: Transport, request: Request) -> Response:
+        if request.method == "POST" and request.path not in broken:
+            broken.add(request.path)
+            raise ProxyUnreachable("it broke off")
+        return await real(self, request)
+
+    monkeypatch.setattr(Transport, "attempt", attempt)
+    assert schema.count() == 3
+    assert schema.aggregate("max(age)") == 85
+    assert schema.why("age = 1").count == 0
+    assert client.calls.explain(schema.url).records == 3
+    assert [found.count for found in dataset.search("name = 'Ada'")] == [1]
+    assert client.calls.infer(b"name\nAda\n", "text/csv").sampled == 1
+    (sealed, *_) = client.calls.sealed_records(schema.url)
+    assert [one.data["name"] for one in client.calls.decrypt([sealed])] == ["Ada"]
+    assert len(broken) == 7
 
 
 def test_few_rows_that_exceed_a_request_become_a_job(

@@ -283,6 +283,7 @@ class ProxyClient(
             data=sample,
             headers={"Content-Type": media_type},
             params={name: "true" for name, wanted in wishes.items() if wanted},
+            repeatable=True,
         )
         return answer.convert(ProposedSchema)
 
@@ -315,6 +316,7 @@ class ProxyClient(
             params=({"tight": "true"} if tight else {})
             | ({} if schema is None else {"schema": schema})
             | ({} if kept else {"kept": "false"}),
+            repeatable=True,
         )
         return answer.convert(FileReading)
 
@@ -359,7 +361,9 @@ class ProxyClient(
             "reading": reading,
             "whole": size is None or size <= len(head),
         }
-        answer = await self._transport.request("POST", "/api/schemas/preview/", json=body)
+        answer = await self._transport.request(
+            "POST", "/api/schemas/preview/", json=body, repeatable=True
+        )
         return answer.convert(Preview)
 
     async def preview_file(self, path: Path, found: FileReading) -> Preview:
@@ -408,7 +412,8 @@ class ProxyClient(
         if sample is not None:
             rows, media_type = sample
             body["sample"] = {"type": media_type, "text": rows.decode(errors="replace")}
-        return convert(await self._ask("POST", "/api/schemas/estimate/", body), CostEstimate)
+        answer = await self._ask("POST", "/api/schemas/estimate/", body, repeatable=True)
+        return convert(answer, CostEstimate)
 
     async def merge(self, schema_url: str) -> Merge:
         """Run the next merge of a schema's index; ``schema_url`` is its path."""
@@ -497,7 +502,8 @@ class ProxyClient(
         body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
         optional = {"where": where, "order_by": order_by, "fields": fields, "cursor": cursor}
         body |= {key: value for key, value in optional.items() if value is not None}
-        return convert(await self._ask("POST", "/api/records/search/", body), SearchPage)
+        answer = await self._ask("POST", "/api/records/search/", body, repeatable=True)
+        return convert(answer, SearchPage)
 
     async def search_all(
         self,

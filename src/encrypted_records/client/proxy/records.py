@@ -393,7 +393,8 @@ class Records(Connection):
 
     async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Record]:
         """Decrypt up to 1000 sealed records."""
-        return convert(await self._ask("POST", "/api/records/decrypt/", sealed), list[Record])
+        answer = await self._ask("POST", "/api/records/decrypt/", sealed, repeatable=True)
+        return convert(answer, list[Record])
 
     async def aggregate(
         self, /, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
@@ -405,7 +406,7 @@ class Records(Connection):
                 values are left out.
         """
         body = {"schema": schema, "measures": list(measures), **_given(members)}
-        answer = await self._ask("POST", "/api/records/aggregate/", body)
+        answer = await self._ask("POST", "/api/records/aggregate/", body, repeatable=True)
         if body.get("group_by"):
             return convert(answer, GroupedAggregate)
         return convert(answer, Aggregate)
@@ -417,7 +418,8 @@ class Records(Connection):
             members: of the question, see docs/http-api.md; None values are left out.
         """
         body = {"schema": schema, **_given(members)}
-        return convert(await self._ask("POST", "/api/records/explain/", body), Explanation)
+        answer = await self._ask("POST", "/api/records/explain/", body, repeatable=True)
+        return convert(answer, Explanation)
 
     async def explain_nothing(self, schema: str, where: Mapping[str, Any] | None) -> Reasons:
         """The effect of each comparison of a condition alone.
@@ -426,7 +428,8 @@ class Records(Connection):
             where: as for :meth:`search`; None selects all records without a comparison.
         """
         body = {"schema": schema, **_given({"where": where})}
-        return convert(await self._ask("POST", "/api/records/why/", body), Reasons)
+        answer = await self._ask("POST", "/api/records/why/", body, repeatable=True)
+        return convert(answer, Reasons)
 
     async def search_dataset(
         self, dataset: str, where: Mapping[str, Any] | None = None, *, limit: int = 10
@@ -441,7 +444,7 @@ class Records(Connection):
         cursor: str | None = None
         while True:
             body = _given({"where": where, "limit": limit, "cursor": cursor})
-            answer = await self._ask("POST", f"{dataset}search/", body)
+            answer = await self._ask("POST", f"{dataset}search/", body, repeatable=True)
             page = convert(answer, FoundInPage)
             found += page.results
             if page.next_cursor is None or page.next_cursor == cursor:
