@@ -123,9 +123,16 @@ def test_a_password_is_changed_without_a_terminal(nobody: Ers, running: Service)
     account = running.new_account()
     nobody.set(ERS_EMAIL=account.email, ERS_PASSWORD=account.password)
     assert nobody("user", "password", typed="").code == 2
-    nobody.done("user", "password", typed="another-violet-harbour\n")
+    token = nobody.done("token", "create", "report").out.strip()
+    said = nobody.done("user", "password", typed="another-violet-harbour\n")
+    assert "all logins and API tokens have ended" in said.out
+    assert "webhooks ers webhook resume --renew" in said.out
     assert nobody("user", "get").code == 4
     nobody.set(ERS_PASSWORD="another-violet-harbour")
+    assert nobody.done("token", "list").lines == []
+    nobody.set(ERS_TOKEN=token)
+    assert nobody("user", "get").code == 4, "a token that has ended is not replaced by a password"
+    nobody.set(ERS_TOKEN="")
     assert nobody.done("user", "get").one["email"] == account.email
 
 

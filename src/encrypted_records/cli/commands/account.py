@@ -215,7 +215,8 @@ async def get(session: CommandSession, output: Output) -> None:
 @user.command(short_help="Change your password.")
 @connected()
 async def password(session: CommandSession) -> None:
-    """Change the password. This ends all logins of the account on every machine.
+    """Change the password. This ends all logins and API tokens of the account: programs with a
+    token need another one, and webhooks ers webhook resume --renew.
 
     The command asks for the passwords. Without a terminal, ERS_PASSWORD is the old password and the
     first line of standard input the new one.
@@ -241,7 +242,14 @@ async def password(session: CommandSession) -> None:
         await with_code(partial(session.client.change_password, present, new))
 
     await set_password("New password", given, use)
-    say("The password is changed, and all logins have ended. Log in again: ers login")
+    _say_ended("The password is changed", "ers login")
+
+
+def _say_ended(change: str, login: str) -> None:
+    """Say what a change of the account has ended, and how to go on."""
+    say(f"{change}, and all logins and API tokens have ended. Log in again:")
+    say(f"  {login}")
+    say("Programs need another token (ers token create), webhooks ers webhook resume --renew.")
 
 
 @user.command(short_help="Change your e-mail address.")
@@ -253,7 +261,7 @@ async def password(session: CommandSession) -> None:
 async def email(session: CommandSession, new: str, has_link: bool) -> None:
     """Request a message to the address NEW, then give the account that address by the link in the
     message. A link works once, for a day. Until it is used, the account keeps its address; then all
-    logins of the account end. The present address receives a notice.
+    logins and API tokens of the account end. The present address receives a notice.
 
     The command asks for your password, or takes it from ERS_PASSWORD. On a terminal it asks for the
     link too. Without a terminal it only requests the message; with --link it reads the link from
@@ -278,8 +286,7 @@ async def email(session: CommandSession, new: str, has_link: bool) -> None:
         user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
     )
     KeptDevices().rename(session.proxy.devices, present, new)
-    say(f"Your address is {new} now, and all logins have ended. Log in again:")
-    say(f"  ers login --email {new}")
+    _say_ended(f"Your address is {new} now", f"ers login --email {new}")
 
 
 @user.command(short_help="Delete your account.")
@@ -348,7 +355,8 @@ def _consequences(deletion: Deletion) -> Iterator[str]:
 @connected(anonymous=True)
 async def reset_password(session: CommandSession, email: str | None, has_link: bool) -> None:
     """Request a message with a link, then set a new password by that link. A link works once, for
-    an hour. Your keyring does not change, and records can be decrypted as before.
+    an hour. All logins and API tokens of the account end. Your keyring does not change, and records
+    can be decrypted as before.
 
     On a terminal the command asks for the link and the new password. Without a terminal it only
     requests the message; with --link it reads the link and the new password from the first two
@@ -381,7 +389,7 @@ async def reset_password(session: CommandSession, email: str | None, has_link: b
             )
 
         await set_password("New password", given, use)
-    say("The password is changed, and all logins have ended. Log in again: ers login")
+    _say_ended("The password is changed", "ers login")
 
 
 @user.group(

@@ -172,7 +172,8 @@ class ProxyClient(
         await self._transport.request("POST", "/api/accounts/change-email/", json=body)
 
     async def confirm_email(self, *, user_id: str, timestamp: int, signature: str) -> None:
-        """Give an account its new address by the three values from the message. All logins end."""
+        """Give an account its new address by the three values from the message. All logins and API
+        tokens end."""
         body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
         await self._transport.request("POST", "/api/accounts/confirm-email/", json=body)
 
@@ -235,7 +236,8 @@ class ProxyClient(
     async def reset_password(
         self, *, user_id: str, timestamp: int, signature: str, password: str
     ) -> None:
-        """Set a new password by the three values from the message. All logins end."""
+        """Set a new password by the three values from the message. All logins and API
+        tokens end."""
         body = {
             "user_id": user_id,
             "timestamp": timestamp,
