@@ -9,7 +9,9 @@ import pickle
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -442,6 +444,58 @@ for _ in range(2):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_client_that_is_closed_ends_the_calls_of_other_threads(
+    running: Service, account: Account, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema.ingest(PEOPLE)
+    asked = threading.Event()
+    real = Transport.attempt
+
+    async def attempt(self: Transport, request: Request) -> Response:
+        asked.set()
+        return await real(self, request)
+
+    follower = Client(running.proxy_url, email=account.email, password=account.password)
+    with ThreadPoolExecutor(8) as pool:
+        # They begin together, and share one loop.
+        users = [pool.submit(follower.user) for _ in range(8)]
+        assert {user.result().email for user in users} == {account.email}
+        followed = follower.changes(schema.slug)
+        assert next(followed).current
+        monkeypatch.setattr(Transport, "attempt", attempt)
+        waiting = pool.submit(next, followed)
+        assert asked.wait(60)
+        follower.close()
+        with pytest.raises(ClientClosed, match="while it waited"):
+            waiting.result(60)
+
+
+def test_a_client_says_that_it_has_ended_with_the_program(
+    running: Service, account: Account
+) -> None:
+    program = """
+import atexit, sys
+from encrypted_records import Client
+from encrypted_records.errors import ClientClosed
+
+def late():
+    try:
+        client.user()
+    except ClientClosed as error:
+        print(error.message)
+    client.close()
+
+client = Client(sys.argv[1], email=sys.argv[2], password=sys.argv[3])
+atexit.register(late)
+client.user()
+"""
+    given = (running.proxy_url, account.email, account.password)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    said = "this client has ended with the program\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 def test_clients_and_their_objects_are_not_pickled(client: Client, schema: Schema) -> None:

@@ -16,7 +16,7 @@ import threading
 import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -346,6 +346,7 @@ class Link(AsyncLink):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._closed = False
+        self._beginning = threading.Lock()
         self._loop: _Loop | None = None
         self._end: weakref.finalize[..., Link] | None = None
         _links.add(self)
@@ -354,6 +355,7 @@ class Link(AsyncLink):
         """Leave the connections to the process that opened them: a fork has no thread for their
         loop, and closing them here would disturb it.
         """
+        self._beginning = threading.Lock()  # another thread may have had it, and is not here
         if self._loop is None or self._end is None:
             return
         self._end.detach()
@@ -366,27 +368,49 @@ class Link(AsyncLink):
         """The coroutine's result; Ctrl-C cancels it.
 
         Raises:
-            ClientClosed: it was closed.
+            ClientClosed: it was closed, or is closed meanwhile.
         """
-        if self._closed:
+        try:
+            future = self._begin(coroutine)
+        except ClientClosed as error:
             coroutine.close()
-            raise ClientClosed("this client is closed")
-        if self._loop is None:
-            self._loop = _Loop()
-            thread = threading.Thread(  # noqa: TID251 - a loop of its own
-                target=self._loop.run_forever, daemon=True
-            )
-            thread.start()
-            self._end = weakref.finalize(self, _end, self.proxy, self._loop, thread)
-        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            raise explain(error) from None
         try:
             return future.result()
+        except CancelledError:
+            raise explain(
+                ClientClosed(
+                    "this client was closed while it waited for an answer",
+                    hint="the request may have been carried out; close the client when its calls"
+                    " have ended",
+                )
+            ) from None
         except ErsError as error:
             explain(error)
             raise
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        # Several threads may begin, and another one may close meanwhile: what is begun before that
+        # is cancelled by it.
+        with self._beginning:
+            if self._closed:
+                raise ClientClosed("this client is closed")
+            if self._loop is None:
+                self._loop = _Loop()
+                thread = threading.Thread(  # noqa: TID251 - a loop of its own
+                    target=self._loop.run_forever, daemon=True
+                )
+                thread.start()
+                self._end = weakref.finalize(self, _end, self.proxy, self._loop, thread)
+            if self._loop.is_closed():
+                raise ClientClosed(
+                    "this client has ended with the program",
+                    hint="nothing was sent; call it before the program ends, not from atexit",
+                )
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     @property
     def calls(self) -> Calls:  # type: ignore[override] # as everything here, it is waited for
@@ -418,7 +442,8 @@ class Link(AsyncLink):
             yield thing[0]
 
     def close(self) -> None:  # type: ignore[override] # as everything here, it is waited for
-        self._closed = True
+        with self._beginning:
+            self._closed = True
         if self._end is not None:
             self._end()
 
@@ -433,6 +458,10 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
+
+
+#: Maximum seconds that calls have to end when their client is closed.
+_CANCEL_SECONDS = 10.0
 
 
 async def _enter(context: AbstractAsyncContextManager[T]) -> T:
@@ -450,10 +479,17 @@ def _end(
     loop: asyncio.AbstractEventLoop,
     thread: threading.Thread,  # noqa: TID251 - the loop's own
 ) -> None:
-    """Close the connections, and end the loop and its thread."""
+    """Cancel what other threads wait for, close the connections, and end the loop and its
+    thread.
+    """
 
     async def closing() -> None:
         try:
+            waiting = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in waiting:
+                task.cancel()
+            if waiting:
+                await asyncio.wait(waiting, timeout=_CANCEL_SECONDS)
             await proxy.close()
         finally:
             loop.stop()
