@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from playwright.sync_api import Browser, expect
 
+from encrypted_records.model.resources import AuditEntryResource
 from encrypted_records.proxy.pages import home
 from encrypted_records.proxy.pages.formatting import size
 from encrypted_records.proxy.pages.organizations import ACTIONS, lines_of
@@ -167,24 +169,28 @@ def test_the_audit_log_speaks_of_names_and_can_be_filtered(visitor: Visitor, sit
     expect(page.get_by_text("There are no entries yet.")).to_be_visible()
 
 
-def entry(minute: int, **changed: Any) -> dict[str, Any]:
-    return {
-        "created": f"2026-11-20T10:{minute:02}:00Z",
-        "email": "ada@example.org",
-        "action": "records.read",
-        "subject": "/api/schemas/2JZrJDyoRq79GsVSz23bp6/",
-        "source": "192.0.2.7",
-    } | changed
+def entry(minute: int, **changed: str) -> AuditEntryResource:
+    entry = AuditEntryResource(
+        id="2JZrJDyoRq79GsVSz23bp7",
+        created=datetime(2026, 11, 20, 10, minute, tzinfo=UTC),
+        user=None,
+        email="ada@example.org",
+        action="records.read",
+        subject="/api/schemas/2JZrJDyoRq79GsVSz23bp6/",
+        source="192.0.2.7",
+        request_id="",
+    )
+    return msgspec.structs.replace(entry, **changed)
 
 
 def test_equal_entries_are_one_line_and_names_stand_for_paths() -> None:
-    schema = str(entry(0)["subject"])
-    entries: Sequence[dict[str, Any]] = [
+    schema = entry(0).subject
+    entries = [
         entry(9),
         entry(8),
         entry(7, email="grace@example.org"),
         entry(6, subject="/api/schemas/gone/"),
-        entry(5, action="login", subject=None),
+        entry(5, action="login", subject=""),
         entry(4, action="something.new", subject="javascript:alert(1)"),
     ]
     lines = lines_of(entries, {schema: "People"})
@@ -195,7 +201,7 @@ def test_equal_entries_are_one_line_and_names_stand_for_paths() -> None:
         (1, "logged in", "", ""),
         (1, "something new", "", ""),
     ]
-    assert (lines[0].since[14:16], lines[0].until[14:16]) == ("08", "09")
+    assert (lines[0].since.minute, lines[0].until.minute) == (8, 9)
 
 
 def test_every_action_of_the_audit_log_has_words() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from encrypted_records.model import strict_json
+from encrypted_records.client.proxy.connection import Named, ShownDataset, ShownSchema
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 
@@ -131,7 +131,7 @@ class Catalogue:
 class Lists(Protocol):
     """Lists a proxy's resources, page after page."""
 
-    def listing(self, collection: str, **filters: str) -> AsyncIterator[Mapping[str, Any]]: ...
+    def read_all(self, kind: type[Named], /, **filters: str) -> AsyncIterator[Named]: ...
 
 
 async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
@@ -144,30 +144,29 @@ async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
         ErsError: the proxy's error.
     """
     slugs = {
-        dataset["url"]: str(dataset["slug"])
-        async for dataset in client.listing("datasets", **filters)
+        dataset.url: dataset.slug async for dataset in client.read_all(ShownDataset, **filters)
     }
     times = Counter(slug.casefold() for slug in slugs.values())
     unclear = {slug for slug in slugs.values() if times[slug.casefold()] > 1}
     unclear |= {slug for slug in slugs.values() if slug.casefold() in _RESERVED}
     schemas = [
         schema
-        async for schema in client.listing("schemas", **filters)
-        if slugs.get(schema["dataset"], "") not in {"", *unclear}
+        async for schema in client.read_all(ShownSchema, **filters)
+        if slugs.get(schema.dataset, "") not in {"", *unclear}
     ]
-    schemas.sort(key=lambda schema: (slugs[schema["dataset"]], schema["slug"]))
+    schemas.sort(key=lambda schema: (slugs[schema.dataset], schema.slug))
     taken: dict[str, set[str]] = {}
     tables = []
     for schema in schemas:
-        dataset = slugs[schema["dataset"]]
-        definition = parse_definition(strict_json.encode(schema["schema"]))
+        dataset = slugs[schema.dataset]
+        definition = parse_definition(bytes(schema.schema))
         tables.append(
             SqlTable(
                 dataset,
-                _free_name(str(schema["slug"]), taken.setdefault(dataset, set())),
-                str(schema["url"]),
+                _free_name(schema.slug, taken.setdefault(dataset, set())),
+                schema.url,
                 tuple(_columns(definition)),
-                str(schema.get("description") or ""),
+                schema.description,
                 definition.columns_digest,
             )
         )

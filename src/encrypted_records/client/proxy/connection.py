@@ -361,7 +361,7 @@ class ShownSchema(resources.SchemaResource, frozen=True, kw_only=True):
 
 Named = TypeVar("Named", resources.OrganizationResource, ShownDataset, ShownSchema)
 #: The collections of organizations, datasets and schemas, which have names.
-COLLECTIONS: Mapping[type[msgspec.Struct], str] = {
+COLLECTIONS: Mapping[type, str] = {
     resources.OrganizationResource: "organizations",
     ShownDataset: "datasets",
     ShownSchema: "schemas",

@@ -19,10 +19,12 @@ import segno
 from markupsafe import Markup
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.connection import ShownDataset
 from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
 from encrypted_records.model import credentials, ids
 from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
+from encrypted_records.model.resources import ApiTokenResource, OrganizationResource
 from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import LET_IN, LOG_IN, Visit, page
@@ -237,7 +239,7 @@ async def ask_for_link(visit: Visit) -> Response:
 async def show_account(visit: Visit) -> Response:
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
-        "organizations": await visit.every("/api/organizations/"),
+        "organizations": await visit.every(OrganizationResource),
         "second_factor": await second_factor_state(visit),
     }
     if not visit.sends:
@@ -451,13 +453,13 @@ async def tokens(visit: Visit) -> Response:
             made = await visit.ask("POST", "/api/tokens/", _token_request(visit))
         except ErsError as error:
             problem = error
-    datasets = await visit.every("/api/datasets/")
+    datasets = await visit.every(ShownDataset)
     values: dict[str, Any] = {
         "made": made,
-        "tokens": await visit.every("/api/tokens/"),
+        "tokens": await visit.every(ApiTokenResource, "/api/tokens/"),
         "second_factor": await second_factor_state(visit),
         "datasets": datasets,
-        "names": {dataset["url"]: dataset["name"] for dataset in datasets},
+        "names": {dataset.url: dataset.name for dataset in datasets},
         # Sending the form again must not make the same token again.
         "typed": {} if made else visit.form,
     }

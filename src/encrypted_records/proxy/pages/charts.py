@@ -354,7 +354,7 @@ def _label(bin_: dict[str, Any]) -> str:
 
 def _step(on: SchemaQuestion, name: str) -> Decimal | int:
     """The smallest difference between two values of a number field."""
-    spec = on.schema["schema"]["properties"][name]
+    spec = on.schema.definition["properties"][name]
     return step_of(spec)
 
 
@@ -382,7 +382,7 @@ async def _count(
 
 
 async def _measure(visit: Visit, on: SchemaQuestion, where: Any, measure: dict[str, Any]) -> Any:
-    body = {"schema": on.schema["url"], "where": where, "measures": [measure]}
+    body = {"schema": on.schema.url, "where": where, "measures": [measure]}
     return (await visit.ask("POST", "/api/records/aggregate/", body))["measures"]
 
 
@@ -394,7 +394,7 @@ async def overview(visit: Visit) -> Response:
     if visit.sends:
         try:
             on.question = change_question(
-                on.question, visit.text("do"), visit.form, on.schema["schema"]
+                on.question, visit.text("do"), visit.form, on.schema.definition
             )
         except NotUnderstood as error:
             on.question.typed = visit.text("ask").strip()
@@ -421,7 +421,7 @@ async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None 
     try:
         if problem is None:
             where = on.question.where(on.types)
-            body = {"schema": on.schema["url"], "where": where}
+            body = {"schema": on.schema.url, "where": where}
             answer = await visit.ask("POST", "/api/records/aggregate/", body)
             total = answer["measures"][0]["value"]
             if "all" in visit.request.query_params:
@@ -470,7 +470,7 @@ async def complete(visit: Visit) -> Response:
     text = visit.text("ask")
     if caret.isdecimal():
         text = text[: int(caret[:9])]
-    found = complete_line(text, on.types, on.schema["schema"]["properties"])
+    found = complete_line(text, on.types, on.schema.definition["properties"])
     values: list[Bar] = []
     if found.field and found.asks_index:
         try:

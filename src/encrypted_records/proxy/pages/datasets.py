@@ -16,6 +16,7 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records import errors
+from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
 from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
@@ -118,28 +119,28 @@ async def list_all(visit: Visit) -> Response:
     if wanted:
         shown: dict[str, Any] = {"targets": found[:_MOST_FOUND], "more": len(found) - _MOST_FOUND}
         return visit.render("datasets.html", wanted=wanted, **shown)
-    schemas = await visit.every("/api/schemas/")
+    schemas = await visit.every(ShownSchema)
     return visit.render(
         "datasets.html",
         wanted="",
-        datasets=await visit.every("/api/datasets/"),
+        datasets=await visit.every(ShownDataset),
         schemas=schemas,
         states=await _states(visit, schemas),
     )
 
 
 async def show(visit: Visit) -> Response:
-    dataset = await visit.ask("GET", _url(visit))
-    schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
+    dataset = await visit.read(ShownDataset)
+    schemas = await visit.every(ShownSchema, dataset=dataset.id)
     return visit.render(
         "dataset.html", dataset=dataset, schemas=schemas, states=await _states(visit, schemas)
     )
 
 
-async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, SchemaActivity]:
+async def _states(visit: Visit, schemas: list[ShownSchema]) -> dict[str, SchemaActivity]:
     """States by identifier of the newest schemas with records, as far as they are known in time."""
-    filled = [schema for schema in schemas if schema["key_id"] is not None]
-    newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)[:MOST_SCHEMAS]
+    filled = [schema for schema in schemas if schema.key_id is not None]
+    newest = sorted(filled, key=lambda schema: schema.id, reverse=True)[:MOST_SCHEMAS]
     try:
         return await states_of(visit, newest)
     except errors.NotAuthenticated as error:
@@ -150,7 +151,7 @@ async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, Sche
 
 async def search(visit: Visit) -> Response:
     """Search all schemas of the dataset with one condition, typed as on the command line."""
-    dataset = await visit.ask("GET", _url(visit))
+    dataset = await visit.read(ShownDataset)
     typed = visit.text("condition")
     shown: dict[str, Any] = {"dataset": dataset, "condition": typed, "found": None, "more": False}
     if not typed.strip():
@@ -182,13 +183,13 @@ async def settings(visit: Visit) -> Response:
     texts next to the stored texts.
     """
     answer = await visit.answer("GET", _url(visit))
-    dataset = answer.json()
-    schemas = await visit.every("/api/schemas/", dataset=visit.id)
+    dataset = answer.read(ShownDataset)
+    schemas = await visit.every(ShownSchema, dataset=visit.id)
     shown: dict[str, Any] = {
         "dataset": dataset,
         "organizations": [],
         "deletable": answer.allows("DELETE"),
-        "filled": any(schema["key_id"] is not None for schema in schemas),
+        "filled": any(schema.key_id is not None for schema in schemas),
         "stored": None,
         "etag": answer.header("etag"),
     }
@@ -199,7 +200,7 @@ async def settings(visit: Visit) -> Response:
         await save_texts(visit, _url(visit))
     except errors.PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
-        shown |= {"dataset": answer.json(), "etag": answer.header("etag")}
+        shown |= {"dataset": answer.read(ShownDataset), "etag": answer.header("etag")}
         shown["stored"] = shown["dataset"]
         return visit.problem(changed_since(), "dataset_form.html", typed=typed, **shown)
     except errors.ErsError as error:
@@ -210,23 +211,23 @@ async def settings(visit: Visit) -> Response:
 
 async def delete(visit: Visit) -> Response:
     """Ask for the name if the dataset is not empty: a click is too easily made."""
-    dataset = await visit.ask("GET", _url(visit))
-    schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
-    shown = {
+    dataset = await visit.read(ShownDataset)
+    schemas = await visit.every(ShownSchema, dataset=dataset.id)
+    shown: dict[str, Any] = {
         "kind": "dataset",
         "thing": dataset,
         "must_type": bool(schemas),
-        "goes_with": [schema["name"] for schema in schemas],
+        "goes_with": [schema.name for schema in schemas],
         "back": f"/datasets/{visit.id}/",
         "wrong": False,
     }
     if not visit.sends:
         return visit.render("delete.html", **shown)
-    if schemas and visit.text("name") != dataset["name"]:
+    if schemas and visit.text("name") != dataset.name:
         return visit.render("delete.html", 400, **shown | {"wrong": True})
     params = {"cascade": "true"} if schemas else {}
     await visit.ask("DELETE", _url(visit), params=params)
-    await forget_questions(visit, [schema["id"] for schema in schemas])
+    await forget_questions(visit, [schema.id for schema in schemas])
     return visit.go("/datasets/")
 
 
@@ -261,9 +262,9 @@ async def _keys_page(visit: Visit, keys: dict[str, Any]) -> Response:
 
 async def _keys_shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
     """The template's values for an answer about the keys."""
-    dataset = await visit.ask("GET", _url(visit))
-    listed = await visit.every("/api/schemas/", dataset=dataset["id"])
-    names = {entry["url"]: entry["name"] for entry in listed}
+    dataset = await visit.read(ShownDataset)
+    listed = await visit.every(ShownSchema, dataset=dataset.id)
+    names = {entry.url: entry.name for entry in listed}
     schemas = [schema | {"name": names.get(schema["schema"], "")} for schema in keys["schemas"]]
     older = _older(keys)
     return {
@@ -328,33 +329,33 @@ async def show_people(visit: Visit) -> Response:
             problem = error
         else:
             return visit.go(f"/datasets/{visit.id}/people/")
-    dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
+    dataset = await visit.read(ShownDataset)
     return await _show_readers(visit, dataset, None, problem)
 
 
 async def show_people_of_schema(visit: Visit) -> Response:
     """Show the people of the dataset who have a right in the schema."""
-    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
-    return await _show_readers(visit, await visit.ask("GET", schema["dataset"]), schema)
+    schema = await visit.read(ShownSchema)
+    return await _show_readers(visit, await visit.read(ShownDataset, schema.dataset), schema)
 
 
 async def _show_readers(
     visit: Visit,
-    dataset: dict[str, Any],
-    schema: dict[str, Any] | None,
+    dataset: ShownDataset,
+    schema: ShownSchema | None,
     problem: errors.ErsError | None = None,
 ) -> Response:
     people: dict[str, Any] | None = None
     try:
-        people = await visit.ask("GET", f"{dataset['organization']}people/")
+        people = await visit.ask("GET", f"{dataset.organization}people/")
     except errors.NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
-    url = str(dataset["url"])
+    url = dataset.url
     values: dict[str, Any] = {
         "dataset": dataset,
         "schema": schema,
-        "organization": dataset["organization"].removeprefix("/api"),
+        "organization": dataset.organization.removeprefix("/api"),
         "people": people,
         "readers": [] if people is None else list(_readers(people, url, schema)),
         "listed": any(
@@ -377,7 +378,7 @@ async def _show_readers(
 
 
 def _readers(
-    people: Mapping[str, Any], dataset: str, schema: Mapping[str, Any] | None
+    people: Mapping[str, Any], dataset: str, schema: ShownSchema | None
 ) -> Iterator[dict[str, Any]]:
     """A line for each right in a dataset, or in one of its schemas; owners have all rights."""
     for person in people["people"]:
@@ -388,9 +389,9 @@ def _readers(
                 yield {"who": person, **share}
 
 
-def _covers(share: Mapping[str, Any], schema: Mapping[str, Any] | None) -> bool:
+def _covers(share: Mapping[str, Any], schema: ShownSchema | None) -> bool:
     named = [schema["schema"] for schema in share.get("schemas") or ()]
-    return schema is None or not named or schema["url"] in named
+    return schema is None or not named or schema.url in named
 
 
 routes = [

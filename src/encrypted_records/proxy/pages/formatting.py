@@ -248,14 +248,14 @@ def duration(seconds: float) -> str:
     return format_count(round(seconds / 86400), "day")
 
 
-def moment(value: str | float | None) -> str:
+def moment(value: str | float | datetime | None) -> str:
     """A time of the API (ISO 8601, or seconds since 1970), to the minute, in UTC."""
     if not value:
         return "not known"
     return _instant(value).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def timed(value: str | float | None) -> Markup:
+def timed(value: str | float | datetime | None) -> Markup:
     """The same as HTML, which a script shows in the browser's time zone."""
     if not value:
         return escape(moment(value))
@@ -273,13 +273,14 @@ def with_times(text: str) -> Markup:
     return shown + escape(text[at:])
 
 
-def _instant(value: str | float) -> datetime:
+def _instant(value: str | float | datetime) -> datetime:
     if isinstance(value, str):
-        stated = datetime.fromisoformat(value)
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
         try:
-            return stated.astimezone(UTC)
+            return value.astimezone(UTC)
         except OverflowError:  # of an API: within a day of the first or last year there is
-            return stated.replace(tzinfo=UTC)
+            return value.replace(tzinfo=UTC)
     return datetime.fromtimestamp(float(value), UTC)
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.connection import T
+from encrypted_records.client.proxy.keyring import Devices, KeyringInfo
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
-from encrypted_records.model import ids
+from encrypted_records.model import ids, resources
 from encrypted_records.proxy.http.sessions import Desk
 
 FRESH_SECONDS = 10.0
@@ -29,13 +31,16 @@ MOST_SCHEMAS = 200
 #: Maximum characters of a name, whatever the API sends.
 MOST_CHARACTERS = 200
 _NAME = ("frame",)
+_Organizations = resources.ListPage[resources.OrganizationResource]
+_AuditLog = resources.ListPage[resources.AuditEntryResource]
+_Datasets = resources.ListPage[resources.DatasetResource]
+_Schemas = resources.ListPage[resources.SchemaResource]
+_Invitations = resources.ListPage[resources.InvitationResource]
 _ID = re.compile(ids.PATTERN)
 
 
 class Asker(Protocol):
-    async def ask(
-        self, method: str, path: str, body: Any = None, params: dict[str, str] | None = None
-    ) -> Any: ...
+    async def read(self, kind: type[T], path: str, **params: str) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,34 +139,34 @@ async def _find_out(asker: Asker, known: PageFrame) -> PageFrame:
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             organizations, datasets, schemas, invitations = await asyncio.gather(
-                asker.ask("GET", "/api/organizations/", params={"limit": "20"}),
-                asker.ask("GET", "/api/datasets/", params={"limit": str(MOST_DATASETS)}),
-                asker.ask("GET", "/api/schemas/", params={"limit": str(MOST_SCHEMAS)}),
-                asker.ask("GET", "/api/invitations/", params={"limit": "1"}),
+                asker.read(_Organizations, "/api/organizations/", limit="20"),
+                asker.read(_Datasets, "/api/datasets/", limit=str(MOST_DATASETS)),
+                asker.read(_Schemas, "/api/schemas/", limit=str(MOST_SCHEMAS)),
+                asker.read(_Invitations, "/api/invitations/", limit="1"),
             )
             took = round((runtime.monotonic() - started) * 1000)
             keyring, backed_up = await _ask_for_keyring(asker)
         return PageFrame(
-            organizations=_read_places(organizations["results"]),
-            datasets=_build_tree(datasets["results"], schemas["results"]),
-            more=datasets["next"] is not None or schemas["next"] is not None,
-            invitations=int(invitations["count"]),
+            organizations=_read_places(organizations.results),
+            datasets=_build_tree(datasets.results, schemas.results),
+            more=datasets.next is not None or schemas.next is not None,
+            invitations=invitations.count,
             api_ms=took,
             keyring=keyring,
             backed_up=backed_up,
             left=await _list_left(asker, known, organizations),
             found_at=runtime.monotonic(),
         )
-    except (ErsError, TimeoutError, KeyError, TypeError, ValueError, AttributeError):
+    except (ErsError, TimeoutError):
         return replace(known, api_ms=None)
 
 
 async def _list_left(
-    asker: Asker, known: PageFrame, organizations: dict[str, Any]
+    asker: Asker, known: PageFrame, organizations: _Organizations
 ) -> tuple[LeftOrganization, ...]:
-    if organizations["next"] is not None:
+    if organizations.next is not None:
         return known.left
-    now = {str(organization["id"]) for organization in organizations["results"]}
+    now = {organization.id for organization in organizations.results}
     before = [organization for organization in known.left if organization.id not in now]
     listed = {organization.id for organization in before}
     gone = [
@@ -180,36 +185,36 @@ async def _list_left(
 
 async def _remover(asker: Asker, organization: str) -> str:
     """The user who removed the visitor, according to the API."""
-    filters = {"action": "member.removed", "limit": "1"}
+    path = f"/api/organizations/{organization}/audit-log/"
     try:
-        path = f"/api/organizations/{organization}/audit-log/"
-        (entry,) = (await asker.ask("GET", path, params=filters))["results"]
+        page = await asker.read(_AuditLog, path, action="member.removed", limit="1")
+        (entry,) = page.results
     except (ErsError, ValueError):
         return ""
-    return str(entry["email"] or "")[:MOST_CHARACTERS]
+    return (entry.email or "")[:MOST_CHARACTERS]
 
 
-def _read_places(items: Sequence[dict[str, Any]]) -> tuple[NavigationItem, ...]:
+def _read_places(
+    items: Sequence[resources.OrganizationResource | resources.DatasetResource],
+) -> tuple[NavigationItem, ...]:
     return tuple(
-        NavigationItem(item["id"], str(item["name"])[:MOST_CHARACTERS])
+        NavigationItem(item.id, item.name[:MOST_CHARACTERS])
         for item in items[:MOST_SCHEMAS]
-        if _ID.fullmatch(str(item["id"]))
+        if _ID.fullmatch(item.id)
     )
 
 
 def _build_tree(
-    datasets: Sequence[dict[str, Any]], schemas: Sequence[dict[str, Any]]
+    datasets: Sequence[resources.DatasetResource], schemas: Sequence[resources.SchemaResource]
 ) -> tuple[NavigationItem, ...]:
     below: dict[str, list[NavigationItem]] = {}
     for schema in schemas[:MOST_SCHEMAS]:
-        if _ID.fullmatch(str(schema["id"])):
-            name = str(schema["name"])[:MOST_CHARACTERS]
-            place = NavigationItem(schema["id"], name, filled=schema["key_id"] is not None)
-            below.setdefault(str(schema["dataset"]), []).append(place)
+        if _ID.fullmatch(schema.id):
+            name = schema.name[:MOST_CHARACTERS]
+            place = NavigationItem(schema.id, name, filled=schema.key_id is not None)
+            below.setdefault(schema.dataset, []).append(place)
     owners = {
-        str(dataset["id"]): str(dataset.get("organization"))
-        .removeprefix("/api/organizations/")
-        .strip("/")
+        dataset.id: dataset.organization.removeprefix("/api/organizations/").strip("/")
         for dataset in datasets
     }
     return tuple(
@@ -229,12 +234,12 @@ async def _ask_for_keyring(asker: Asker) -> tuple[str, bool]:
     attempt.
     """
     try:
-        access = await asker.ask("GET", "/api/devices/")
-        if access["keyring"] is None:
+        access = await asker.read(Devices, "/api/devices/")
+        if access.keyring is None:
             return "none", True
-        if access["level"] == "device" and not access["enrolled"]:
+        if access.level == "device" and not access.enrolled:
             return "closed", True
-        keyring = await asker.ask("GET", "/api/keyring/")
+        keyring = await asker.read(KeyringInfo, "/api/keyring/")
     except NotFound:
         return "none", True
     except NotAuthenticated:
@@ -243,7 +248,7 @@ async def _ask_for_keyring(asker: Asker) -> tuple[str, bool]:
         return ("locked" if error.reason == "keyring_locked" else "unknown"), True
     except ErsError:
         return "unknown", True
-    return "open", bool(keyring["backup_confirmed"])
+    return "open", keyring.backup_confirmed
 
 
 # --- numbers of records, as last seen by pages of this session ------------------------------------
@@ -266,10 +271,10 @@ def keep_count(desk: Desk, schema: str, records: int) -> None:
     desk.put(("count", schema), _RecordCount(records, runtime.monotonic()))
 
 
-def find_count(desk: Desk, schema: Mapping[str, Any]) -> int | None:
+def find_count(desk: Desk, schema: resources.SchemaResource) -> int | None:
     """The cached number of records; None if it is unknown, or if records may have been stored or
     deleted since.
     """
-    known = desk.find(("count", str(schema.get("id"))), _RecordCount)
+    known = desk.find(("count", schema.id), _RecordCount)
     oldest = max(desk.changed_at, runtime.monotonic() - KNOWN_FOR)
     return None if known is None or known.heard_at < oldest else known.records

@@ -21,13 +21,20 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
 from encrypted_records.client.proxy.jobs import JobPage
+from encrypted_records.client.sdk.names import Placed
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
+from encrypted_records.model.resources import InvitationResource, OrganizationResource
 from encrypted_records.proxy.pages.formatting import age
 from encrypted_records.proxy.pages.frame import keep_count
 from encrypted_records.proxy.pages.jobs import JobView
-from encrypted_records.proxy.pages.organizations import AuditLine, lines_of, own_organizations
+from encrypted_records.proxy.pages.organizations import (
+    AuditLine,
+    AuditPage,
+    lines_of,
+    own_organizations,
+)
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import BAR_MINUTES, SearchCounts
 
@@ -55,7 +62,7 @@ async def store_example(visit: Visit) -> Response:
         {
             "name": "Census (example)",
             "description": "A thousand answers to the census of the USA in 1994.",
-            "organization": organizations[0]["url"],
+            "organization": organizations[0].url,
         },
     )
     schema = await visit.ask(
@@ -112,8 +119,8 @@ class ActivityBar:
 class Card:
     """A schema on the overview; ``state`` is None if it is unknown."""
 
-    schema: Mapping[str, Any]
-    dataset: Mapping[str, Any] | None
+    schema: ShownSchema
+    dataset: ShownDataset | None
     state: SchemaActivity | None
 
     @property
@@ -150,11 +157,11 @@ class Safety:
 
 
 async def start(visit: Visit) -> Response:
-    datasets = await visit.every("/api/datasets/")
-    schemas = await visit.every("/api/schemas/")
-    invitations = await visit.every("/api/invitations/")
-    belongs = datasets or await visit.every("/api/organizations/")
-    filled = [schema for schema in schemas if schema["key_id"] is not None]
+    datasets = await visit.every(ShownDataset)
+    schemas = await visit.every(ShownSchema)
+    invitations = await visit.every(InvitationResource, "/api/invitations/")
+    belongs = bool(datasets) or bool(await visit.every(OrganizationResource))
+    filled = [schema for schema in schemas if schema.key_id is not None]
     if filled:
         return await _overview(visit, datasets, schemas, filled, invitations)
     done = {
@@ -177,18 +184,16 @@ async def start(visit: Visit) -> Response:
 
 async def _overview(
     visit: Visit,
-    datasets: Sequence[dict[str, Any]],
-    schemas: Sequence[dict[str, Any]],
-    filled: Sequence[dict[str, Any]],
-    invitations: Sequence[dict[str, Any]],
+    datasets: Sequence[ShownDataset],
+    schemas: Sequence[ShownSchema],
+    filled: Sequence[ShownSchema],
+    invitations: Sequence[InvitationResource],
 ) -> Response:
-    by_url = {dataset["url"]: dataset for dataset in datasets}
-    newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)
+    by_url = {dataset.url: dataset for dataset in datasets}
+    newest = sorted(filled, key=lambda schema: schema.id, reverse=True)
     shown = newest[:MOST_SCHEMAS]
     states = await states_of(visit, shown)
-    cards = [
-        Card(schema, by_url.get(schema["dataset"]), states.get(schema["id"])) for schema in shown
-    ]
+    cards = [Card(schema, by_url.get(schema.dataset), states.get(schema.id)) for schema in shown]
     known = list(states.values())
     keyring = await _keyring(visit)
     complete = len(known) == len(filled)
@@ -206,7 +211,7 @@ async def _overview(
         keyring=keyring,
         safety=await _safety(visit, keyring),
         datasets=datasets,
-        empty=[schema for schema in schemas if schema["key_id"] is None],
+        empty=[schema for schema in schemas if schema.key_id is None],
         invitations=invitations,
         imports=_has_import(visit),
         jobs=await _running_jobs(visit, schemas),
@@ -214,21 +219,19 @@ async def _overview(
     )
 
 
-async def states_of(
-    visit: Visit, schemas: Sequence[Mapping[str, Any]]
-) -> dict[str, SchemaActivity]:
+async def states_of(visit: Visit, schemas: Sequence[ShownSchema]) -> dict[str, SchemaActivity]:
     """States of schemas by id; failed or late answers are left out."""
 
-    async def ask(schema: Mapping[str, Any]) -> tuple[str, SchemaActivity] | None:
+    async def ask(schema: ShownSchema) -> tuple[str, SchemaActivity] | None:
         try:
-            state = await visit.ask("GET", "/api/records/status/", params={"schema": schema["url"]})
+            state = await visit.ask("GET", "/api/records/status/", params={"schema": schema.url})
         except NotAuthenticated:  # this browser has to be registered first
             raise
         except ErsError:  # its own page shows a missing key or a broken log
             return None
-        keep_count(visit.desk, schema["id"], state["records"])
+        keep_count(visit.desk, schema.id, state["records"])
         past = state["activity"]
-        return schema["id"], SchemaActivity(
+        return schema.id, SchemaActivity(
             state["records"], state["dead"], past["days"], past["last"], past["bytes"]
         )
 
@@ -351,28 +354,26 @@ def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) ->
     return Safety(others, [*steps, owned], len(people["requests"]) if owns else 0, path)
 
 
-async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:
+async def _running_jobs(visit: Visit, schemas: Sequence[ShownSchema]) -> list[JobView]:
     try:
-        listed = convert(await visit.ask("GET", "/api/jobs/", params={"limit": "50"}), JobPage)
+        listed = await visit.read(JobPage, "/api/jobs/", limit="50")
     except ErsError:
         return []
-    names = {schema["id"]: schema["name"] for schema in schemas}
+    names = {schema.id: schema.name for schema in schemas}
     views = [JobView(job, names) for job in listed.results]
     return [view for view in views if view.live][:MOST_JOBS]
 
 
-async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[AuditLine]:
+async def _latest(visit: Visit, named: Sequence[ShownDataset | ShownSchema]) -> list[AuditLine]:
     """The newest lines of the first organization's audit log, for its owners."""
     if visit.frame is None or not visit.frame.organizations:
         return []
     path = f"/api/organizations/{visit.frame.organizations[0].id}/audit-log/"
     try:
-        entries = await visit.ask("GET", path, params={"limit": "40"})
+        entries = await visit.read(AuditPage, path, limit="40")
     except ErsError:  # for owners only
         return []
-    return lines_of(entries["results"], {entry["url"]: entry["name"] for entry in named})[
-        :MOST_LINES
-    ]
+    return lines_of(entries.results, {entry.url: entry.name for entry in named})[:MOST_LINES]
 
 
 async def _is_backed_up(visit: Visit) -> bool:
@@ -391,9 +392,9 @@ def _has_import(visit: Visit) -> bool:
     return any(getattr(route, "path", "") == "/import/" for route in visit.request.app.routes)
 
 
-def _newest(items: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _newest(items: list[Placed]) -> Placed | None:
     """Identifiers sort by creation."""
-    return max(items, key=lambda item: str(item["id"]), default=None)
+    return max(items, key=lambda item: item.id, default=None)
 
 
 async def state(visit: Visit) -> Response:

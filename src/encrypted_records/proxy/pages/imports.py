@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.connection import ShownDataset
 from encrypted_records.errors import BadInput, Conflict, ErsError, InvalidRecords, ReadingRefused
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT
@@ -538,10 +539,10 @@ async def _make(visit: Visit, plan: ImportPlan) -> Response:
 
 
 async def _show(visit: Visit, plan: ImportPlan | None) -> Response:
-    datasets = await visit.every("/api/datasets/")
+    datasets = await visit.every(ShownDataset)
     organizations = await own_organizations(visit)
-    newest = max(datasets, key=lambda dataset: str(dataset["id"]), default=None)
-    chosen = newest["url"] if newest else ""
+    newest = max(datasets, key=lambda dataset: dataset.id, default=None)
+    chosen = newest.url if newest else ""
     shown: dict[str, Any] = {
         "datasets": datasets,
         "organizations": organizations,

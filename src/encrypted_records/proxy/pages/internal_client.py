@@ -13,11 +13,9 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -35,8 +33,6 @@ from encrypted_records.model.forwarded import methods_of
 _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
 #: Paths that need no quoting, so that every parser reads the same path.
 _PATH = re.compile(r"/api/[A-Za-z0-9._/-]*")
-
-_WRITTEN_HERE = msgspec.json.Decoder(float_hook=Decimal)
 
 #: Longest answer of the API to one request for a page, in bytes: longer lists come in several.
 MAX_ANSWER_BYTES = 64 << 20
@@ -78,6 +74,7 @@ _STRICTER: Mapping[Any, Any] = {
     resources.ListPage[resources.SchemaResource]: resources.ListPage[_ShownSchema],
 }
 
+T = TypeVar("T")
 Headers = Mapping[str, str]
 #: Makes the page that replaces a refused file.
 Refusal = Callable[[ErsError], Awaitable[Response]]
@@ -100,15 +97,13 @@ class ProxyAnswer:
         allowed = self.header("allow")
         return not allowed or method in allowed.replace(" ", "").split(",")
 
+    def read(self, kind: type[T]) -> T:
+        """The body as ``kind``, parsed in a quarter of the time of :meth:`json`."""
+        return messages.Response(self.status, {}, self.body).convert(kind)
+
     def json(self) -> Any:
         """The body; numbers are exact."""
         return strict_json.loads(self.body) if self.body else None
-
-    def records(self) -> Any:
-        """Parse the body like :meth:`json`, for an answer that this proxy made and did not forward:
-        validation, which takes four times as long, is skipped.
-        """
-        return _WRITTEN_HERE.decode(self.body)
 
 
 #: Parameters of a query: a list repeats its name.

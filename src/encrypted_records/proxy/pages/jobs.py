@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from starlette.responses import Response
 
-from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.jobs import Job, JobPage
 from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.errors import Conflict, ErsError, NotFound
@@ -173,7 +173,7 @@ async def of_schema(visit: Visit) -> Response:
 async def _listed(visit: Visit, schema: str | None) -> Response:
     names = await _names(visit)
     params = {"limit": str(SHOWN_JOBS)} | ({"schema": schema} if schema else {})
-    listed = convert(await visit.ask("GET", "/api/jobs/", params=params), JobPage)
+    listed = await visit.read(JobPage, "/api/jobs/", **params)
     views = [JobView(job, names) for job in listed.results]
     used = {schema for view in views for schema, _ in view.schemas} | (
         {schema} if schema else set()
@@ -188,12 +188,12 @@ async def _listed(visit: Visit, schema: str | None) -> Response:
 
 
 async def _names(visit: Visit) -> dict[str, str]:
-    return {schema["id"]: schema["name"] for schema in await visit.every("/api/schemas/")}
+    return {schema.id: schema.name for schema in await visit.every(ShownSchema)}
 
 
 async def _view(visit: Visit) -> JobView:
-    about = await visit.ask("GET", f"/api/jobs/{visit.part('job')}/about/")
-    return JobView(convert(about, Job), await _names(visit))
+    about = await visit.read(Job, f"/api/jobs/{visit.part('job')}/about/")
+    return JobView(about, await _names(visit))
 
 
 async def job(visit: Visit) -> Response:

@@ -13,25 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
 from encrypted_records.errors import ErsError, NotAuthenticated, NotFound
+from encrypted_records.model import resources
 from encrypted_records.proxy.pages.formatting import is_day
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.people import id_of
 
 _METHODS = ("GET", "POST")
+AuditPage = resources.ListPage[resources.AuditEntryResource]
 
 
-async def own_organizations(visit: Visit) -> list[dict[str, Any]]:
+async def own_organizations(visit: Visit) -> list[resources.OrganizationResource]:
     """The organizations that the visitor belongs to, at least one.
 
     Raises:
         NotFound: there is none.
     """
-    organizations = await visit.every("/api/organizations/")
+    organizations = await visit.every(resources.OrganizationResource)
     if not organizations:
         raise NotFound(
             "you belong to no organization", hint="accept an invitation, or create an organization"
@@ -61,14 +65,14 @@ async def start(visit: Visit) -> Response:
         else:
             return visit.go("/organizations/")
     shown: dict[str, Any] = {
-        "organizations": await visit.every("/api/organizations/"),
-        "invitations": await visit.every("/api/invitations/"),
+        "organizations": await visit.every(resources.OrganizationResource),
+        "invitations": await visit.every(resources.InvitationResource, "/api/invitations/"),
         "wanted_name": visit.text("name"),
     }
     if problem is not None:
         return visit.problem(problem, "organizations.html", **shown)
     if len(shown["organizations"]) == 1 and not shown["invitations"]:
-        return visit.go(f"/organizations/{shown['organizations'][0]['id']}/")
+        return visit.go(f"/organizations/{shown['organizations'][0].id}/")
     return visit.render("organizations.html", **shown)
 
 
@@ -165,13 +169,14 @@ def _is_due(people: dict[str, Any]) -> bool:
 async def _members(visit: Visit, url: str) -> dict[str, Any]:
     """The server's data about an organization without a roster."""
     user = await visit.ask("GET", "/api/users/self/")
-    members = await visit.every(f"{url}members/")
-    owns = any(member["email"] == user["email"] and member["role"] == "owner" for member in members)
+    members = await visit.every(resources.MemberResource, f"{url}members/")
+    invited = resources.InvitationResource
+    owns = any(member.email == user["email"] and member.role == "owner" for member in members)
     return {
         "members": members,
         "user": user,
         "owns": owns,
-        "invitations": await visit.every(f"{url}invitations/") if owns else [],
+        "invitations": await visit.every(invited, f"{url}invitations/") if owns else [],
     }
 
 
@@ -186,18 +191,18 @@ async def remove(visit: Visit) -> Response:
         path = f"{url}people/{wanted}/"
     else:
         user = await visit.ask("GET", "/api/users/self/")
-        members = await visit.every(f"{url}members/")
+        members = await visit.every(resources.MemberResource, f"{url}members/")
         matching = [
-            {"name": member["email"], "type": "person", "shares": [], "role": member["role"]}
+            {"name": member.email, "type": "person", "shares": [], "role": member.role}
             for member in members
-            if member["url"].split("/")[-2] == wanted
+            if member.url.split("/")[-2] == wanted
         ]
         leaves = bool(matching) and matching[0]["name"] == user["email"]
         path = f"{url}members/{wanted}/"
     if not matching:
         raise NotFound("there is no such member")
     values: dict[str, Any] = {
-        "organization": await visit.ask("GET", url),
+        "organization": await visit.read(resources.OrganizationResource),
         "member": matching[0],
         "leaves": leaves,
         "signed": bool(people["number"]),
@@ -272,8 +277,8 @@ class AuditLine:
     count: number of equal entries.
     """
 
-    since: str
-    until: str
+    since: datetime
+    until: datetime
     who: str
     did: str
     name: str
@@ -285,13 +290,15 @@ class AuditLine:
 
 async def names_of(visit: Visit) -> dict[str, str]:
     """Names of the datasets, schemas and organizations that the visitor can see, by URL."""
-    names: dict[str, str] = {}
-    for kind in ("datasets", "schemas", "organizations"):
-        names |= {entry["url"]: entry["name"] for entry in await visit.every(f"/api/{kind}/")}
-    return names
+    names = {dataset.url: dataset.name for dataset in await visit.every(ShownDataset)}
+    names |= {schema.url: schema.name for schema in await visit.every(ShownSchema)}
+    owners = await visit.every(resources.OrganizationResource)
+    return names | {owner.url: owner.name for owner in owners}
 
 
-def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> list[AuditLine]:
+def lines_of(
+    entries: Sequence[resources.AuditEntryResource], names: Mapping[str, str]
+) -> list[AuditLine]:
     """Lines in the order of entries, the newest first; consecutive entries that differ only in time
     are one line.
     """
@@ -306,18 +313,18 @@ def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
     return lines
 
 
-def _entry_line(entry: Mapping[str, Any], names: Mapping[str, str]) -> AuditLine:
-    subject, action = str(entry["subject"] or ""), str(entry["action"])
+def _entry_line(entry: resources.AuditEntryResource, names: Mapping[str, str]) -> AuditLine:
+    subject, action = entry.subject, entry.action
     leads = subject in names and subject.startswith(("/api/datasets/", "/api/schemas/"))
     return AuditLine(
-        since=entry["created"],
-        until=entry["created"],
-        who=str(entry["email"] or "somebody"),
+        since=entry.created,
+        until=entry.created,
+        who=entry.email or "somebody",
         did=ACTIONS.get(action, action.replace(".", " ")),
         name=names.get(subject, ""),
         path=subject.removeprefix("/api") if leads else "",
         subject=subject,
-        source=str(entry["source"] or ""),
+        source=entry.source,
     )
 
 
@@ -341,9 +348,9 @@ def _takes(name: str, value: str, people: Mapping[str, str]) -> bool:
 
 async def find_log(visit: Visit) -> Response:
     """Redirect to the only organization, or show a choice of several."""
-    organizations = await visit.every("/api/organizations/")
+    organizations = await visit.every(resources.OrganizationResource)
     if len(organizations) == 1:
-        return visit.go(f"/audit-log/{organizations[0]['id']}/")
+        return visit.go(f"/audit-log/{organizations[0].id}/")
     return visit.render("audit_start.html", organizations=organizations)
 
 
@@ -351,39 +358,34 @@ async def show_log(visit: Visit) -> Response:
     """A page of entries. The address may contain the start, the kind, a person and a day: these
     reveal nothing.
     """
-    organization = await visit.ask("GET", f"/api/organizations/{visit.id}/")
+    organization = await visit.read(resources.OrganizationResource)
     query = visit.request.query_params
     at = query.get("offset", "")
     offset = int(at) if at.isascii() and at.isdecimal() and len(at) < 9 else 0
     url = f"/api/organizations/{visit.id}/"
     joined = {"action": "member.joined", "limit": "1000"}
-    left = (await visit.ask("GET", f"{url}audit-log/", params=joined))["results"]
-    members = await visit.every(f"{url}members/")
-    present = {str(member["user"]) for member in members}
+    left = await visit.read(AuditPage, f"{url}audit-log/", **joined)
+    members = await visit.every(resources.MemberResource, f"{url}members/")
+    present = {member.user: member.email for member in members}
+    gone = {entry.user: f"{entry.email}, who left" for entry in left.results if entry.email}
     people = {
-        str(member["user"]).split("/")[-2]: str(member["email"])
-        + ("" if str(member["user"]) in present else ", who left")
-        for member in (*members, *left)
-        if member["user"] and member["email"]
+        user.split("/")[-2]: text for user, text in (present | gone | present).items() if user
     }
     filters = {
         name: value for name in _FILTERS if _takes(name, value := query.get(name, ""), people)
     }
-    entries = await visit.ask(
-        "GET",
-        f"{url}audit-log/",
-        params={"limit": str(PAGE_ENTRIES), "offset": str(offset), **filters},
-    )
+    shown = {"limit": str(PAGE_ENTRIES), "offset": str(offset), **filters}
+    entries = await visit.read(AuditPage, f"{url}audit-log/", **shown)
     return visit.render(
         "audit.html",
         organization=organization,
         people=people,
         filters=filters,
         more="".join(f"&{name}={value}" for name, value in filters.items()),
-        lines=lines_of(entries["results"], await names_of(visit)),
+        lines=lines_of(entries.results, await names_of(visit)),
         actions=ACTIONS,
-        shown=len(entries["results"]),
-        count=entries["count"],
+        shown=len(entries.results),
+        count=entries.count,
         offset=offset,
         step=PAGE_ENTRIES,
     )

@@ -33,6 +33,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from encrypted_records.client.messages import Journal, PageCost, keep_journal
+from encrypted_records.client.proxy.connection import COLLECTIONS
 from encrypted_records.errors import (
     ApiFailed,
     BadInput,
@@ -45,13 +46,14 @@ from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
 from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
+from encrypted_records.model.resources import ListPage
 from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import credentials_of
 from encrypted_records.proxy.http import messages as answers
 from encrypted_records.proxy.http.sessions import Desk, PageCookie, at_of
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import frame
-from encrypted_records.proxy.pages.internal_client import Inside, Parameters, ProxyAnswer
+from encrypted_records.proxy.pages.internal_client import Inside, Parameters, ProxyAnswer, T
 from encrypted_records.proxy.pages.templating import templates
 from encrypted_records.proxy.process import LONG_BYTES, aside
 from encrypted_records.proxy.services import services_of
@@ -368,6 +370,13 @@ class Visit:
         """The JSON answer of an endpoint; raises the endpoint's error."""
         return (await self._inside.ask(method, path, body, params=params)).json()
 
+    async def read(self, kind: type[T], path: str = "", **params: str) -> T:
+        """The answer of an endpoint as ``kind``, or the page's dataset, schema or organization;
+        raises the endpoint's error.
+        """
+        path = path or f"/api/{COLLECTIONS[kind]}/{self.id}/"
+        return (await self.answer("GET", path, params=params)).read(kind)
+
     async def answer(
         self,
         method: str,
@@ -428,25 +437,27 @@ class Visit:
         """The headers of a file download."""
         return _as_file(name)
 
-    async def every(self, path: str, **params: str) -> list[dict[str, Any]]:
-        """All results of a list, page by page.
+    async def every(self, kind: type[T], path: str = "", **params: str) -> list[T]:
+        """All results of a list, page by page; by default, of all datasets, schemas or
+        organizations.
 
         Raises:
             ApiFailed: the list has no end.
         """
-        items: list[dict[str, Any]] = []
+        path = path or f"/api/{COLLECTIONS[kind]}/"
+        items: list[T] = []
         limit, size = 1000, 0
         for _ in range(MOST_LIST_PAGES):
-            place = {"limit": str(limit), "offset": str(len(items))}
-            answer = await self._inside.ask("GET", path, params={**params, **place})
+            params |= {"limit": str(limit), "offset": str(len(items))}
+            answer = await self.answer("GET", path, params=params)
             size += len(answer.body)
             if size > MOST_LIST_BYTES:
                 break
-            page = answer.json()
-            items += page["results"]
-            if page["next"] is None or not page["results"]:
+            page = answer.read(ListPage[kind])  # type: ignore[valid-type] # of a variable
+            items += page.results
+            if page.next is None or not page.results:
                 return items
-            limit = len(page["results"])  # the endpoint may shorten a long page
+            limit = len(page.results)  # the endpoint may shorten a long page
         raise ApiFailed("a list of the API has no end")
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:

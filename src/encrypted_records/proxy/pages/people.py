@@ -21,8 +21,10 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
 from encrypted_records.model import ids
+from encrypted_records.model.resources import InvitationResource, OrganizationResource
 from encrypted_records.proxy.pages import keyring
 from encrypted_records.proxy.pages.page import Visit, page, proof_of
 
@@ -72,10 +74,10 @@ async def choices_of(
     names: dict[str, str] = {}
     called = {id_of(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
     known: dict[str, dict[str, str]] = {}
-    for listed in await visit.every("/api/datasets/", organization=organization):
-        names[str(listed["id"])] = str(listed["name"])
-    for listed in await visit.every("/api/schemas/", organization=organization):
-        known.setdefault(id_of(listed["dataset"]), {})[str(listed["id"])] = str(listed["name"])
+    for listed in await visit.every(ShownDataset, organization=organization):
+        names[listed.id] = listed.name
+    for below in await visit.every(ShownSchema, organization=organization):
+        known.setdefault(id_of(below.dataset), {})[below.id] = below.name
     for shared in people["datasets"]:
         dataset = id_of(shared["dataset"])
         signed = {id_of(schema["schema"]): schema["name"] for schema in shared["schemas"]}
@@ -147,7 +149,7 @@ async def invite(visit: Visit) -> Response:
     choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
     # Requested before the change: nothing may fail between a secret that is shown once and its
     # page.
-    organization = await visit.ask("GET", _url(visit))
+    organization = await visit.read(OrganizationResource)
     problem: ErsError | None = None
     if visit.sends:
         try:
@@ -173,7 +175,7 @@ async def invite(visit: Visit) -> Response:
 async def make_service(visit: Visit) -> Response:
     """Make a service; the answer to the form shows its secret key, once."""
     choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
-    organization = await visit.ask("GET", _url(visit))
+    organization = await visit.read(OrganizationResource)
     problem: ErsError | None = None
     if visit.sends:
         try:
@@ -302,8 +304,8 @@ async def recover(visit: Visit) -> Response:
 
 async def answer(visit: Visit) -> Response:
     """Answer an invitation with its twelve words."""
-    invitations = await visit.every("/api/invitations/")
-    found = [invitation for invitation in invitations if invitation["id"] == visit.id]
+    invitations = await visit.every(InvitationResource, "/api/invitations/")
+    found = [invitation for invitation in invitations if invitation.id == visit.id]
     if not found:
         raise NotFound(
             "there is no such open invitation for this account",
@@ -354,7 +356,7 @@ def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
 async def _form(visit: Visit, template: str, problem: ErsError | None, **values: Any) -> Response:
     """Show one of these pages with the typed input, without secrets."""
     shown = {
-        "organization": await visit.ask("GET", _url(visit)),
+        "organization": await visit.read(OrganizationResource),
         "access": await visit.ask("GET", "/api/devices/"),
         "typed": visit.form,
         **values,

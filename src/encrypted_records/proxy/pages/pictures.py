@@ -192,7 +192,7 @@ async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: s
 
 def _bounds(on: SchemaQuestion, name: str, unfiltered: _Measurement) -> list[Any]:
     """The bins of the whole schema: the start of each, and the end of the last."""
-    spec = on.schema["schema"]["properties"][name]
+    spec = on.schema.definition["properties"][name]
     step = Decimal(step_of(spec))
     return [
         *(item["from"] for item in unfiltered.items),
@@ -217,7 +217,7 @@ async def _measure(
         measures.append({"op": "histogram", "field": name, **bins})
         measures.append({"op": "avg", "field": name})
         measures.append({"op": "percentile", "field": name, "p": list(_QUARTILES)})
-    body = {"schema": on.schema["url"], "where": where, "measures": measures}
+    body = {"schema": on.schema.url, "where": where, "measures": measures}
     answer = await visit.ask("POST", "/api/records/aggregate/", body)
     total, present, spread, *more = answer["measures"]
     if _is_counted_by_value(on.types[name]):
@@ -244,7 +244,7 @@ async def _measure_dates(
     Args:
         like: measurement whose periods are used.
     """
-    selection = {"schema": on.schema["url"], "where": where}
+    selection = {"schema": on.schema.url, "where": where}
     measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
     measures += [{"op": op, "field": name} for op in ("min", "max")]
     measures.append({"op": "percentile", "field": name, "p": [50]})

@@ -33,6 +33,7 @@ import msgspec
 from starlette.responses import Response
 
 from encrypted_records import errors, runtime
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.sdk.condition_language import write, write_field
 from encrypted_records.model import ids
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -224,7 +225,7 @@ _OF_A_PAGE = ("pages", "asked", "start")
 
 @dataclass(frozen=True, slots=True)
 class _ReadSchema:
-    content: dict[str, Any]
+    content: ShownSchema
     asked_at: float
 
 
@@ -235,7 +236,7 @@ class SchemaQuestion:
     ``name`` is the question's name; ``down``: the API cannot be reached at the moment.
     """
 
-    schema: dict[str, Any]
+    schema: ShownSchema
     types: dict[str, str]
     question: Question
     name: str = ""
@@ -252,7 +253,7 @@ class SchemaQuestion:
     #: whether an answer did not match the schema
     in_doubt: bool = False
     #: request for the current schema, if it was not awaited
-    asking: asyncio.Task[dict[str, Any] | errors.ErsError] | None = field(default=None, repr=False)
+    asking: asyncio.Task[ShownSchema | errors.ErsError] | None = field(default=None, repr=False)
 
     def address(self, visit: Visit, page: str) -> tuple[str, str]:
         """The header that gives a script's page its new address: a new history entry, or, if the
@@ -295,7 +296,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
         ErsError: there is no such schema, or the API is down and it was not shown before.
     """
     shown = visit.desk.find(("schema", visit.id), _ReadSchema)
-    asking: asyncio.Task[dict[str, Any] | errors.ErsError] | None = None
+    asking: asyncio.Task[ShownSchema | errors.ErsError] | None = None
     down: errors.ErsError | None = None
     remembered = early and shown is not None
     if early and shown is not None:
@@ -310,7 +311,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
             schema, down = shown.content, answer
         else:
             schema = answer
-    types = types_of(schema["schema"])
+    types = types_of(schema.definition)
     if visit.sends:
         question = Question.read(visit.form, types)
         name = visit.text("q")
@@ -357,9 +358,9 @@ def carry(question: Question) -> list[tuple[str, str]]:
     return [pair for pair in question.carried() if pair[0] not in _OF_A_PAGE]
 
 
-async def _ask_for_schema(visit: Visit) -> dict[str, Any] | errors.ErsError:
+async def _ask_for_schema(visit: Visit) -> ShownSchema | errors.ErsError:
     try:
-        schema: dict[str, Any] = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+        schema = await visit.read(ShownSchema)
     except errors.ErsError as error:
         return error
     visit.desk.put(("schema", visit.id), _ReadSchema(schema, runtime.monotonic()))

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from encrypted_records import errors, runtime
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import record_table
@@ -30,11 +31,11 @@ async def show(visit: Visit) -> Response:
     with ``?sealed`` also as stored at the server.
     """
     record = await visit.ask("GET", _url(visit))
-    schema = await visit.ask("GET", record["schema"])
+    schema = await visit.read(ShownSchema, record["schema"])
     name = visit.request.query_params.get("q", "")
     asks_sealed = "sealed" in visit.request.query_params
     sealed = await record_table.fetch_sealed(visit, [record["id"]]) if asks_sealed else {}
-    found = visit.desk.find(("found", schema["id"], name), tuple) or ()
+    found = visit.desk.find(("found", schema.id, name), tuple) or ()
     place = found.index(record["id"]) if record["id"] in found else -1
     query = _query(visit)
     joined = f"{query}&" if query else "?"
@@ -58,12 +59,12 @@ async def show(visit: Visit) -> Response:
 
 
 async def _row(
-    visit: Visit, record: dict[str, Any], schema: dict[str, Any], name: str
+    visit: Visit, record: dict[str, Any], schema: ShownSchema, name: str
 ) -> Markup | str:
     """The record's row in the table that it was opened from."""
-    shown = find_shown(visit, schema["id"], name)
+    shown = find_shown(visit, schema.id, name)
     sealed = await record_table.fetch_sealed(visit, [record["id"]]) if shown.sealed else {}
-    definition = schema["schema"]
+    definition = schema.definition
     columns = columns_of(definition, types_of(definition), shown.hidden)
     return write_rows([record], columns, sealed, Links("", ""), 1)
 
@@ -82,7 +83,7 @@ def _form(
     Args:
         once: identifies the record that the form stores, so that sending it again stores nothing.
     """
-    shown |= {"once": once, "types": types_of(shown["schema"]["schema"]), "query": _query(visit)}
+    shown |= {"once": once, "types": types_of(shown["schema"].definition), "query": _query(visit)}
     if error is None:
         return visit.render("record_form.html", wrong={}, first_wrong="", **shown)
     names = _names(shown["schema"])
@@ -99,7 +100,7 @@ def _form(
 
 
 async def add(visit: Visit) -> Response:
-    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    schema = await visit.read(ShownSchema)
     # A form that is sent again because its answer was lost must not store a second record.
     once = visit.text("once") or str(runtime.uuid7())
     shown: dict[str, Any] = {"schema": schema, "record": None, "etag": "", "versions": {}}
@@ -108,7 +109,7 @@ async def add(visit: Visit) -> Response:
     try:
         data = _typed_data(visit, schema)
         given = {name: value for name, value in data.items() if value is not None}
-        body = [{"schema": schema["url"], "data": given}]
+        body = [{"schema": schema.url, "data": given}]
         headers = {"idempotency-key": once}
         stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
     except errors.ErsError as error:
@@ -203,7 +204,7 @@ async def edit(visit: Visit) -> Response:
     """
     answer = await visit.answer("GET", _url(visit))
     record = answer.json()
-    schema = await visit.ask("GET", record["schema"])
+    schema = await visit.read(ShownSchema, record["schema"])
     shown: dict[str, Any] = {"schema": schema, "record": record, "versions": {}}
     if not visit.sends:
         etag = answer.header("etag")
@@ -351,15 +352,15 @@ async def put_back(visit: Visit) -> Response:
     return _go_to(visit, made["id"], made, "stored again")
 
 
-def _names(schema: dict[str, Any]) -> list[str]:
-    return list(schema["schema"]["properties"])
+def _names(schema: ShownSchema) -> list[str]:
+    return list(schema.definition["properties"])
 
 
-def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
+def _typed_texts(visit: Visit, schema: ShownSchema) -> dict[str, str]:
     """The form's texts by field name: the form numbers the fields, because names may be
     arbitrary.
     """
-    types = types_of(schema["schema"])
+    types = types_of(schema.definition)
     return {name: typed_text(visit, n, types[name]) for n, name in enumerate(_names(schema))}
 
 
@@ -373,9 +374,7 @@ def typed_text(visit: Visit, position: int, kind: str) -> str:
     return words.instant_of(typed, offset) if is_timed else typed
 
 
-def _typed_data(
-    visit: Visit, schema: dict[str, Any], *, only_changed: bool = False
-) -> dict[str, Any]:
+def _typed_data(visit: Visit, schema: ShownSchema, *, only_changed: bool = False) -> dict[str, Any]:
     """The form's text as values; a blank field has no value.
 
     Raises:
@@ -383,7 +382,7 @@ def _typed_data(
     """
     flaws: list[errors.Flaw] = []
     data: dict[str, Any] = {}
-    types = types_of(schema["schema"])
+    types = types_of(schema.definition)
     for position, name in enumerate(_names(schema)):
         typed = typed_text(visit, position, types[name])
         shown = visit.text(f"shown-{position}").replace("\r\n", "\n")

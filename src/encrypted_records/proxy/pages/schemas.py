@@ -17,6 +17,7 @@ import msgspec
 from starlette.responses import Response
 
 from encrypted_records import errors
+from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
 from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.model import strict_json
 from encrypted_records.model.field_types import BY_NAME
@@ -44,8 +45,8 @@ def _url(visit: Visit) -> str:
 
 async def create(visit: Visit) -> Response:
     """A new schema: from a sample, from the table, or from JSON."""
-    dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
-    shown = {"dataset": dataset}
+    dataset = await visit.read(ShownDataset)
+    shown: dict[str, Any] = {"dataset": dataset}
     if not visit.sends:
         return await _editor(visit, SchemaDraft(rows=[FieldRow()]), **shown)
     if visit.text("do") == "infer":
@@ -90,7 +91,7 @@ async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
         return await _editor(visit, draft, estimated=True, **shown)
     try:
         sent: dict[str, Any] = {"name": draft.name, "description": draft.description}
-        sent |= {"dataset": shown["dataset"]["url"], "schema": draft.definition()}
+        sent |= {"dataset": shown["dataset"].url, "schema": draft.definition()}
         stored = await visit.ask("POST", "/api/schemas/", sent)
     except (errors.BadInput, errors.Conflict) as error:
         return await _editor(visit, draft, problem=error, **shown)
@@ -163,8 +164,8 @@ async def reseal(visit: Visit) -> Response:
     if visit.sends:
         job = await visit.ask("POST", f"{_url(visit)}reseal/")
         return visit.go(f"/jobs/{job['job_id']}/")
-    schema = await visit.ask("GET", _url(visit))
-    dataset = await visit.ask("GET", schema["dataset"])
+    schema = await visit.read(ShownSchema)
+    dataset = await visit.read(ShownDataset, schema.dataset)
     return visit.render("reseal.html", schema=schema, dataset=dataset)
 
 
@@ -194,11 +195,11 @@ async def _keep(visit: Visit) -> Response:
     """Replace the shown retention rule by the rule in the form; a rule that deletes records at once
     needs confirmation.
     """
-    schema = await visit.ask("GET", _url(visit))
-    before = {"replaces": schema["schema"]}
+    schema = await visit.read(ShownSchema)
+    before = {"replaces": schema.definition}
     if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
         return await _show_settings(visit, problem=_changed())
-    definition = {name: value for name, value in schema["schema"].items() if name != "retention"}
+    definition = {name: value for name, value in schema.definition.items() if name != "retention"}
     days, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
         rule: dict[str, Any] = {"field": field} if field else {}
@@ -217,8 +218,8 @@ async def _keep(visit: Visit) -> Response:
     return visit.go(f"/schemas/{visit.id}/settings/")
 
 
-def _rule_of(schema: Mapping[str, Any]) -> str:
-    rule = schema["schema"].get("retention")
+def _rule_of(schema: ShownSchema) -> str:
+    rule = schema.definition.get("retention")
     return msgspec.json.encode(rule, order="sorted").decode() if rule else ""
 
 
@@ -237,7 +238,7 @@ async def _show_settings(
         overtaken: whether the name or description was changed since the form was shown.
     """
     answer = await visit.answer("GET", _url(visit))
-    schema = answer.json()
+    schema = answer.read(ShownSchema)
     saves = visit.text("do") == "save"
     due, closed = None, None
     try:
@@ -246,7 +247,7 @@ async def _show_settings(
         raise
     except errors.ErsError as error:  # the rest of the page needs no keys
         closed = error
-    rule = schema["schema"].get("retention") or {}
+    rule = schema.definition.get("retention") or {}
     typed = visit.text("do").startswith(("keep", _KEEP_AND_LET_GO))
     shown: dict[str, Any] = {
         "schema": schema,
@@ -259,7 +260,7 @@ async def _show_settings(
         "shown": _rule_of(schema),
         "going": going,
         "dated": [
-            name for name, kind in types_of(schema["schema"]).items() if BY_NAME[kind].is_moment
+            name for name, kind in types_of(schema.definition).items() if BY_NAME[kind].is_moment
         ],
         "days": visit.text("days") if typed else str(rule.get("days", "")),
         "field": visit.text("field") if typed else rule.get("field", ""),
@@ -272,9 +273,9 @@ async def _show_settings(
 
 async def delete(visit: Visit) -> Response:
     """Ask for the name if there are, or were, records."""
-    schema = await visit.ask("GET", _url(visit))
-    filled = schema["key_id"] is not None
-    shown = {
+    schema = await visit.read(ShownSchema)
+    filled = schema.key_id is not None
+    shown: dict[str, Any] = {
         "kind": "schema",
         "thing": schema,
         "must_type": filled,
@@ -284,11 +285,11 @@ async def delete(visit: Visit) -> Response:
     }
     if not visit.sends:
         return visit.render("delete.html", **shown)
-    if filled and visit.text("name") != schema["name"]:
+    if filled and visit.text("name") != schema.name:
         return visit.render("delete.html", 400, **shown | {"wrong": True})
     await visit.ask("DELETE", _url(visit), params={"cascade": "true"} if filled else {})
     await forget_questions(visit, [visit.id])
-    return visit.go(f"/datasets/{schema['dataset'].split('/')[-2]}/")
+    return visit.go(f"/datasets/{schema.dataset.split('/')[-2]}/")
 
 
 # --- fields ---------------------------------------------------------------------------------------
@@ -303,10 +304,10 @@ async def show_fields(visit: Visit) -> Response:
     """The current fields; for a sent form, the plan, or the change."""
     if not visit.sends:
         await show_words(visit)
-    schema = await visit.ask("GET", _url(visit))
+    schema = await visit.read(ShownSchema)
     if not visit.sends:
-        draft = SchemaDraft(schema["name"], schema["description"])
-        draft.take(schema["schema"])
+        draft = SchemaDraft(schema.name, schema.description)
+        draft.take(schema.definition)
         _note_names(schema, draft)
         return await _fields_page(visit, schema, draft)
     try:
@@ -333,7 +334,7 @@ async def _estimate(visit: Visit, draft: SchemaDraft) -> Any:
     return await visit.ask("POST", "/api/schemas/estimate/", body)
 
 
-def _note_names(schema: Mapping[str, Any], draft: SchemaDraft) -> None:
+def _note_names(schema: ShownSchema, draft: SchemaDraft) -> None:
     """Match rows to existing fields: a row with the name of a field is that field, unless another
     row claims it.
     """
@@ -341,14 +342,14 @@ def _note_names(schema: Mapping[str, Any], draft: SchemaDraft) -> None:
     for row in draft.rows:
         if (
             not row.was
-            and row.name in schema["schema"]["properties"]
+            and row.name in schema.definition["properties"]
             and row.name not in earlier_names
         ):
             row.was = row.name
 
 
 async def _plan_change(
-    visit: Visit, schema: dict[str, Any], draft: SchemaDraft, *, apply: bool
+    visit: Visit, schema: ShownSchema, draft: SchemaDraft, *, apply: bool
 ) -> Response:
     plan: dict[str, Any] | None = None
     try:
@@ -356,7 +357,7 @@ async def _plan_change(
         body |= {"replaces": _replaced(visit, schema)}
         plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
         if apply and plan["possible"] and visit.text("planned") == _mark(body, plan):
-            return await _take_change(visit, body, _words(schema["schema"]))
+            return await _take_change(visit, body, _words(schema.definition))
     except (errors.BadInput, errors.Conflict) as error:
         return await _fields_page(visit, schema, draft, plan=plan, problem=error)
     except errors.PreconditionFailed:
@@ -387,7 +388,7 @@ async def show_words(visit: Visit) -> None:
     typed, words = kept
     body = {"schema": typed}
     with suppress(errors.ErsError):
-        now = _words((await visit.ask("GET", _url(visit)))["schema"])
+        now = _words((await visit.read(ShownSchema)).definition)
         if now and now != words:
             visit.desk.take(("definition", visit.id), tuple)
             return
@@ -406,12 +407,12 @@ def _words(definition: Mapping[str, Any]) -> _Words:
     return {name: words for name, words in words_by_field.items() if any(words)}
 
 
-def _replaced(visit: Visit, schema: Mapping[str, Any]) -> Any:
+def _replaced(visit: Visit, schema: ShownSchema) -> Any:
     """The definition that the page has shown; if there is none, the current definition."""
     try:
         return strict_json.loads(visit.text("replaces").encode())
     except errors.BadInput:
-        return schema["schema"]
+        return schema.definition
 
 
 def _renames(draft: SchemaDraft) -> dict[str, str]:
@@ -431,10 +432,10 @@ def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(strict_json.encode(body) + msgspec.json.encode(shown)):08x}"
 
 
-def _lost(schema: Mapping[str, Any], draft: SchemaDraft) -> list[str]:
+def _lost(schema: ShownSchema, draft: SchemaDraft) -> list[str]:
     """The current fields that the draft no longer has, under any name."""
     kept = {row.was for row in draft.rows} | {row.name for row in draft.rows}
-    return [name for name in schema["schema"]["properties"] if name not in kept]
+    return [name for name in schema.definition["properties"] if name not in kept]
 
 
 def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -447,7 +448,7 @@ def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def _fields_page(
     visit: Visit,
-    schema: dict[str, Any],
+    schema: ShownSchema,
     draft: SchemaDraft,
     *,
     plan: dict[str, Any] | None = None,
@@ -462,7 +463,7 @@ async def _fields_page(
         "types": TYPES,
         "draft": draft,
         "typed": typed,
-        "replaces": visit.text("replaces") or strict_json.encode(schema["schema"]).decode(),
+        "replaces": visit.text("replaces") or strict_json.encode(schema.definition).decode(),
         "estimate": estimate,
         "plan": plan,
         "planned": planned,

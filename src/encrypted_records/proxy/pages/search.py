@@ -98,7 +98,7 @@ async def _explain(
 
 
 async def _count(visit: Visit, on: SchemaQuestion, condition: dict[str, Any]) -> int:
-    body = {"schema": on.schema["url"], "where": condition}
+    body = {"schema": on.schema.url, "where": condition}
     answer = await visit.ask("POST", "/api/records/aggregate/", body)
     return int(answer["measures"][0]["value"])
 
@@ -117,7 +117,7 @@ async def _find_spellings(
     if where["op"] == "prefix":
         condition = {"or": [{"field": name, "op": "prefix", "value": it} for it in spelled]}
     measure = {"op": "distinct", "field": name, "limit": _MOST_SPELLINGS, "order": "-count"}
-    body = {"schema": on.schema["url"], "where": condition, "measures": [measure]}
+    body = {"schema": on.schema.url, "where": condition, "measures": [measure]}
     answer = await visit.ask("POST", "/api/records/aggregate/", body)
     return [(item["value"], item["count"]) for item in answer["measures"][0]["values"]]
 
@@ -162,7 +162,7 @@ async def _search(visit: Visit, on: SchemaQuestion) -> Response:
         return await _show(visit, on, on.refused)
     try:
         on.question = change_question(
-            on.question, visit.text("do"), visit.form, on.schema["schema"]
+            on.question, visit.text("do"), visit.form, on.schema.definition
         )
     except NotUnderstood as error:
         # The line may be about a field that is newer than the cached schema.
@@ -189,7 +189,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
             raise on.down
         if misread is not None and visit.is_for_part:
             raise misread  # the page keeps the previous answer
-        query = question.body(on.schema["url"], on.types)
+        query = question.body(on.schema.url, on.types)
         answer = await _ask(visit, question, query)
         visit.desk.item(("searches",), SearchCounts).add()
         if not question.parts:
@@ -215,7 +215,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     if answer["count"] is not None:  # otherwise the page shows the previous records
         visit.desk.put(("found", visit.id, on.name), ids)
     opened = f"{on.query}{'&' if on.query else '?'}sealed" if question.sealed else on.query
-    definition = on.schema["schema"]
+    definition = on.schema.definition
     seen = columns_of(definition, on.types, question.hidden)
     look = f"{_SCHEMA}overview/{on.query}"
     message = visit.desk.take(("said", visit.id), PageMessage)
@@ -260,9 +260,7 @@ async def _ask(visit: Visit, question: Question, query: dict[str, Any]) -> dict[
     else:
         where = {"offset": question.start}
     body = {**query, "limit": PAGE_RECORDS, "count": True, **where}
-    answered = await visit.answer("POST", "/api/records/search/", body)
-    found: dict[str, Any] = answered.records()
-    return found
+    return (await visit.answer("POST", "/api/records/search/", body)).read(dict[str, Any])
 
 
 async def export(visit: Visit) -> Response:
@@ -273,7 +271,7 @@ async def export(visit: Visit) -> Response:
     on = await find_question(visit)
     kind = visit.text("format")
     chosen = kind if kind in _FORMATS else "csv"
-    name = f"{on.schema['slug']}.{chosen}"
+    name = f"{on.schema.slug}.{chosen}"
 
     async def refuse(error: ErsError) -> Response:
         keep_question(visit, on)
@@ -283,7 +281,7 @@ async def export(visit: Visit) -> Response:
     try:
         if on.down is not None:
             raise on.down
-        query = on.question.body(on.schema["url"], on.types) | {"format": chosen}
+        query = on.question.body(on.schema.url, on.types) | {"format": chosen}
     except ErsError as error:
         return await refuse(error)
     if chosen == "csv" and visit.text("safe_cells"):

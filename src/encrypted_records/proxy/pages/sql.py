@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.connection import Named, ShownSchema
 from encrypted_records.errors import ErsError, NotAuthenticated, Overloaded, SqlError
 from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.http.messages import Download
@@ -51,8 +52,8 @@ class _InternalProxy:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
 
-    async def listing(self, collection: str, **filters: str) -> AsyncIterator[Mapping[str, Any]]:
-        for item in await self._visit.every(f"/api/{collection}/", **filters):
+    async def read_all(self, kind: type[Named], /, **filters: str) -> AsyncIterator[Named]:
+        for item in await self._visit.every(kind, **filters):
             yield item
 
     def columns(
@@ -115,7 +116,7 @@ async def show(visit: Visit) -> Response:
     schema, catalogue = await _around(visit)
     if not visit.sends:
         last = visit.desk.find(("statement", visit.path), str)
-        statement = last or ("" if schema is None else _sample(catalogue, schema["url"]))
+        statement = last or ("" if schema is None else _sample(catalogue, schema.url))
     values: dict[str, Any] = {
         "schema": schema,
         "tables": catalogue.tables[:LISTED_TABLES],
@@ -132,11 +133,11 @@ async def show(visit: Visit) -> Response:
     return visit.render(_TEMPLATE, **values)
 
 
-async def _around(visit: Visit) -> tuple[dict[str, Any] | None, Catalogue]:
+async def _around(visit: Visit) -> tuple[ShownSchema | None, Catalogue]:
     """The schema in the page's address, if any, and all tables."""
     schema = None
     if "id" in visit.request.path_params:
-        schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+        schema = await visit.read(ShownSchema)
     return schema, await load_catalogue(_InternalProxy(visit), {})
 
 

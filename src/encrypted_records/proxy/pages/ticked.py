@@ -118,7 +118,7 @@ async def use_ticked(visit: Visit) -> Response:
             "a ticked record was deleted since it was shown", hint="load the records again"
         )
     records = [found[tick.id].content for tick in ticks]
-    name = on.schema["slug"]
+    name = on.schema.slug
     match visit.text("do"):
         case "copy":
             return PlainTextResponse(_as_table(records, on), headers=PAGE_HEADERS)
@@ -383,7 +383,7 @@ def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
 
 
 def _as_csv(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> bytes:
-    required = on.schema["schema"].get("required", ())
+    required = on.schema.definition.get("required", ())
     columns = record_formats.CsvColumns.of(list(on.types), required, safe=False)
     return columns.header() + b"".join(columns.record(record["data"]) for record in records)
 

@@ -15,6 +15,7 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.client.messages import Note
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page
@@ -88,12 +89,12 @@ class ExampleCell:
 
 async def start(visit: Visit) -> Response:
     """Redirect to the newest schema with records."""
-    schemas = await visit.every("/api/schemas/")
-    filled = [schema for schema in schemas if schema["key_id"] is not None]
+    schemas = await visit.every(ShownSchema)
+    filled = [schema for schema in schemas if schema.key_id is not None]
     if not filled:
         return visit.render("trust.html", schema=None, **_NOTHING)
-    newest = max(filled, key=lambda schema: str(schema["id"]))
-    return visit.go(f"/schemas/{newest['id']}/trust/")
+    newest = max(filled, key=lambda schema: schema.id)
+    return visit.go(f"/schemas/{newest.id}/trust/")
 
 
 _NOTHING: dict[str, Any] = {
@@ -115,22 +116,22 @@ _NOTHING: dict[str, Any] = {
 async def show(visit: Visit) -> Response:
     # The requests of other pages, before this page adds its requests.
     before = list(visit.journal)
-    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    schema = await visit.read(ShownSchema)
     keyring, access = await _keyring(visit), await visit.ask("GET", "/api/devices/")
     draft = SchemaDraft()
-    draft.take(schema["schema"])
+    draft.take(schema.definition)
     values = _NOTHING | {"schema": schema, "keyring": keyring, "access": access}
     values["published"] = [row for row in draft.rows if row.published]
     values["others"] = [
         schema_
-        for schema_ in await visit.every("/api/schemas/")
-        if schema_["key_id"] is not None and schema_["id"] != schema["id"]
+        for schema_ in await visit.every(ShownSchema)
+        if schema_.key_id is not None and schema_.id != schema.id
     ][:20]
-    if schema["key_id"] is None:
+    if schema.key_id is None:
         return visit.render("trust.html", **values)
     try:
         values["state"] = await visit.ask(
-            "GET", "/api/records/status/", params={"schema": schema["url"]}
+            "GET", "/api/records/status/", params={"schema": schema.url}
         )
         values |= await _example(visit, schema)
     except NotAuthenticated:
@@ -138,7 +139,7 @@ async def show(visit: Visit) -> Response:
     except ErsError as error:
         return visit.problem(error, "trust.html", **values)
     values["sent"] = list(reversed(before or list(visit.journal)))[:SHOWN_REQUESTS]
-    estimated = {"schema": schema["schema"], "records": max(1, values["state"]["records"])}
+    estimated = {"schema": schema.definition, "records": max(1, values["state"]["records"])}
     values["estimate"] = await visit.ask("POST", "/api/schemas/estimate/", estimated)
     return visit.render("trust.html", **values)
 
@@ -158,9 +159,9 @@ async def _keyring(visit: Visit) -> Any:
         return None
 
 
-async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
+async def _example(visit: Visit, schema: ShownSchema) -> dict[str, Any]:
     """The example record, as plaintext and as stored."""
-    found = await visit.ask("POST", "/api/records/search/", {"schema": schema["url"], "limit": 1})
+    found = await visit.ask("POST", "/api/records/search/", {"schema": schema.url, "limit": 1})
     if not found["results"]:
         return {}
     record = found["results"][0]
@@ -175,7 +176,7 @@ async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
             start=stored_bytes[name][:SHOWN_BYTES].hex(),
             size=len(stored_bytes[name]),
         )
-        for name in schema["schema"]["properties"]
+        for name in schema.definition["properties"]
         if name in stored_bytes
     ]
     stored = {name: sealed[name] for name in ("group", "ordinal", "key_id", "version")}
@@ -185,14 +186,14 @@ async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _question(
-    visit: Visit, schema: Mapping[str, Any], data: Mapping[str, Any]
+    visit: Visit, schema: ShownSchema, data: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """A search for the first value of the record, and the requests to the API for it."""
-    field = next((name for name in schema["schema"]["properties"] if name in data), None)
+    field = next((name for name in schema.definition["properties"] if name in data), None)
     if field is None:
         return None
     where = {"field": field, "op": "eq", "value": data[field]}
-    body = {"schema": schema["url"], "where": where, "limit": 10}
+    body = {"schema": schema.url, "where": where, "limit": 10}
     cost = await visit.ask("POST", "/api/records/explain/", body)
     return {"field": field, "value": plain(data[field])[:SHOWN_CHARACTERS], "cost": cost}
 

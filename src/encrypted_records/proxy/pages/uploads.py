@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.errors import BadInput, Conflict, ErsError, ReadingRefused, UploadedBefore
 from encrypted_records.model import record_formats
 from encrypted_records.model.record_formats import Format
@@ -163,7 +164,7 @@ class _Unmapped(BadInput):
 
 
 async def upload(visit: Visit) -> Response:
-    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    schema = await visit.read(ShownSchema)
     shown: dict[str, Any] = {
         "schema": schema,
         "repeated": False,
@@ -183,7 +184,7 @@ async def upload(visit: Visit) -> Response:
     if visit.text("do") == "preview":
         return await _preview(visit, shown)
     try:
-        return await _send(visit, schema["schema"])
+        return await _send(visit, schema.definition)
     except _Unmapped as error:
         shown["mapping"] = error.mapping
         return visit.problem(error, "upload.html", **shown)
@@ -195,7 +196,7 @@ async def upload(visit: Visit) -> Response:
 async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
     """The first rows of the chosen file before the upload, with errors."""
     sample = visit.text("sample")
-    definition = shown["schema"]["schema"]
+    definition = shown["schema"].definition
     draft = SchemaDraft()
     draft.take(definition)
     kind = Format.of_file(visit.text("file"), sample.lstrip()[:1].encode())
