@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.resources import Count, Id, RecordPath, SchemaPath
@@ -76,7 +76,7 @@ class ChangeCalls(Connection):
         params = {"schema": schema, "limit": str(limit), "wait": str(wait)}
         if cursor is not None:
             params["cursor"] = cursor
-        return convert(await self._ask("GET", "/api/records/changes/", params=params), Changes)
+        return (await self._ask("GET", "/api/records/changes/", params=params)).convert(Changes)
 
     async def changes(
         self, schema: str, cursor: str | None = None, *, follow: bool = True
@@ -163,11 +163,11 @@ class WebhookCalls(Connection):
             cursor: the position after which to begin, or ``now``; None begins with every record.
         """
         body = {"schema": schema, "url": url, "token": token, "cursor": cursor}
-        return convert(await self._ask("POST", "/api/webhooks/", body), NewWebhook)
+        return (await self._ask("POST", "/api/webhooks/", body)).convert(NewWebhook)
 
     async def webhooks(self) -> list[Webhook]:
         """Your webhooks at this proxy, the oldest first."""
-        return convert(await self._ask("GET", "/api/webhooks/"), WebhookList).results
+        return (await self._ask("GET", "/api/webhooks/")).convert(WebhookList).results
 
     async def resume_webhook(self, webhook_id: str, *, token: str | None = None) -> Webhook:
         """Make a webhook retry now, from its last position.
@@ -177,7 +177,7 @@ class WebhookCalls(Connection):
         """
         body = {} if token is None else {"token": token}
         path = f"{reference('webhooks', webhook_id)}resume/"
-        return convert(await self._ask("POST", path, body), Webhook)
+        return (await self._ask("POST", path, body)).convert(Webhook)
 
     async def delete_webhook(self, webhook_id: str) -> None:
         await self._ask("DELETE", reference("webhooks", webhook_id))

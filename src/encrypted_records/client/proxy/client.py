@@ -18,13 +18,7 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.changes import ChangeCalls, WebhookCalls
-from encrypted_records.client.proxy.connection import (
-    Resources,
-    ShownDataset,
-    ShownSchema,
-    convert,
-    encode,
-)
+from encrypted_records.client.proxy.connection import Resources, ShownDataset, ShownSchema, encode
 from encrypted_records.client.proxy.credentials import ApiTokens, SecondFactorCalls, with_code
 from encrypted_records.client.proxy.erasure import Erasures, Retentions
 from encrypted_records.client.proxy.jobs import Jobs
@@ -179,7 +173,7 @@ class ProxyClient(
 
     async def deletion(self) -> Deletion:
         """The effects of deleting the account on each of its organizations, or the obstacles."""
-        return convert(await self._ask("GET", "/api/accounts/delete/"), Deletion)
+        return (await self._ask("GET", "/api/accounts/delete/")).convert(Deletion)
 
     async def delete_account(
         self, password: str, code: Callable[[], str] | None = None, *, unsigned: bool = False
@@ -415,7 +409,7 @@ class ProxyClient(
             rows, media_type = sample
             body["sample"] = {"type": media_type, "text": rows.decode(errors="replace")}
         answer = await self._ask("POST", "/api/schemas/estimate/", body, repeatable=True)
-        return convert(answer, CostEstimate)
+        return answer.convert(CostEstimate)
 
     async def merge(self, schema_url: str) -> Merge:
         """Run the next merge of a schema's index; ``schema_url`` is its path."""
@@ -471,9 +465,9 @@ class ProxyClient(
             if error.repeated or error.reason not in ("invalid_idempotency_key", "repeat_too_old"):
                 raise
             created = await self._ingest_by_clock(body)
-        return convert(created, list[StoredRecord])
+        return created.convert(list[StoredRecord])
 
-    async def _ingest_by_clock(self, body: Sequence[Mapping[str, Any]]) -> Any:
+    async def _ingest_by_clock(self, body: Sequence[Mapping[str, Any]]) -> Response:
         """Send records once, under a key with the proxy's time."""
         now = await self._transport.proxy_time()
         key = runtime.uuid7(nanoseconds=int(now * 1_000_000_000))
@@ -505,7 +499,7 @@ class ProxyClient(
         optional = {"where": where, "order_by": order_by, "fields": fields, "cursor": cursor}
         body |= {key: value for key, value in optional.items() if value is not None}
         answer = await self._ask("POST", "/api/records/search/", body, repeatable=True)
-        return convert(answer, SearchPage)
+        return answer.convert(SearchPage)
 
     async def search_all(
         self,

@@ -27,10 +27,10 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.limits import STANDARD, ClientLimits
-from encrypted_records.client.messages import Closing
+from encrypted_records.client.messages import Closing, Response
 from encrypted_records.client.proxy.transport import Device, ProxyTransport, device_of, explain
 from encrypted_records.client.transport import Authorization, on_retry
-from encrypted_records.errors import ApiFailed, BadInput, Conflict, Flaw, InvalidSetting, Malformed
+from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidSetting
 from encrypted_records.model import resources, strict_json
 from encrypted_records.model.credentials import DeviceSecret, looks_like_service_key
 
@@ -263,28 +263,22 @@ class Connection(Closing):
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
-    ) -> Any:
-        """Send JSON with exact numbers, and read the answer likewise; None if it is empty."""
+    ) -> Response:
+        """Send JSON with exact numbers."""
         sent = dict(headers or {})
         if body is not None:
             sent["Content-Type"] = "application/json"
         data = None if body is None else encode(body)
-        answer = await self._transport.request(
+        return await self._transport.request(
             method, path, data=data, headers=sent, params=params, repeatable=repeatable
         )
-        if not answer.body:
-            return None
-        try:
-            return strict_json.loads(answer.body)
-        except Malformed:
-            raise ApiFailed("the answer was not the JSON that was expected") from None
 
     async def _list(self, path: str, kind: type[T], **filters: str) -> AsyncIterator[T]:
         """Items of a list, fetched page by page."""
         after: str | None = path
         params: Mapping[str, str] | None = {"limit": str(self.limits.listed), **filters}
         while after is not None:
-            answer = await self._transport.request("GET", after, params=params)
+            answer = await self._ask("GET", after, params=params)
             page = answer.convert(resources.ListPage[kind])  # type: ignore[valid-type] # of a variable
             after, params = page.next, None  # the link holds them
             for result in page.results:
@@ -332,18 +326,6 @@ def encode_plain(body: Any) -> bytes:
         raise BadInput(f"{value} cannot be sent as JSON", hint=STORABLE) from None
 
 
-def convert(value: Any, kind: type[T]) -> T:
-    """``value`` as ``kind``.
-
-    Raises:
-        ApiFailed: it does not have this type.
-    """
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise ApiFailed("the answer was not the JSON that was expected") from None
-
-
 Resource = Mapping[str, Any]
 
 
@@ -388,10 +370,8 @@ class Resources(Connection):
         return await self._write(type(resource), "PATCH", resource.url, **members)
 
     async def _write(self, kind: type[T], method: str, path: str, /, **members: Any) -> T:
-        body = encode({name: value for name, value in members.items() if value is not None})
-        headers = {"Content-Type": "application/json"}
-        answer = await self._transport.request(method, path, data=body, headers=headers)
-        return answer.convert(kind)
+        body = {name: value for name, value in members.items() if value is not None}
+        return (await self._ask(method, path, body)).convert(kind)
 
     async def listing(self, /, collection: str, **filters: str) -> AsyncIterator[Resource]:
         """All resources of a collection, page after page.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.model import resources
 from encrypted_records.model.ids import from_text, reference
 
@@ -23,7 +23,7 @@ def with_code(code: str) -> dict[str, str]:
 
 class SecondFactorCalls(Connection):
     async def second_factor(self) -> resources.SecondFactorResource:
-        return convert(await self._ask("GET", _PATH), resources.SecondFactorResource)
+        return (await self._ask("GET", _PATH)).convert(resources.SecondFactorResource)
 
     async def begin_second_factor(self, password: str) -> resources.NewSecondFactor:
         """Get a key for an authenticator app. It takes effect after :meth:`confirm_second_factor`
@@ -33,9 +33,8 @@ class SecondFactorCalls(Connection):
             Conflict: ``second_factor_exists``.
             BadInput: ``wrong_password``.
         """
-        return convert(
-            await self._ask("POST", _PATH, {"password": password}), resources.NewSecondFactor
-        )
+        answer = await self._ask("POST", _PATH, {"password": password})
+        return answer.convert(resources.NewSecondFactor)
 
     async def confirm_second_factor(self, code: str) -> list[str]:
         """Require a code for logins from now on.
@@ -70,7 +69,7 @@ class SecondFactorCalls(Connection):
 
     async def _recovery_codes(self, path: str, body: dict[str, str]) -> list[str]:
         answer = await self._ask("POST", f"{_PATH}{path}/", body)
-        return convert(answer, resources.RecoveryCodesResource).recovery_codes
+        return answer.convert(resources.RecoveryCodesResource).recovery_codes
 
 
 TOKEN_LIFETIME = timedelta(days=30)
@@ -107,9 +106,8 @@ class ApiTokens(Connection):
         }
         if password is not None:
             body |= {"password": password, **with_code(code)}
-        return convert(
-            await self._ask("POST", "/api/tokens/", body), resources.CreatedApiTokenResource
-        )
+        answer = await self._ask("POST", "/api/tokens/", body)
+        return answer.convert(resources.CreatedApiTokenResource)
 
     async def api_tokens(self) -> AsyncIterator[resources.ApiTokenResource]:
         """The account's tokens, page by page."""

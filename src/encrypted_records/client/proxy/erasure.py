@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.connection import Connection, T, convert, encode
+from encrypted_records.client.proxy.connection import Connection, T, encode
 from encrypted_records.errors import ErsError
 from encrypted_records.model.ids import reference
 from encrypted_records.model.resources import Count, ErasureProgress, ErasureState, SchemaPath
@@ -193,7 +193,7 @@ class Erasures(Connection):
         """
         path = reference("records", record_id)
         found = await self._ask("DELETE", path, params={"erase": "true", "dry_run": "true"})
-        return convert(found, ErasureCosts).costs
+        return found.convert(ErasureCosts).costs
 
     async def erase_record(self, record_id: str) -> ErasedData:
         """Delete a record and erase it."""
@@ -205,12 +205,12 @@ class Erasures(Connection):
 
     async def look_at_erasure(self, schema: str) -> ErasureLook:
         """The remains of deleted and replaced records."""
-        return convert(await self._ask("GET", f"{schema}erasure/"), ErasureLook)
+        return (await self._ask("GET", f"{schema}erasure/")).convert(ErasureLook)
 
     async def erasure_progress(self, schema: str) -> ErasureProgress:
         """The API's progress with an erasure, without the counts, which take longer."""
         found = await self._ask("GET", f"{schema}erasure/", params={"counts": "false"})
-        return convert(found, ErasureLookBriefly).api
+        return found.convert(ErasureLookBriefly).api
 
     async def erase_subject(
         self, dataset: str, field: str, value: object, *, confirm: int | None = None
@@ -239,7 +239,7 @@ class Erasures(Connection):
             params={"dry_run": "true"},
             repeatable=True,
         )
-        return convert(found, MatchingCounts)
+        return found.convert(MatchingCounts)
 
     async def look_at_keys(self, dataset: str) -> KeysOfDataset:
         """The epochs of a dataset's keys, and the schemas with records under older epochs. Nothing
@@ -252,7 +252,7 @@ class Erasures(Connection):
             NotAllowed: ``owners_only``.
         """
         found = await self._ask("POST", f"{dataset}forget/", {"dry_run": True}, repeatable=True)
-        return convert(found, KeysOfDataset)
+        return found.convert(KeysOfDataset)
 
     async def forget_keys(self, dataset: str) -> KeysOfDataset:
         """Forget a dataset's older keys, and wait until the re-encrypted data is erased; returns

@@ -10,7 +10,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Body
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.errors import ApiFailed, Unavailable
 from encrypted_records.model.resources import Count, Id, ListPage, Uuid
 from encrypted_records.model.samples import Reading
@@ -223,7 +223,7 @@ class Jobs(Connection):
 
     async def job_about(self, job_id: str) -> Job:
         """A job's progress, and further details of it."""
-        return convert(await self._ask("GET", f"/api/jobs/{job_id}/about/"), Job)
+        return (await self._ask("GET", f"/api/jobs/{job_id}/about/")).convert(Job)
 
     async def job(self, job_id: str) -> JobProgress:
         answer = await self._transport.request("GET", f"/api/jobs/{job_id}/")
@@ -240,7 +240,7 @@ class Jobs(Connection):
         Raises:
             NotFound: the job has no reading.
         """
-        return convert(await self._ask("GET", f"/api/jobs/{job_id}/reading/"), JobReading)
+        return (await self._ask("GET", f"/api/jobs/{job_id}/reading/")).convert(JobReading)
 
     async def cancel_job(self, job_id: str) -> None:
         """Cancel a job, which then stores nothing, or delete a job that has ended."""

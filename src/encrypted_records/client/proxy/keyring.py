@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.client.proxy.transport import Device, device_of, new_device
 from encrypted_records.model.credentials import DEVICE_HEADER
 
@@ -123,7 +123,7 @@ class Code(msgspec.Struct, frozen=True):
 
 class DeviceCalls(Connection):
     async def devices(self) -> Devices:
-        return convert(await self._ask("GET", "/api/devices/"), Devices)
+        return (await self._ask("GET", "/api/devices/")).convert(Devices)
 
     async def add_device(
         self,
@@ -149,12 +149,13 @@ class DeviceCalls(Connection):
         headers = {DEVICE_HEADER: device.secret.text}
         answer = await self._ask("POST", "/api/devices/", body, headers=headers)
         self._transport.show(Device(device.secret))
-        return convert({**_members(answer), "device": device.secret.text}, OwnDevice)
+        info = msgspec.structs.asdict(answer.convert(DeviceInfo))
+        return OwnDevice(**info, device=device.secret.text)
 
     async def create_device(self, name: str, *, proof: Proof | None = None) -> OwnDevice:
         """Create a further device, for another program."""
         body = {"name": name, "create": True, **proof_member(proof)}
-        return convert(await self._ask("POST", "/api/devices/", body), OwnDevice)
+        return (await self._ask("POST", "/api/devices/", body)).convert(OwnDevice)
 
     async def device_code(self, *, user: str | None = None, proof: Proof | None = None) -> Code:
         """Create a code that registers one more device.
@@ -163,7 +164,7 @@ class DeviceCalls(Connection):
             user: the id of another user, whose keyring the code is for; only for the local user.
         """
         body = ({} if user is None else {"user": user}) | proof_member(proof)
-        return convert(await self._ask("POST", "/api/devices/code/", body), Code)
+        return (await self._ask("POST", "/api/devices/code/", body)).convert(Code)
 
     async def revoke_device(self, device_id: str, *, proof: Proof | None = None) -> None:
         """Revoke a device; the client's own device needs no proof."""
@@ -192,10 +193,6 @@ class DeviceCalls(Connection):
 def proof_member(proof: Proof | None) -> dict[str, Any]:
     """The member of a body with the proof, if there is one."""
     return {} if proof is None else {"proof": msgspec.to_builtins(proof)}
-
-
-def _members(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 class KeyVersion(msgspec.Struct, frozen=True):
@@ -278,18 +275,18 @@ class KeyringCalls(DeviceCalls):
     """Requests that return or change keys need a proof, unless the client has the proxy's door."""
 
     async def keyring(self) -> KeyringInfo:
-        return convert(await self._ask("GET", "/api/keyring/"), KeyringInfo)
+        return (await self._ask("GET", "/api/keyring/")).convert(KeyringInfo)
 
     async def sealed_schemas(self) -> list[SealedSchema]:
         """The schemas with records that the user can access."""
-        return convert(await self._ask("GET", "/api/keyring/schemas/"), list[SealedSchema])
+        return (await self._ask("GET", "/api/keyring/schemas/")).convert(list[SealedSchema])
 
     async def backup_phrases(
         self, *, all_versions: bool = False, proof: Proof | None = None
     ) -> list[Phrase]:
         """The recovery phrases of the versions without a confirmed backup, or of all."""
         body = {"all": all_versions, **proof_member(proof)}
-        return convert(await self._ask("POST", "/api/keyring/backup/", body), list[Phrase])
+        return (await self._ask("POST", "/api/keyring/backup/", body)).convert(list[Phrase])
 
     async def backup_file(self, passphrase: str, *, proof: Proof | None = None) -> bytes:
         """A file with all versions, sealed with ``passphrase``."""
@@ -311,12 +308,12 @@ class KeyringCalls(DeviceCalls):
     async def try_backup(self, phrases: Sequence[str]) -> KeyringInfo:
         """Test whether the phrases would restore the proxy's keyring; no key changes."""
         body = {"phrases": list(phrases), "dry_run": True}
-        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+        return (await self._ask("POST", "/api/keyring/restore/", body)).convert(KeyringInfo)
 
     async def try_backup_file(self, file: bytes, passphrase: str) -> KeyringInfo:
         """Test the same with a file from :meth:`backup_file`."""
         body = {"file": _base64(file), "passphrase": passphrase, "dry_run": True}
-        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+        return (await self._ask("POST", "/api/keyring/restore/", body)).convert(KeyringInfo)
 
     async def restore_keyring(
         self,
@@ -339,13 +336,12 @@ class KeyringCalls(DeviceCalls):
         """
         more = {"replace": replace, "older_keys": older_keys}
         body = {"phrases": list(phrases), **more, **proof_member(proof)}
-        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+        return (await self._ask("POST", "/api/keyring/restore/", body)).convert(KeyringInfo)
 
     async def rotate_keyring(self, *, proof: Proof | None = None) -> KeyringInfo:
         """Add a key version, which seals new data from now on."""
-        return convert(
-            await self._ask("POST", "/api/keyring/rotate/", proof_member(proof)), KeyringInfo
-        )
+        answer = await self._ask("POST", "/api/keyring/rotate/", proof_member(proof))
+        return answer.convert(KeyringInfo)
 
     async def restore_keyring_file(
         self,
@@ -362,7 +358,7 @@ class KeyringCalls(DeviceCalls):
         sealed = {"file": _base64(file), "passphrase": passphrase}
         more = {"replace": replace, "older_keys": older_keys}
         body = {**sealed, **more, **proof_member(proof)}
-        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+        return (await self._ask("POST", "/api/keyring/restore/", body)).convert(KeyringInfo)
 
     async def unlock_keyring(self, passphrase: str) -> Unlocked:
         """Unlock a keyring with its user's passphrase for the client's device, until it is locked,
@@ -372,7 +368,7 @@ class KeyringCalls(DeviceCalls):
         then on.
         """
         body = {"passphrase": passphrase}
-        unlocked = convert(await self._ask("POST", "/api/keyring/unlock/", body), Unlocked)
+        unlocked = (await self._ask("POST", "/api/keyring/unlock/", body)).convert(Unlocked)
         if unlocked.device is not None:
             self.show_device(unlocked.device)
         return unlocked
@@ -394,7 +390,7 @@ class KeyringCalls(DeviceCalls):
         """
         body = {"new": new, "old": old, **proof_member(proof)}
         answer = await self._ask("POST", "/api/keyring/passphrase/", body)
-        return convert(answer, ChangedPassphrase).left
+        return answer.convert(ChangedPassphrase).left
 
 
 def _base64(file: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from encrypted_records.client.proxy.connection import Connection, T, convert, encode
+from encrypted_records.client.proxy.connection import Connection, T, encode
 from encrypted_records.client.transport import ANSWER_SECONDS
 from encrypted_records.errors import Malformed, NotFound
 from encrypted_records.model.ids import from_text, reference
@@ -349,11 +349,11 @@ class Records(Connection):
         body = [{"schema": schema, "data": data} for data in records]
         params = {"by": ",".join(by)}
         answer = await self._ask("PUT", "/api/records/", body, params=params, repeatable=True)
-        return convert(answer, list[UpsertedRecord])
+        return answer.convert(list[UpsertedRecord])
 
     async def index_status(self, schema: str) -> IndexStatus:
         answer = await self._ask("GET", "/api/records/status/", params={"schema": schema})
-        return convert(answer, IndexStatus)
+        return answer.convert(IndexStatus)
 
     async def records(self, schema: str, *, limit: int | None = None) -> AsyncIterator[Record]:
         """The records of a schema, decrypted, in the order in which they were stored.
@@ -383,18 +383,18 @@ class Records(Connection):
 
     async def record(self, record_id: str) -> Record:
         """The record with this id, decrypted."""
-        return convert(await self._ask("GET", reference("records", record_id)), Record)
+        return (await self._ask("GET", reference("records", record_id))).convert(Record)
 
     async def sealed_record(self, record_id: str) -> dict[str, Any]:
         """The record with this id, as the API stores it."""
         params = {"sealed": "true"}
         answer = await self._ask("GET", reference("records", record_id), params=params)
-        return convert(answer, dict[str, Any])
+        return answer.convert(dict[str, Any])
 
     async def decrypt(self, sealed: Sequence[Mapping[str, Any]]) -> list[Record]:
         """Decrypt up to 1000 sealed records."""
         answer = await self._ask("POST", "/api/records/decrypt/", sealed, repeatable=True)
-        return convert(answer, list[Record])
+        return answer.convert(list[Record])
 
     async def aggregate(
         self, /, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
@@ -408,8 +408,8 @@ class Records(Connection):
         body = {"schema": schema, "measures": list(measures), **_given(members)}
         answer = await self._ask("POST", "/api/records/aggregate/", body, repeatable=True)
         if body.get("group_by"):
-            return convert(answer, GroupedAggregate)
-        return convert(answer, Aggregate)
+            return answer.convert(GroupedAggregate)
+        return answer.convert(Aggregate)
 
     async def explain(self, /, schema: str, **members: Any) -> Explanation:
         """The cost of a search or an aggregate, which is answered for it.
@@ -419,7 +419,7 @@ class Records(Connection):
         """
         body = {"schema": schema, **_given(members)}
         answer = await self._ask("POST", "/api/records/explain/", body, repeatable=True)
-        return convert(answer, Explanation)
+        return answer.convert(Explanation)
 
     async def explain_nothing(self, schema: str, where: Mapping[str, Any] | None) -> Reasons:
         """The effect of each comparison of a condition alone.
@@ -429,7 +429,7 @@ class Records(Connection):
         """
         body = {"schema": schema, **_given({"where": where})}
         answer = await self._ask("POST", "/api/records/why/", body, repeatable=True)
-        return convert(answer, Reasons)
+        return answer.convert(Reasons)
 
     async def search_dataset(
         self, dataset: str, where: Mapping[str, Any] | None = None, *, limit: int = 10
@@ -445,7 +445,7 @@ class Records(Connection):
         while True:
             body = _given({"where": where, "limit": limit, "cursor": cursor})
             answer = await self._ask("POST", f"{dataset}search/", body, repeatable=True)
-            page = convert(answer, FoundInPage)
+            page = answer.convert(FoundInPage)
             found += page.results
             if page.next_cursor is None or page.next_cursor == cursor:
                 return found
@@ -506,7 +506,7 @@ class Records(Connection):
         """
         method = "PUT" if replace else "PATCH"
         path = reference("records", record_id)
-        return convert(await self._ask(method, path, {"data": data}), UpdatedRecord)
+        return (await self._ask(method, path, {"data": data})).convert(UpdatedRecord)
 
     async def delete_record(self, record_id: str) -> None:
         await self._ask("DELETE", reference("records", record_id))
@@ -526,7 +526,7 @@ class Records(Connection):
             {"schema": schema, "where": where},
             params={"confirm": str(confirm)},
         )
-        return convert(answer, DeletedCount).deleted
+        return answer.convert(DeletedCount).deleted
 
 
 def tell_rounding(counts: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from encrypted_records.client.proxy.connection import Connection, convert, encode
+from encrypted_records.client.proxy.connection import Connection, encode
 from encrypted_records.client.proxy.jobs import BegunJob
 from encrypted_records.client.proxy.keyring import Proof, proof_member
 from encrypted_records.model.resources import Count, Uuid
@@ -141,7 +141,7 @@ class SchemaLogs(Connection):
             version: a version whose digest is requested, too.
         """
         params = None if version is None else {"version": str(version)}
-        return convert(await self._ask("GET", f"{schema_url}log/", params=params), LogStanding)
+        return (await self._ask("GET", f"{schema_url}log/", params=params)).convert(LogStanding)
 
     async def accept_log(
         self,
@@ -165,7 +165,7 @@ class SchemaLogs(Connection):
             Conflict: ``nothing_to_accept``, ``log_moved`` or ``log_forked``; nothing has changed.
         """
         body = {"version": version, "digest": digest, "forked": forked, **proof_member(proof)}
-        return convert(await self._ask("POST", f"{schema_url}accept-log/", body), LogStanding)
+        return (await self._ask("POST", f"{schema_url}accept-log/", body)).convert(LogStanding)
 
     async def change_schema(
         self,
@@ -194,7 +194,7 @@ class SchemaLogs(Connection):
         body = {"schema": definition, "renames": dict(renames or {}), "dry_run": dry_run}
         body |= {"drops": list(drops)} if drops else {}
         body |= {} if replaces is None else {"replaces": replaces}
-        return convert(await self._ask("POST", f"{schema_url}change/", body), SchemaChange)
+        return (await self._ask("POST", f"{schema_url}change/", body)).convert(SchemaChange)
 
     async def reseal_schema(self, schema_url: str) -> str:
         """Re-encrypt all records of a schema under its present key and definition; returns the
@@ -203,7 +203,7 @@ class SchemaLogs(Connection):
         Raises:
             Conflict: ``reseal_under_way``, ``nothing_to_reseal``.
         """
-        return convert(await self._ask("POST", f"{schema_url}reseal/", {}), BegunJob).job_id
+        return (await self._ask("POST", f"{schema_url}reseal/", {})).convert(BegunJob).job_id
 
     def salvage(
         self, /, schema_url: str, form: str = "ndjson", **members: Any
@@ -249,7 +249,7 @@ class SchemaLogs(Connection):
         body: dict[str, Any] = {"dry_run": dry_run}
         if seen is not None:
             body["seen"] = msgspec.to_builtins(seen)
-        return convert(await self._ask("POST", f"{schema_url}sign/", body), SchemaSigned)
+        return (await self._ask("POST", f"{schema_url}sign/", body)).convert(SchemaSigned)
 
 
 #: Rebuilding a segment of 2**24 records fetches and decrypts all its rows.
@@ -275,7 +275,7 @@ class Loss(msgspec.Struct, frozen=True):
 class RepairCalls(Connection):
     async def lost_of(self, schema_url: str) -> Loss:
         """The parts of a schema that the API has lost; ``schema_url`` is its path."""
-        return convert(await self._ask("GET", f"{schema_url}repair/"), Loss)
+        return (await self._ask("GET", f"{schema_url}repair/")).convert(Loss)
 
     async def repair(self, schema_url: str, *, confirm: int = 0) -> Loss:
         """Run the next step of a repair: delete lost records, or rebuild one segment; returns the
@@ -340,7 +340,7 @@ class RosterStanding(msgspec.Struct, frozen=True):
 class RollbackCalls(Connection):
     async def roster_standing(self, organization: str) -> RosterStanding:
         """The state of the API's roster of an organization, given as a path."""
-        return convert(await self._ask("GET", f"{organization}rollback/"), RosterStanding)
+        return (await self._ask("GET", f"{organization}rollback/")).convert(RosterStanding)
 
     async def accept_rollback(
         self,
@@ -362,4 +362,4 @@ class RollbackCalls(Connection):
                 changed.
         """
         body = {"number": number, "digest": digest, "forked": forked, **proof_member(proof)}
-        return convert(await self._ask("POST", f"{organization}rollback/", body), RosterStanding)
+        return (await self._ask("POST", f"{organization}rollback/", body)).convert(RosterStanding)

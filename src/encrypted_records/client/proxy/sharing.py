@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.client.proxy.keyring import Proof, proof_member
 
 ShareRole = Literal["reader", "writer"]
@@ -250,7 +250,7 @@ class NewService(msgspec.Struct, frozen=True):
 class SharingCalls(Connection):
     async def people(self, organization: str) -> People:
         """People and services with their rights; ``organization`` is its path."""
-        return convert(await self._ask("GET", f"{organization}people/"), People)
+        return (await self._ask("GET", f"{organization}people/")).convert(People)
 
     async def invite(
         self,
@@ -273,12 +273,12 @@ class SharingCalls(Connection):
             body["shares"] = list(shares)
         if new:
             body["new"] = True
-        return convert(await self._ask("POST", f"{organization}people/", body), NewInvitation)
+        return (await self._ask("POST", f"{organization}people/", body)).convert(NewInvitation)
 
     async def answer_invitation(self, invitation: str, words: str) -> Joined:
         """Answer an invitation, given by id, with the inviter's words."""
         path = f"/api/invitations/{invitation}/words/"
-        return convert(await self._ask("POST", path, {"words": words}), Joined)
+        return (await self._ask("POST", path, {"words": words})).convert(Joined)
 
     async def share(
         self,
@@ -295,11 +295,11 @@ class SharingCalls(Connection):
         body: dict[str, Any] = {"role": role, **proof_member(proof)}
         if schemas:
             body["schemas"] = list(schemas)
-        return convert(await self._ask("PUT", f"{dataset}people/{member}/", body), Settled)
+        return (await self._ask("PUT", f"{dataset}people/{member}/", body)).convert(Settled)
 
     async def unshare(self, dataset: str, member: str) -> Settled:
         """Remove a member's access to a dataset."""
-        return convert(await self._ask("DELETE", f"{dataset}people/{member}/"), Settled)
+        return (await self._ask("DELETE", f"{dataset}people/{member}/")).convert(Settled)
 
     async def list_dataset(self, dataset: str, *, listed: bool = True) -> None:
         """Let members request access to a dataset, given by path, or stop that."""
@@ -311,7 +311,7 @@ class SharingCalls(Connection):
         An owner agrees by :meth:`share`, or declines.
         """
         answer = await self._ask("PUT", f"{dataset}requests/", {"role": role})
-        return convert(answer, OpenRequest)
+        return answer.convert(OpenRequest)
 
     async def withdraw_request(self, dataset: str) -> None:
         """Withdraw your request for a dataset, given by path."""
@@ -326,26 +326,26 @@ class SharingCalls(Connection):
     ) -> Settled:
         """Make a member an owner, or an owner a member."""
         body = {"role": role, **proof_member(proof)}
-        return convert(await self._ask("PATCH", f"{organization}people/{member}/", body), Settled)
+        return (await self._ask("PATCH", f"{organization}people/{member}/", body)).convert(Settled)
 
     async def change_address(
         self, organization: str, member: str, email: str, *, proof: Proof | None = None
     ) -> Settled:
         """Sign another e-mail address for a member; keys and rights stay."""
         body = {"email": email, **proof_member(proof)}
-        return convert(await self._ask("PATCH", f"{organization}people/{member}/", body), Settled)
+        return (await self._ask("PATCH", f"{organization}people/{member}/", body)).convert(Settled)
 
     async def remove_person(self, organization: str, member: str) -> Settled:
         """Remove a member or a service, withdraw an invitation, or leave."""
-        return convert(await self._ask("DELETE", f"{organization}people/{member}/"), Settled)
+        return (await self._ask("DELETE", f"{organization}people/{member}/")).convert(Settled)
 
     async def settle(self, organization: str) -> Settled:
         """Apply all pending changes."""
-        return convert(await self._ask("POST", f"{organization}settle/"), Settled)
+        return (await self._ask("POST", f"{organization}settle/")).convert(Settled)
 
     async def rotate_dataset(self, dataset: str) -> Settled:
         """Give a dataset a new key, which seals new data from now on."""
-        return convert(await self._ask("POST", f"{dataset}rotate/"), Settled)
+        return (await self._ask("POST", f"{dataset}rotate/")).convert(Settled)
 
     async def recover_organization(
         self, organization: str, phrases: Sequence[str], *, proof: Proof | None = None
@@ -353,7 +353,7 @@ class SharingCalls(Connection):
         """Become an owner with the words of a lost owner; returns that owner's name."""
         body = {"phrases": list(phrases), **proof_member(proof)}
         answer = await self._ask("POST", f"{organization}recover/", body)
-        return convert(answer, Recovered).by
+        return answer.convert(Recovered).by
 
     async def create_service(
         self,
@@ -371,4 +371,4 @@ class SharingCalls(Connection):
             "expires": expires,
             **proof_member(proof),
         }
-        return convert(await self._ask("POST", f"{organization}services/", body), NewService)
+        return (await self._ask("POST", f"{organization}services/", body)).convert(NewService)
