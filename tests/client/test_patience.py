@@ -14,6 +14,7 @@ from encrypted_records.client.limits import Timing
 from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import CONNECTIONS, STREAMS, Transport, came_in
 from encrypted_records.errors import (
+    ApiFailed,
     ApiTimeout,
     ApiUnreachable,
     ErsError,
@@ -382,6 +383,28 @@ def test_no_connection_is_found_out_together_as_well(monkeypatch: pytest.MonkeyP
 
     asyncio.run(ask())
     assert tried == 1
+
+
+def test_an_answer_without_an_end_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transport, "longest_answer", 1 << 20)
+    sent = 0
+
+    async def go_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        while sent < 64 << 20:
+            writer.write(bytes(1 << 16))
+            await writer.drain()
+            sent += 1 << 16
+
+    async def ask() -> None:
+        async with server(go_on) as transport:
+            with pytest.raises(ApiFailed, match="no end"):
+                await transport.request("GET", "/")
+
+    asyncio.run(ask())
+    assert sent < 64 << 20
 
 
 def test_too_much_work_is_an_error_of_its_own() -> None:

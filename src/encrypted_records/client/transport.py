@@ -46,7 +46,7 @@ from encrypted_records.client.messages import (
     Whole,
     note_request,
 )
-from encrypted_records.errors import ApiTimeout, ApiUnreachable, ErsError, Malformed
+from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, ErsError, Malformed
 from encrypted_records.http import problem
 from encrypted_records.model.record_formats import Format
 
@@ -127,6 +127,8 @@ CONNECTIONS = 32
 STREAMS = 128
 #: Limit of the system's send buffer, so that we notice whether the receiver reads a body.
 UNSEEN_BYTES = 256 << 10
+#: More than a thousand of the largest records.
+MAX_ANSWER_BYTES = 1 << 30
 #: Maximum pause that a server may request.
 MOST_RETRY_SECONDS = 5
 _TRANSIENT = frozenset({502, 503, 504})
@@ -188,6 +190,9 @@ class Transport(Closing):
     #: Whether streams have a separate connection pool.
     streams_apart: ClassVar[bool] = True
     streams: ClassVar[int] = STREAMS
+    #: Longest answer to a request that is not a stream, in bytes; None for a trusted server. An
+    #: untrusted API may send an answer without an end, which is held in memory.
+    longest_answer: ClassVar[int | None] = MAX_ANSWER_BYTES
 
     def __init__(
         self,
@@ -499,9 +504,12 @@ class Transport(Closing):
                 trace_request_ctx=BARE if request.bare else None,
             ) as answer:
                 self._outage.heard()
-                parts = []
+                parts, received = [], 0
                 async for part in answer.content.iter_any():
                     request.patience.note(len(part))
+                    received += len(part)
+                    if self.longest_answer is not None and received > self.longest_answer:
+                        raise ApiFailed("the API's answer has no end")
                     parts.append(part)
                 body = b"".join(parts)
                 size = 0 if request.data is None else len(request.data)
