@@ -121,6 +121,19 @@ def test_what_cannot_be_read_is_refused_by_name_and_stores_nothing(ers: Ers, dat
     assert ers("schema", "list", "--dataset", dataset).code == 3
 
 
+def test_json_that_is_nested_too_deeply_is_refused_by_name(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    deep, plain = tmp_path / "deep.json", tmp_path / "plain.csv"
+    plain.write_text("a,b\n1,2\n")
+    for brackets in ("[]", ('{"a":', "}")):
+        deep.write_text(brackets[0] * 100_000 + "1" + brackets[1] * 100_000)
+        said = ers("import", deep, "--dataset", dataset, "--yes")
+        assert (said.code, "nested too deeply" in said.err) == (2, True), said.err
+        said = ers("import", plain, "--dataset", dataset, "--yes", "--reading", deep)
+        assert (said.code, "does not contain a reading" in said.err) == (2, True), said.err
+
+
 #: Runs ``ers``, which is killed as soon as an import has come to a step.
 KILLED = """
 import os, signal, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Iterator
@@ -266,3 +267,29 @@ def test_a_batch_size_of_thousands_of_digits_is_refused_by_name(place: Place) ->
         headers={"Content-Type": "text/csv", "X-Batch-Size": "9" * 5000},
     )
     assert (answer.status, answer.json()["code"]) == (400, "invalid_header")
+
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
+
+
+@pytest.mark.parametrize("body", [b'{"a": %s}' % DEEP, b'{"\xff": "%s"}' % (b"x" * 300_000)])
+def test_a_long_answer_that_nothing_can_read_is_refused_by_name(place: Place, body: bytes) -> None:
+    with place.front.telling(instead(place.dataset, body)):
+        answer = place.get(place.dataset)
+    assert (answer.status, answer.json()["code"]) == (502, "api_answer")
+
+
+def test_a_token_with_deeply_nested_claims_is_used_as_any_other(place: Place) -> None:
+    claims = base64.urlsafe_b64encode(b'{"a": %s}' % DEEP[150_000:250_000]).decode().rstrip("=")
+    place.forget_callers()
+    pair = json.dumps({"access": f"a.{claims}.b", "refresh": "r"}).encode()
+
+    def answer_self(asked: Asked, reply: Reply) -> Reply:
+        if path_of(asked) == TOKEN:
+            return reply.with_body(pair)
+        return replace(reply, status=200, body=honest) if path_of(asked) == SELF else reply
+
+    honest = call("GET", place.front.url + SELF, auth=place.account.auth).body
+    with place.front.telling(answer_self):
+        assert place.get("/api/keyring/").status in (200, 502)
+    place.forget_callers()

@@ -39,7 +39,7 @@ from encrypted_records.mirror.copy import (
     read_runs,
     require_runs,
 )
-from encrypted_records.model import credentials, ids, wire
+from encrypted_records.model import credentials, ids, strict_json, wire
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import (
     Group,
@@ -79,7 +79,7 @@ class _ListedResource(msgspec.Struct):
         try:
             named = msgspec.json.decode(raw, type=cls)
             ids.from_text(named.id)
-        except (msgspec.DecodeError, UnicodeDecodeError, errors.Malformed):
+        except (*strict_json.UNREADABLE, errors.Malformed):
             raise errors.ApiFailed("the API lists something that is no resource") from None
         return named
 

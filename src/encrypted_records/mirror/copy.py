@@ -20,7 +20,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import NO_MEMBER, LogMembership
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
-from encrypted_records.model import digests, ids, wire
+from encrypted_records.model import digests, ids, strict_json, wire
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import (
     Group,
@@ -582,7 +582,7 @@ def decode_resources(data: bytes, name: str) -> dict[str, list[MirrorResource]]:
             collection: list(map(MirrorResource.of, found[collection]))
             for collection in COLLECTIONS
         }
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+    except (*strict_json.UNREADABLE, KeyError):
         raise altered(name) from None
 
 

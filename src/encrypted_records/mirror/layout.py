@@ -29,6 +29,7 @@ from pyroaring import BitMap
 
 from encrypted_records.errors import InvalidSetting, Locked, MirrorBroken, OutOfSpace, Unavailable
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model import strict_json
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.ids import PATTERN, to_text
 from encrypted_records.model.records import Group, Segment
@@ -109,7 +110,7 @@ def read_head(store: Store) -> MirrorHead:
     data = store.read(HEAD)
     try:
         head = msgspec.json.decode(data, type=MirrorHead)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except strict_json.UNREADABLE:
         raise MirrorBroken(
             f"{HEAD} is not the head of a mirror of this version",
             hint="use another copy, or a newer version of encrypted-records",

@@ -281,5 +281,5 @@ def _claims(token: str) -> _Claims:
         payload = token.split(".")[1]
         claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
         return msgspec.json.decode(claims, type=_Claims)
-    except (IndexError, binascii.Error, ValueError):
+    except (IndexError, binascii.Error, ValueError, RecursionError):
         return _Claims()

@@ -28,6 +28,8 @@ MAX_NUMBER_LENGTH = 400
 #: Maximum values in the body of a request: numbers, texts, and the arrays and objects that contain
 #: them. A hundred records of 512 fields have half as many.
 MAX_VALUES = 100_000
+#: Exceptions of msgspec for a text that is not JSON of the expected type, or is nested too deeply.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: The error text for a text that no encoder accepts.
 HALF = "holds half of a surrogate pair"
 #: Maximum halves of surrogate pairs that errors list per text.

@@ -20,6 +20,7 @@ from encrypted_records.client.proxy.records import MirrorAge
 from encrypted_records.errors import ApiFailed, ErsError, NotAllowed, RosterOlder
 from encrypted_records.index.log.order import LogOlder
 from encrypted_records.index.roster.belief import RosterForked
+from encrypted_records.model import strict_json
 
 #: Seconds for which the mirror's description of itself is cached.
 FRESH_SECONDS = 5.0
@@ -82,7 +83,7 @@ class Mirrored:
             return self._known
         try:
             self._known = msgspec.json.decode(answer.body, type=_Status).mirror
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except strict_json.UNREADABLE:
             raise ApiFailed(
                 "what --mirror names is not a mirror",
                 code="not_a_mirror",

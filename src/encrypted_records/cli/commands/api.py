@@ -218,7 +218,7 @@ def _with_proof(body: bytes | None, proof: Proof) -> bytes:
     """
     try:
         members = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         members = None
     if not isinstance(members, Mapping):
         raise InvalidSetting("this request needs a proof, in a body that is a JSON object")

@@ -158,7 +158,7 @@ def _read_json(path: str) -> Any:
     """
     try:
         return json.loads(Path(path).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise InvalidSetting(
             f"{path} does not contain a reading in JSON",
             hint="ers schema get SCHEMA --reading prints the kept one",

@@ -98,7 +98,7 @@ def _first_of(text: str) -> Any:
     """
     try:
         return json.JSONDecoder().raw_decode(text.lstrip().removeprefix("[").lstrip())[0]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -39,7 +39,7 @@ from starlette.websockets import WebSocket
 
 from encrypted_records import errors
 from encrypted_records.client.messages import note_request
-from encrypted_records.model import credentials, ids, resources
+from encrypted_records.model import credentials, ids, resources, strict_json
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.forwarded import FORWARDED, SIGNED, Forwarded, has_form, methods_of
@@ -210,7 +210,7 @@ def _read_answer(body: bytes) -> tuple[dict[str, Any] | None, Sequence[bytes | m
         if "results" not in decoded:
             return None, [body]
         return dict(decoded), msgspec.json.decode(decoded["results"], type=list[msgspec.Raw])
-    except msgspec.DecodeError:
+    except strict_json.UNREADABLE:
         raise refusal("it is not a dataset or schema") from None
 
 
@@ -225,7 +225,7 @@ def _shown_object(kind: str, text: bytes | msgspec.Raw) -> ShownName:
             shown = msgspec.json.decode(text, type=resources.DatasetResource)
         organization = ids.from_reference(shown.organization, "organizations", pointer="")
         return ShownName(ids.from_text(shown.id), organization, shown.slug, shown.name, dataset)
-    except (msgspec.MsgspecError, errors.Malformed, errors.BadInput):
+    except (*strict_json.UNREADABLE, errors.Malformed, errors.BadInput):
         raise refusal("it is not a dataset or schema") from None
 
 
