@@ -42,13 +42,15 @@ class Operator:
     api: Api
     objects: Path
 
-    def run(self, *arguments: str, least: int = 0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, least: int = 0, bulk_url: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return forked.run(
             [*ERS, *arguments],
             clean_environment(
                 ERS_DATA_DIR=str(self.api.data_dir),
                 ERS_DATABASE_URL=self.api.database_url or "",
-                ERS_BULK_URL=f"file://{self.objects}?least={least}",
+                ERS_BULK_URL=bulk_url or f"file://{self.objects}?least={least}",
             ),
         )
 
@@ -103,6 +105,14 @@ def test_rows_and_pages_move_to_objects_while_they_are_read_and_every_flaw_is_na
     )
     assert reads and all(reads)
     assert (operator.count("record_row"), operator.count("index_page")) == (0, 0)
+    # Without --bulk-before, a move finds nothing to move, and the old store is not to be removed.
+    elsewhere = operator.run("storage", "move", bulk_url=f"file://{operator.objects}-new")
+    assert elsewhere.returncode == 1
+    assert elsewhere.stdout.splitlines() == [
+        "0 objects, 0 rows and 0 pages were moved; 0 are damaged",
+        "4 objects are not in the configured stores; if they are in another one, name it with"
+        " --bulk-before and move again, otherwise run ers verify --stored",
+    ]
     # What comes now is small and stays in the database.
     small = published(writer, [person() for _ in range(MANY)])
     whole = operator.run("verify", "--stored")

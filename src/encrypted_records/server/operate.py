@@ -96,7 +96,7 @@ def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, s
 
 
 def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
-    """Move all data to the configured bulk store; returns whether nothing was damaged.
+    """Move all data to the configured bulk store; returns whether nothing was damaged or missing.
 
     Raises:
         Startup: as :func:`at_database`.
@@ -118,4 +118,9 @@ def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
                 f"{move.waiting} objects of the old store are still kept for readers: APIs"
                 " with --bulk-before delete them; move again before you remove the old store"
             )
-        return not move.damaged
+        if move.missing:
+            say(
+                f"{move.missing} objects are not in the configured stores; if they are in another"
+                " one, name it with --bulk-before and move again, otherwise run ers verify --stored"
+            )
+        return not (move.damaged or move.missing)

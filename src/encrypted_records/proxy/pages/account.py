@@ -110,7 +110,8 @@ _LINKS = (
         explanation="The account gets the address that the message was sent to.",
         button="Use this address",
         done_title="Your address is changed",
-        done="Log in with the new address and the same password. Earlier logins and API tokens have ended.",
+        done="Log in with the new address and the same password. Earlier logins and API tokens have"
+        " ended.",
         instead="A link works once, and for a day. Another link, or a new password, ends it.",
         again=("/account/email/", "Ask for a new message"),
     ),

@@ -78,11 +78,11 @@ _PAGES = _MovedTable("index_page", "segment_id", "number", "data", PagePart, 1)
 class Move:
     """One move, with counts of the objects, rows and pages moved so far. ``damaged`` names the data
     that was left because it is damaged. ``waiting`` counts unneeded objects of the old store, which
-    are deleted after their grace period.
+    are deleted after their grace period, and ``missing`` needed ones that no configured store has.
     """
 
     def __init__(self) -> None:
-        self.objects = self.rows = self.pages = self.waiting = 0
+        self.objects = self.rows = self.pages = self.waiting = self.missing = 0
         self.damaged: list[str] = []
 
     def run(self) -> None:
@@ -91,8 +91,15 @@ class Move:
         Raises:
             StoreFull, StoreUnavailable: a store has no room, is away or fails.
         """
+        chosen = choice.chosen().store
         self._move_objects()
-        if choice.chosen().store is None:
+        self.missing = sum(
+            entry.size is None
+            and entry.stored is not None
+            and walk.is_missing(chosen, entry.stored)
+            for entry in walk.walk(chosen)
+        )
+        if chosen is None:
             return
         for batch in walk.numbers(RecordGroup.objects.all()):
             for number in store.owners_with_any(_ROWS.table, _ROWS.owner, batch):
