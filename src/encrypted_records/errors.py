@@ -425,7 +425,7 @@ class ProxyUnreachable(ApiUnreachable):
     code = "proxy_unreachable"
     default_hint = (
         "check the address (ers: ERS_PROXY_URL or --proxy-url); ers up starts a proxy with its API,"
-        " ers proxy one alone"
+        " ers proxy one alone, and a command with --inline one for itself"
     )
 
 
