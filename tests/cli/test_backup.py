@@ -249,3 +249,17 @@ def test_a_backup_says_where_it_cannot_help(backup: Path, tmp_path: Path) -> Non
         assert said.code == 2
         assert words in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_its_objects_is_not_backed_up_and_the_reason_named(
+    backup: Path, tmp_path: Path
+) -> None:
+    """As where the objects were moved to another store, which this command was not told."""
+    data = tmp_path / "data"
+    assert ers("restore", backup, "--data-dir", data).code == 0
+    shutil.rmtree(data / "api" / "objects")
+    said = ers("backup", tmp_path / "to", "--data-dir", data)
+    assert said.code != 0
+    assert "is not in api/objects/ of the data folder" in said.err
+    assert "name it with --bulk-url" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -242,7 +242,7 @@ def test_an_upload_is_not_joined_of_parts_that_are_not_there(spool: Spool) -> No
 def test_space_is_asked_for_before_anything_is_written(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.require_space(1)
-    with pytest.raises(OutOfSpace):
+    with pytest.raises(OutOfSpace, match="MiB more, because 256 MiB stay free"):
         spool.require_space(1 << 60)
     with pytest.raises(OutOfSpace):
         Spool(tmp_path, keep_free=1 << 60).require_space(1)

@@ -327,8 +327,13 @@ class Spool:
         Raises:
             OutOfSpace: they would not.
         """
-        if shutil.disk_usage(self.folder).free < size + self._keep_free:
-            raise OutOfSpace("the disk has no space for this upload")
+        free = shutil.disk_usage(self.folder).free
+        if free < size + self._keep_free:
+            lacking = -(-(size + self._keep_free - free) // (1 << 20))
+            raise OutOfSpace(
+                f"the disk has no space for this upload: it needs {lacking:,} MiB more, because"
+                f" {self._keep_free >> 20} MiB stay free"
+            )
 
     def scratch(self, work: str) -> NamelessFile:
         """A file without a name, for encrypted data; it disappears with its work or this process.

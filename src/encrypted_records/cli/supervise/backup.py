@@ -302,7 +302,9 @@ class _BackupFiles:
                 break
         else:
             raise errors.ObjectLost(
-                f"an object is gone from the bulk store, or cut short: {missing}"
+                f"an object is not in api/objects/ of the data folder, or cut short: {missing}",
+                hint="if the API has another bulk store, name it with --bulk-url: this command"
+                " copies none outside the folder; otherwise restore the object from a backup",
             )
         for other in self.objects - wanted.keys():  # deleted meanwhile, and not in this copy
             (self._to / _object_path(other)).unlink()
