@@ -204,7 +204,8 @@ def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None
         raise token_limited("an API token cannot do this", "log in, and do this as yourself")
     if use in (Use.WRITE, Use.WRITE_ALL) and not token.writes:
         raise token_limited(
-            "this API token is read-only", 'use one with the scope "write", or log in'
+            "this API token is read-only",
+            'use one with the scope "write" (ers token create --scope write), or log in',
         )
     if use in (Use.READ_ALL, Use.WRITE_ALL) and token.limited:
         raise token_limited_to_datasets()
