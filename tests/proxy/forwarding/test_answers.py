@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from encrypted_records.model.ids import new_id, to_text
+from encrypted_records.proxy.api import forward
 from tests.proxy.forwarding.place import DATA, SCRIPT, SELF, Place, adding, instead
 from tests.support.front import Asked, Lie, Reply
+from tests.support.proxies import running_proxy
 from tests.support.service import Service, call
 
 
@@ -195,3 +201,28 @@ def test_a_reference_that_is_none_is_refused(place: Place, body: bytes) -> None:
 
     with place.front.telling(lie):
         assert place.code("GET", "/api/openapi.json") == (502, "api_answer")
+
+
+def test_interim_answers_without_an_end_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "ANSWER_SECONDS", 0.2)
+
+    def flood(listening: socket.socket) -> None:
+        """Send interim answers for as long as the proxy stays."""
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    while True:
+                        connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        flooding = threading.Thread(target=flood, args=(listening,), daemon=True)
+        flooding.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with running_proxy(url, tmp_path) as proxy:
+            answer = call("GET", f"{proxy.url}/api/csrf/")
+        listening.shutdown(socket.SHUT_RDWR)
+        flooding.join()
+    assert (answer.status, answer.json()["code"]) == (504, "api_timeout")

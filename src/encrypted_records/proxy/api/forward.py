@@ -18,6 +18,7 @@ from the API unverified, and are marked.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 import re
@@ -39,6 +40,7 @@ from starlette.websockets import WebSocket
 
 from encrypted_records import errors
 from encrypted_records.client.messages import note_request
+from encrypted_records.client.transport import ANSWER_SECONDS
 from encrypted_records.model import credentials, ids, resources, strict_json
 from encrypted_records.model.credentials import ANSWER_HEADER, api_token_of
 from encrypted_records.model.definition_parser import parse_definition
@@ -443,7 +445,9 @@ async def _ask(
     if not matching:
         headers = [(name, value) for name, value in headers if name != "If-Match"]
     try:
-        answered = await transport.open(request.method, target, headers, body)
+        # With each interim answer (1xx) the wait of the library begins again.
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answered = await transport.open(request.method, target, headers, body)
     except TimeoutError:
         raise errors.ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
