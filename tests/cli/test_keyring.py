@@ -146,6 +146,15 @@ def test_before_there_is_a_keyring_show_says_how_one_comes_about(
     assert "restore it before you store anything: ers keyring restore" in shown.err
 
 
+def test_a_passphrase_that_nobody_gives_is_called_missing(
+    running: Service, account: Account, tmp_path: Path
+) -> None:
+    told = ers(running, account, "backup", "--file", str(tmp_path / "keyring.backup"), typed="")
+    assert told.code == 2
+    assert told.err.startswith("error: missing: passphrase of the backup\nhint: give it as the")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_credentials_and_terminal_the_way_out_is_named(tmp_path: Path) -> None:
     done = run_here(clean_environment(), "keyring", "get", folder=tmp_path)
     assert done.code == 4

@@ -37,7 +37,21 @@ def new_passphrase(label: str) -> str:
     """:func:`ask_secret`, which a terminal asks for twice."""
     if sys.stdin.isatty():
         return ask(label, hide_input=True, confirmation_prompt=True)
-    return ask_secret(label)
+    return _passphrase(label)
+
+
+def _passphrase(label: str) -> str:
+    """
+    Raises:
+        InvalidSetting: none is given.
+    """
+    given = ask_secret(label)
+    if not given:
+        raise InvalidSetting(
+            f"missing: {label[:1].lower()}{label[1:]}",
+            hint="give it as the next line of standard input, or run the command in a terminal",
+        )
+    return given
 
 
 def backup_in(file: Path) -> bytes:
@@ -326,7 +340,7 @@ async def restore(
         await _try(session, file)
         return
     if file is not None:
-        content, secret = backup_in(file), ask_secret("Passphrase of the backup")
+        content, secret = backup_in(file), _passphrase("Passphrase of the backup")
         keyring = await _taking_in(
             session,
             lambda proof: session.client.restore_keyring_file(
@@ -347,7 +361,7 @@ async def restore(
 
 async def _try(session: CommandSession, file: Path | None) -> None:
     if file is not None:
-        content, secret = backup_in(file), ask_secret("Passphrase of the backup")
+        content, secret = backup_in(file), _passphrase("Passphrase of the backup")
         keyring = await session.client.try_backup_file(content, secret)
     else:
         keyring = await session.client.try_backup(_typed_phrases())
