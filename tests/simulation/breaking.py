@@ -145,7 +145,7 @@ PLANTED = (
             "    joined = bytearray(runtime.random_bytes(ID_BYTES * count))\n",
             "    joined = bytearray(bytes(ID_BYTES * count))\n",
         ),
-        "records",
+        "jobs",
     ),
     Planted(
         "a_commit_is_not_one_transaction",
@@ -198,6 +198,7 @@ PLANTED = (
         "proxy.jobs.publisher",
         ("            if published or not states:\n", "            if not states:\n"),
         "jobs",
+        behind="before a job is sealed again it is withdrawn, which finds it in the log",
     ),
     Planted(
         "who_was_put_out_keeps_access",

@@ -45,11 +45,13 @@ class Ending:
         left: how many requests it sends before.
         done: whether the API has done the last.
         kill: ends the life.
+        to: a part of these requests' path; all count, if it is empty.
     """
 
     left: int
     done: bool
     kill: Callable[[], None]
+    to: str = ""
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Network:
         self.counts[fate] += 1
         sent = dict(headers)
         there, back = chance.uniform(*_WAY), chance.uniform(*_WAY)
-        ending = self._ending()
+        ending = self._ending(target)
         if ending is not None and not ending.done:
             loop.call_later(there, ending.kill, context=self._people.copy())
             return await answer
@@ -140,10 +142,10 @@ class Network:
                 call(there)
         return await answer
 
-    def _ending(self) -> Ending | None:
+    def _ending(self, target: str) -> Ending | None:
         """That of the life which sends, if this is its last request."""
         ending = self.ends.get(owner.get())
-        if ending is None:
+        if ending is None or ending.to not in target:
             return None
         ending.left -= 1
         if ending.left >= 0:

@@ -190,10 +190,14 @@ class Proxy:
 
         self.world.lives[self.life] = Fuse(points, burn).pass_point
 
-    def kill_sending(self, requests: int, *, done: bool) -> None:
+    def kill_sending(self, requests: int, *, done: bool, to: str = "") -> None:
         """End it with one of its requests, after so many: before the API has it, or once the API
-        has done it."""
-        self.network.ends[self.life] = Ending(requests, done, self.kill)
+        has done it.
+
+        Args:
+            to: a part of these requests' path; all count, if it is empty.
+        """
+        self.network.ends[self.life] = Ending(requests, done, self.kill, to)
 
     async def stop(self) -> None:
         """End it as a signal does; or a kill is first."""

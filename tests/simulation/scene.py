@@ -125,7 +125,10 @@ class Scene:
                 one.kill_at(self.chance.randrange(80))
                 await self.pause(2)
             elif one.runs:
-                one.kill_sending(self.chance.randrange(30), done=self.chance.randrange(2) == 0)
+                # The one that publishes a job is the one whose outcome matters most.
+                to, most = self.chance.choice([("", 30), ("/publish/", 2)])
+                done = self.chance.randrange(2) == 0
+                one.kill_sending(self.chance.randrange(most), done=done, to=to)
                 await self.pause(4)
             one.kill()
             await self.pause(1)
