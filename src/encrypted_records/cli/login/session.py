@@ -321,8 +321,6 @@ def connected(
                     except ErsError as error:
                         if error.reason == "confirm_count":
                             error.hint = _hint_of_count(context)
-                        if error.reason == "token_limited" and "scope" in error.hint:
-                            error.hint = "use a token of: ers token create NAME --scope write"
                         error.flaws = tuple(_by_option(flaw, context) for flaw in error.flaws)
                         raise
 
