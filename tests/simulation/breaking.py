@@ -137,7 +137,7 @@ PLANTED = (
         "proxy.write.compactor",
         ("killed=[RowRef(group.uid, at) for at in dead - holes]", "killed=[]"),
         "records",
-        behind="the API takes a group only with the dead rows of those it replaces (group_not_live)",
+        behind="the API takes a group only with the dead rows of those before (group_not_live)",
     ),
     Planted(
         "ids_of_records_are_drawn_once",
