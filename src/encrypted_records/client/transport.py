@@ -438,27 +438,26 @@ class Transport(Closing):
                 yield message.data
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        end = b""
+        end, has_lines = b"", Format.of_media_type(answer.content_type) is Format.NDJSON
         try:
             # Only reading is inside the block, so that errors of the caller's code stay unchanged.
             with self._ours():
                 async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                    end = end + chunk if len(chunk) < _LAST_LINE_BYTES else chunk
-                    end = end[-_LAST_LINE_BYTES:]
+                    if has_lines:
+                        end = (end + chunk)[-_LAST_LINE_BYTES:]
                     yield chunk
         except self.unreachable:
             raise self._broken(answer, end) from None
 
     def _broken(self, answer: aiohttp.ClientResponse, end: bytes) -> ErsError:
-        """The error for an answer that broke off after it had begun, by its last bytes: NDJSON may
-        end with the reason."""
-        if Format.of_media_type(answer.content_type) is Format.NDJSON:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                line = end.rstrip(b"\n").rpartition(b"\n")[2]
-                reason = bytes(msgspec.json.decode(line, type=_LastLine).error)
-                if problem.is_named(reason):
-                    status = msgspec.json.decode(reason, type=_Status).status
-                    return problem.to_error(status, reason)
+        """The error for an answer that broke off after it had begun. Its last line, of which these
+        are the last bytes, may be the reason."""
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            line = end.rstrip(b"\n").rpartition(b"\n")[2]
+            reason = bytes(msgspec.json.decode(line, type=_LastLine).error)
+            if problem.is_named(reason):
+                status = msgspec.json.decode(reason, type=_Status).status
+                return problem.to_error(status, reason)
         named = answer.headers.get("X-Request-ID")
         where = f" at request {named}" if named else ""
         return self.unreachable(
