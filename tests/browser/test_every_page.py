@@ -204,6 +204,8 @@ def test_the_keyboard_alone_leads_from_log_in_to_a_record(visitor: Visitor, cens
         raise AssertionError(f"the keyboard does not reach {name}")
 
     page.goto("/login/")
+    # The browser moves the focus when it first draws the page, which may be after it has loaded.
+    expect(page.get_by_label("E-mail address")).to_be_focused()
     keys.type(census.account.email)
     reach("Password")
     keys.type(census.account.password)
