@@ -67,9 +67,9 @@ def check(name: str, records: Sequence[dict[str, Any]]) -> None:
         left.pop(same[0])
 
 
-def by_http(service: Service, account: Account, name: str, body: bytes) -> str:
+def by_http(service: Service, account: Account, body: bytes) -> str:
     """The id of the schema that takes a file by plain requests."""
-    url = f"{service.proxy_url}/api/readings/detect/?name={name}"
+    url = f"{service.proxy_url}/api/readings/detect/"
     headers = {"Content-Type": "application/octet-stream"}
     answer = call("POST", url, body, auth=account.auth, headers=headers)
     assert answer.status == 200, answer.body
@@ -121,6 +121,6 @@ def test_every_cell_of_a_file_is_stored_as_its_author_meant_it_on_every_way(
     paged = client.schema(made(browser, name, body))
     assert send(browser, f"/schemas/{paged.id}/upload/", name, body, do="next").status == 200
     eventually(lambda: paged.count() == len(EXPECTED[name]["rows"]) or None)
-    plain = client.schema(by_http(running, account, name, body))
+    plain = client.schema(by_http(running, account, body))
     for schema in (done.schema, client.schema("ers", dataset=dataset.slug), paged, plain):
         check(name, [dict(record.data) for record in schema.search()])

@@ -423,7 +423,7 @@ class Visit:
         """The answer of an endpoint as a streamed file download; after a refusal, the result of
         ``refused`` for its error.
         """
-        headers = _as_file(name)
+        headers = file_headers(name)
         return self._inside.hand_on(
             method, path, body, params=params, headers=headers, refused=refused
         )
@@ -435,7 +435,7 @@ class Visit:
     @staticmethod
     def as_file(name: str) -> dict[str, str]:
         """The headers of a file download."""
-        return _as_file(name)
+        return file_headers(name)
 
     async def every(self, kind: type[T], path: str = "", **params: str) -> list[T]:
         """All results of a list, page by page; by default, of all datasets, schemas or
@@ -491,7 +491,7 @@ class Visit:
 
     def download(self, content: bytes, name: str) -> Response:
         """A file download."""
-        return Response(content, headers=_as_file(name), media_type="application/octet-stream")
+        return Response(content, headers=file_headers(name), media_type="application/octet-stream")
 
     @property
     def path(self) -> str:
@@ -663,7 +663,7 @@ def _elsewhere(path: str) -> Response:
     return Response(status_code=204, headers={"HX-Redirect": quote(path, safe="/?=")})
 
 
-def _as_file(name: str) -> dict[str, str]:
+def file_headers(name: str) -> dict[str, str]:
     """The headers of a download. A name may contain text from the API."""
     kept = _NO_FILE_NAME.sub("-", name)
     return {**PAGE_HEADERS, "Content-Disposition": f'attachment; filename="{kept}"'}
