@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Request, Route, WebSocketRoute, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
+from tests.browser.test_never_blank import end_session
 from tests.browser.test_widths import photograph
 from tests.browser.visitor import Visitor
 from tests.support.jobs import completed, started
@@ -213,6 +214,35 @@ def test_a_file_whose_job_could_not_be_cancelled_stays_with_the_reason(
     row.get_by_role("button", name="Cancel people.csv").click()
     expect(row).to_have_count(0)
     assert [request.method for request in asked] == ["DELETE", "DELETE"]
+    visitor.complaints.clear()  # of the request that was refused
+
+
+def test_a_job_is_cancelled_with_the_token_of_a_login_in_another_tab(
+    visitor: Visitor, people: Store, tmp_path: Path
+) -> None:
+    page = visitor.page
+    page.route_web_socket(re.compile(r"/api/ws/jobs/"), lambda _: None)  # the job has no news
+    opened(visitor, people)
+    visitor.upload(written(tmp_path, "Ada,36"))
+    row = page.locator(".file")
+    expect(row.get_by_role("link", name="Job of people.csv")).to_be_visible()
+    expect(row.get_by_role("button", name="Pause people.csv")).to_be_hidden()  # it has arrived
+    end_session(visitor)
+    other = Visitor(visitor.site, page.context.new_page(), [], visitor.at)
+    other.log_in(people.account)
+
+    tokens: list[str] = []
+
+    def answer(route: Route) -> None:
+        tokens.append(route.request.headers["x-csrftoken"])
+        response = route.fetch()
+        # The job has ended by then: here only the token counts.
+        route.fulfill(response=response) if response.status == 403 else route.fulfill(status=204)
+
+    page.route("**/api/jobs/*/", answer)
+    row.get_by_role("button", name="Cancel people.csv").click()
+    expect(row).to_have_count(0)
+    assert len(set(tokens)) == len(tokens) == 2
     visitor.complaints.clear()  # of the request that was refused
 
 

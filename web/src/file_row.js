@@ -288,10 +288,14 @@ export class FileRow {
 
   /** Whether it will store nothing more; where it may, the row stays and says why. */
   async #cancelJob() {
-    const request = { method: "DELETE", headers: { "X-CSRFToken": token() } };
+    const sent = token();
+    const request = { method: "DELETE", headers: { "X-CSRFToken": sent } };
     const answer = await fetch(`${at}/api/jobs/${this.#job}/`, request).catch(() => undefined);
     if (answer?.ok || answer?.status === 404) return true;
     const problem = (await answer?.json().catch(() => undefined)) ?? {};
+    // Somebody logged in again in another tab.
+    const isOld = hasOldToken(answer?.status, problem.code);
+    if (isOld && (await takeToken(sent))) return this.#cancelJob();
     const remedy = REMEDIES[problem.code];
     const reason = remedy?.[0] ?? problem.detail ?? "The proxy does not answer.";
     this.#explain(
