@@ -418,7 +418,13 @@ def test_a_row_of_totals_is_left_out_and_shown(total: str) -> None:
 
 @pytest.mark.parametrize(
     "record",
-    ["Total;Energie;20;3.000,00", "Total;Energie;;3.000,00", "Summerfield;;;3.000,00", "Summe;;;"],
+    [
+        "Total;Energie;20;3.000,00",
+        "Total;Energie;;3.000,00",
+        "Summerfield;;;3.000,00",
+        "Media;;;3.000,00",
+        "Summe;;;",
+    ],
 )
 def test_a_record_that_only_resembles_totals_is_a_record(record: str) -> None:
     table = "Name;Abteilung;Tage;Gehalt\nAda;IT;20;4.100,50\nBen;HR;21;3.799,50\n"

@@ -388,11 +388,12 @@ _RULED = "-=_+"
 _RULE = re.compile(rf"[{_RULED}\s]{{3,}}")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _VALUE = re.compile(r"[-+(]?[$£€¥]?\s?\d[\d.,'\s\u00a0\u202f/:TZ+-]*[)%-]?\s?[€$%]?")
-#: The first cell of a row of sums or averages, in some languages.
+#: The first cell of a row of sums or averages, in some languages; without words that are also names
+#: of departments or places, such as "media".
 _TOTAL = re.compile(
     r"((grand|net|overall)[ -]|sub-?|sous-?)?total(s|e|es)?( g[eé]n[eé]rale?| geral)?"
-    r"|((gesamt|zwischen|end)-?)?summe|(ins)?gesamt|sum|summa|somm[ae]|suma|soma|(eind)?totaal|razem"
-    r"|average|mean|durchschnitt|mittelwert|moyenne|promedio|m[eé]dia|gemiddelde|średnia",
+    r"|((gesamt|zwischen|end)-?)?summe|(ins)?gesamt|sum|summa|somm[ae]|suma|(eind)?totaal|razem"
+    r"|average|durchschnitt|mittelwert|moyenne|promedio|gemiddelde|średnia",
     re.IGNORECASE,
 )
 _HEAD_ROWS = 200
