@@ -335,7 +335,7 @@ def connected(
 
 
 def _hint_of_count(context: click.Context) -> str:
-    """What to do where a command has confirmed another number of records than there are."""
+    """The hint for a command that confirmed another number of records than there are."""
     if "confirm" in context.params:
         return "nothing was deleted; if that is the number you expect, give it with --confirm"
     return "the number has changed since it was counted; repeat the command"

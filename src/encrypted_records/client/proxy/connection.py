@@ -15,11 +15,11 @@ import base64
 import copy
 import datetime
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -293,6 +293,21 @@ def begin_anew(client: C) -> C:
     again = copy.copy(client)
     again._transport = client._transport.begin_anew()
     return again
+
+
+@overload
+def several(names: str | Sequence[str]) -> list[str]: ...
+
+
+@overload
+def several(names: str | Sequence[str] | None) -> list[str] | None: ...
+
+
+def several(names: str | Sequence[str] | None) -> list[str] | None:
+    """A list of names, also of a single name: a text would be a sequence of its letters."""
+    if names is None:
+        return None
+    return [names] if isinstance(names, str) else list(names)
 
 
 def encode(body: Any) -> bytes:

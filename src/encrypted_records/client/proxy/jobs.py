@@ -10,7 +10,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.messages import Body
-from encrypted_records.client.proxy.connection import Connection
+from encrypted_records.client.proxy.connection import Connection, several
 from encrypted_records.errors import ApiFailed, Unavailable
 from encrypted_records.model.resources import Count, Id, ListPage, Uuid
 from encrypted_records.model.samples import Reading
@@ -318,7 +318,7 @@ def name_reading(reading: bytes | None) -> dict[str, str]:
 
 
 def name_set(by: str | Sequence[str]) -> dict[str, str]:
-    return {"by": by if isinstance(by, str) else ",".join(by)} if by else {}
+    return {"by": ",".join(several(by))} if by else {}
 
 
 def _progress(text: str) -> JobProgress:

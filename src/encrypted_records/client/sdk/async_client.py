@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.connection import ShownDataset
+from encrypted_records.client.proxy.connection import ShownDataset, several
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
 from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
@@ -42,7 +42,6 @@ from encrypted_records.client.sdk.files import (
     require_certain,
     require_valid,
 )
-from encrypted_records.client.sdk.names import several
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame, check_record_id
 from encrypted_records.client.transport import Authorization
@@ -294,9 +293,7 @@ class AsyncClient:
         """
         paths = None
         if datasets is not None:
-            paths = []
-            for dataset in several(datasets) or ():
-                paths.append((await self._link.names.dataset(dataset)).url)
+            paths = [(await self._link.names.dataset(name)).url for name in several(datasets)]
         return await self._link.proxy.create_token(
             name, scope=scope, datasets=paths, expires_in=expires_in, password=password
         )

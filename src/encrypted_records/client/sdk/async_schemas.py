@@ -13,7 +13,7 @@ import msgspec
 
 from encrypted_records import errors
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.connection import ShownSchema
+from encrypted_records.client.proxy.connection import ShownSchema, several
 from encrypted_records.client.proxy.erasure import DeletedExpired, ErasedData, ExpiredRecords
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import Reasons, SearchPage
@@ -28,7 +28,7 @@ from encrypted_records.client.sdk.condition_language import (
 )
 from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.sdk.files import in_words_of_python, job_bar, path_of, require_certain
-from encrypted_records.client.sdk.names import Placed, several
+from encrypted_records.client.sdk.names import Placed
 from encrypted_records.client.sdk.rows import (
     AsyncRows,
     Row,
@@ -310,7 +310,7 @@ class AsyncSchema(AsyncCare):
         plan = await self._link.proxy.change_schema(
             *(self.url, definition),
             renames=renames,
-            drops=several(drops) or (),
+            drops=several(drops),
             replaces=replaces,
             dry_run=dry_run,
         )
@@ -369,7 +369,7 @@ class AsyncSchema(AsyncCare):
             Conflict: ``not_unique``; other rows, or records that are not replaced, have the same
                 values of a unique set.
         """
-        fields = several(by) or []
+        fields = several(by)
         few: list[Row] = []
         job: AsyncJob | None
         if isinstance(rows, Path | str):

@@ -7,7 +7,7 @@ names several is refused with a list of them: nothing is ever guessed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -197,7 +197,7 @@ class Names:
         *,
         wanted: bool,
     ) -> Placed | None:
-        """The existing resource, if it is wanted; None if a new one is to be made."""
+        """The existing resource, if it is wanted; None if it is to be created."""
         if wanted:
             try:
                 return await self._find(kind, slug or name, within)
@@ -309,13 +309,6 @@ def _unsigned(message: str) -> Closed:
         code="schema_unsigned",
         hint="nothing was done; ers share list shows the signed names, and an id is unambiguous",
     )
-
-
-def several(names: str | Sequence[str] | None) -> list[str] | None:
-    """A list of names, also of a single name: a text would be a sequence of its letters."""
-    if names is None:
-        return None
-    return [names] if isinstance(names, str) else list(names)
 
 
 def _join(names: list[str]) -> str:

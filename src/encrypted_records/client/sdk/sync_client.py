@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
-from encrypted_records.client.proxy.connection import ShownDataset
+from encrypted_records.client.proxy.connection import ShownDataset, several
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
 from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
@@ -32,7 +32,6 @@ from encrypted_records.client.sdk.files import (
     require_certain,
     require_valid,
 )
-from encrypted_records.client.sdk.names import several
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame, check_record_id
 from encrypted_records.client.sdk.sync_schemas import ImportedFile, Job, Named, Record, Schema
@@ -291,9 +290,9 @@ class Client:
         """
         paths = None
         if datasets is not None:
-            paths = []
-            for dataset in several(datasets) or ():
-                paths.append(self._link.run(self._link.names.dataset(dataset)).url)
+            paths = [
+                self._link.run(self._link.names.dataset(name)).url for name in several(datasets)
+            ]
         return self._link.run(
             self._link.proxy.create_token(
                 name, scope=scope, datasets=paths, expires_in=expires_in, password=password

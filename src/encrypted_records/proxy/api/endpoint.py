@@ -176,7 +176,7 @@ def require_writing(token: credentials.BearerToken | None) -> None:
         raise NotAllowed(
             "this API token is read-only",
             code="token_limited",
-            hint='use one with the scope "write" (ers token create --scope write), or log in',
+            hint='use a token with the scope "write" (ers token create --scope write), or log in',
         )
 
 

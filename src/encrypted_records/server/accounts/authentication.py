@@ -205,7 +205,7 @@ def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None
     if use in (Use.WRITE, Use.WRITE_ALL) and not token.writes:
         raise token_limited(
             "this API token is read-only",
-            'use one with the scope "write" (ers token create --scope write), or log in',
+            'use a token with the scope "write" (ers token create --scope write), or log in',
         )
     if use in (Use.READ_ALL, Use.WRITE_ALL) and token.limited:
         raise token_limited_to_datasets()
@@ -215,7 +215,7 @@ def token_limited_to_datasets() -> NotAllowed:
     """The error for a token that is limited to datasets, in a request that needs more."""
     return token_limited(
         "this API token is limited to some datasets, and this request concerns the organization",
-        "use one that is not limited to datasets, or log in",
+        "use a token that is not limited to datasets, or log in",
     )
 
 
