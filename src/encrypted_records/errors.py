@@ -336,7 +336,7 @@ class LogBroken(Closed):
     code = "log_broken"
     default_hint = (
         "restore the API's newest backup; ers schema status shows how far the log is valid,"
-        " ers schema accept-log accepts a log that is only older, and ers salvage saves what"
+        " ers proxy accept-rollback accepts a restored database, and ers salvage saves what"
         " can be decrypted"
     )
 

@@ -154,17 +154,37 @@ def test_a_grant_of_entries_that_the_api_keeps_back_is_refused(team: Team) -> No
     rotate(team)
     with running_front(grace.service.base_url) as front:
         grace.url = front.url
-
-        def keep_back(asked: Asked, reply: Reply) -> Reply:
-            if "/roster/?since=0" in asked.path:
-                entries = wire.decode_all(reply.body, RosterEntry)
-                return reply.with_body(wire.encode(entries[:number]))
-            return reply.with_body(wire.encode([])) if "/roster/" in asked.path else reply
-
-        with front.telling(keep_back):
+        with front.telling(up_to(number)):
             assert team.refusal(lambda: team.keys(grace)) == "grant_broken"
         # Once it was read on, and not for ever.
         assert len([one for one in front.asked if "/roster/" in one.path]) == 2
+
+
+def up_to(number: int) -> Callable[[Asked, Reply], Reply]:
+    """The answers of an API whose roster ends with an entry."""
+
+    def keep_back(asked: Asked, reply: Reply) -> Reply:
+        _path, _, since = asked.path.partition("/roster/?since=")
+        if not since:
+            return reply
+        entries = wire.decode_all(reply.body, RosterEntry)
+        return reply.with_body(wire.encode(entries[: max(0, number - int(since))]))
+
+    return keep_back
+
+
+def test_a_running_proxy_notices_that_the_api_has_an_earlier_roster(
+    team: Team, front: Front
+) -> None:
+    ada, organization = team.ada, team.organization
+
+    async def read_before_and_after(sharing: Sharing) -> None:
+        view = await sharing.reader.read(ada.holder, organization)
+        assert view is not None
+        with front.telling(up_to(view.roster.number - 1)):
+            await sharing.reader.read(ada.holder, organization)
+
+    assert team.refusal(lambda: ada.do(read_before_and_after)) == "roster_older"
 
 
 def rotate(team: Team, by: Person | None = None) -> None:

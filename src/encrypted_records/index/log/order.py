@@ -227,6 +227,11 @@ class Signing:
 class LogOlder(LogBroken):
     """The log ends before commits that were seen, and is not known to have others instead."""
 
+    default_hint = (
+        "restore the API's newest backup; if this is the newest: ers proxy accept-rollback, or ers"
+        " schema accept-log for this schema alone"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class LogHead:

@@ -79,6 +79,11 @@ class _CachedRoster:
     keyring: Keyring | None = field(repr=False, default=None)
     read_at: float = 0.0
 
+    def restart(self) -> None:
+        """Drop the roster, to read it from its first entry."""
+        self.roster, self.believed, self.number = Roster(self.roster.organization), None, 0
+        self.fresh.clear()
+
     def copy(self) -> _CachedRoster:
         return _CachedRoster(
             self.roster.copy(),
@@ -316,10 +321,19 @@ class RosterReader:
         return known
 
     async def _catch_up(self, known: _CachedRoster, holder: Holder) -> None:
-        roster = known.roster
-        # One response more than a full roster needs: an API that never ends is not followed.
-        for _ in range(form.MAX_ENTRIES // form.ENTRIES_AT_ONCE + 1):
-            entries = await self._api.entries(roster.organization, roster.number, holder.auth)
+        # Two responses more than a full roster needs: an API that never ends is not followed.
+        for _ in range(form.MAX_ENTRIES // (form.ENTRIES_AT_ONCE - 1) + 2):
+            roster = known.roster
+            # The newest entry is requested again: an API that was restored to an earlier moment
+            # lacks it, and would otherwise look as if nothing were new.
+            since = max(roster.number - 1, 0)
+            shown = await self._api.entries(roster.organization, since, holder.auth)
+            entries = shown[roster.number - since :]
+            if roster.number and [form.entry_digest(one) for one in shown[:1]] != [
+                roster.head.digest
+            ]:
+                known.restart()
+                continue
             known.fresh.extend(enumerate(entries, roster.number + 1))
             if len(entries) > _FEW:
                 await runtime.in_thread(roster.extend, entries)
@@ -330,7 +344,7 @@ class RosterReader:
                     "the API withholds a name in the organization's roster: entry"
                     f" {roster.withheld}"
                 )
-            if len(entries) < form.ENTRIES_AT_ONCE:
+            if len(shown) < form.ENTRIES_AT_ONCE:
                 break
         known.read_at = runtime.monotonic()
 
