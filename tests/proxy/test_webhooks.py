@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from encrypted_records import errors
 from encrypted_records.proxy import webhooks
 from encrypted_records.proxy.process import Background
 from tests.support.eventually import eventually
@@ -200,6 +201,7 @@ def test_a_webhook_that_fails_for_a_day_stops_and_loses_nothing(
     store: Store, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "MOST_FAILING", 0.0)
+    monkeypatch.setattr(webhooks, "FEWEST_TRIES", 1)
     receiver.answers = [503]
     created = made(store, receiver)
     (one,) = store.ingest([{"n": 1}])
@@ -208,6 +210,35 @@ def test_a_webhook_that_fails_for_a_day_stops_and_loses_nothing(
     monkeypatch.undo()
     assert store.proxy("POST", f"{created['url']}resume/", {}).status == 200
     until_taken(receiver, ("upsert", one), ("upsert", two))
+
+
+def test_a_clock_that_jumps_by_days_between_two_tries_stops_no_webhook(
+    store: Store, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "MOST_FAILING", 0.0)  # as if a day had passed at each try
+    receiver.answers = [503, 503, 503]
+    created = made(store, receiver)
+    (one,) = store.ingest([{"n": 1}])
+    until_taken(receiver, ("upsert", one))
+    assert status(store, created)["status"] == "active"
+
+
+def test_a_webhook_continues_once_the_disk_has_room_again(
+    store: Store, proxy: Proxy, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = proxy.services.stores.webhooks
+    update, full = kept.update, [errors.OutOfSpace("the disk is full")] * 2
+
+    def update_if_room(webhook: webhooks.StoredWebhook) -> bool:
+        if full:
+            raise full.pop()
+        return update(webhook)
+
+    monkeypatch.setattr(kept, "update", update_if_room)
+    receiver.answers = [503]
+    made(store, receiver)
+    (one,) = store.ingest([{"n": 1}])
+    eventually(lambda: ("upsert", one) in receiver.changes(), "it is delivered", pause=0.005)
 
 
 def test_a_receiver_that_wants_no_more_is_sent_no_more(store: Store, receiver: Receiver) -> None:
@@ -343,9 +374,14 @@ def test_a_locked_keyring_has_webhooks_wait_and_not_end(
     assert answer.status == 200, answer.body
     assert store.proxy("POST", "/api/keyring/lock/").status in (200, 204)
     assert store.send([{"n": 1}]).json()["code"] == "keyring_locked"
-    (kept,) = proxy.services.stores.webhooks.list()
-    assert kept.status == "active"
+
+    def kept() -> tuple[str, str]:
+        (webhook,) = proxy.services.stores.webhooks.list()
+        return webhook.status, webhook.reason
+
+    eventually(lambda: kept() == ("active", "keyring_locked"), "it says why it waits", pause=0.01)
     unlock = {"passphrase": "open sesame"}
     assert store.proxy("POST", "/api/keyring/unlock/", unlock).status == 200
     (one,) = store.ingest([{"n": 1}])
     until_taken(receiver, ("upsert", one))
+    eventually(lambda: kept() == ("active", ""), "it waits no more", pause=0.01)

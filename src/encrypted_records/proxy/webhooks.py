@@ -225,8 +225,8 @@ _SECRET_PREFIX = "whsec_"  # noqa: S105 # what begins each
 #: Changes in one delivery.
 _MOST_CHANGES = 500
 #: Pauses between tries grow from the first value to the second, in seconds; a webhook is stopped
-#: after the third value of continuous failures.
-FIRST_PAUSE, LONGEST_PAUSE, MOST_FAILING = 1.0, 1800.0, 86_400.0
+#: after the third value of continuous failures, and this many tries.
+FIRST_PAUSE, LONGEST_PAUSE, MOST_FAILING, FEWEST_TRIES = 1.0, 1800.0, 86_400.0, 48
 #: Seconds between two checks whether a keyring was unlocked, and seconds of one wait for changes.
 LOCKED_SECONDS, WAIT_SECONDS = 5.0, 60.0
 #: Status by which the receiver unsubscribes.
@@ -413,28 +413,34 @@ class Webhooks:
         """Deliver until the webhook is stopped or deleted."""
         watch: WatchedSchema | None = None
         while True:
-            webhook = await runtime.in_thread(self._store.get, identifier)
-            if webhook is None or webhook.status is not Status.ACTIVE:
-                return
-            watch = watch or self._feed.watch(webhook.schema)
             try:
-                await self._advance(webhook, watch)
-            except _NotTaken as error:
-                await self._note_failure(webhook, error)
-            except errors.Unavailable as error:  # of the API or the disk
+                webhook = await runtime.in_thread(self._store.get, identifier)
+                if webhook is None or webhook.status is not Status.ACTIVE:
+                    return
+                watch = watch or self._feed.watch(webhook.schema)
+                await self._step(webhook, watch)
+            except errors.Unavailable as error:  # of this disk
                 log.info("a webhook is waiting: %s", error.message)
                 await runtime.sleep(LOCKED_SECONDS)
-            except errors.Gone as error:
-                if error.reason == "start_again":
-                    again = replace(webhook, cursor=None, restarts=True)
-                    await self._keep(webhook, again)
-                else:
-                    await self._stop(webhook, error)
-            except (errors.Refused, errors.BadInput) as error:
-                if error.reason == "keyring_locked":
-                    await runtime.sleep(LOCKED_SECONDS)
-                else:
-                    await self._stop(webhook, error)
+
+    async def _step(self, webhook: StoredWebhook, watch: WatchedSchema) -> None:
+        """Raises:
+        OutOfSpace, Unavailable: the store of webhooks cannot be used.
+        """
+        try:
+            await self._advance(webhook, watch)
+        except _NotTaken as error:
+            await self._note_failure(webhook, error)
+        except errors.ErsError as error:
+            if isinstance(error, errors.Unavailable) or error.reason == "keyring_locked":
+                if webhook.reason != error.reason:
+                    log.info("a webhook is waiting: %s", error.message)
+                    await self._keep(webhook, replace(webhook, reason=error.reason))
+                await runtime.sleep(LOCKED_SECONDS)
+            elif error.reason == "start_again":
+                await self._keep(webhook, replace(webhook, cursor=None, restarts=True))
+            else:
+                await self._stop(webhook, error)
 
     async def _advance(self, webhook: StoredWebhook, watch: WatchedSchema) -> None:
         """Deliver the next changes, or wait for them."""
@@ -450,8 +456,8 @@ class Webhooks:
         if page.changes or webhook.restarts:
             await self._deliver(webhook, target, page)
             return
-        if str(page.cursor) != webhook.cursor:
-            await self._keep(webhook, replace(webhook, cursor=str(page.cursor)))
+        if str(page.cursor) != webhook.cursor or webhook.reason:
+            await self._keep(webhook, replace(webhook, cursor=str(page.cursor), reason=""))
         if page.current:
             until = runtime.monotonic() + WAIT_SECONDS
             since = max(newest, page.version)
@@ -507,11 +513,12 @@ class Webhooks:
 
     async def _note_failure(self, webhook: StoredWebhook, error: _NotTaken) -> None:
         now = runtime.wall()
-        since = now if webhook.failing_since is None else webhook.failing_since
+        since = now if webhook.failing_since is None else min(now, webhook.failing_since)
         failing = replace(
             webhook, reason=error.reason, tries=webhook.tries + 1, failing_since=since
         )
-        if now - since >= MOST_FAILING:
+        # The clock alone is no evidence: it may have been set, or the machine was asleep.
+        if now - since >= MOST_FAILING and failing.tries >= FEWEST_TRIES:
             await self._stop(failing, error)
             return
         await self._keep(webhook, failing)

@@ -255,7 +255,7 @@ async def _keyring(
 
 
 async def _webhooks(session: CommandSession) -> AsyncIterator[Finding]:
-    """A finding for each webhook that is stopped or whose deliveries fail."""
+    """A finding for each webhook that is stopped, that waits, or whose deliveries fail."""
     try:
         webhooks = await session.client.webhooks()
     except ErsError as error:
@@ -270,6 +270,8 @@ async def _webhooks(session: CommandSession) -> AsyncIterator[Finding]:
         elif webhook.tries:
             message = f"{format_count(webhook.tries, 'failed attempt')}: {webhook.reason}"
             yield Finding(check, "warning", message, resume)
+        elif webhook.reason:
+            yield Finding(check, "warning", f"it waits: {webhook.reason}", resume)
 
 
 async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterator[Finding]:
