@@ -242,13 +242,28 @@ def test_a_backup_says_where_it_cannot_help(backup: Path, tmp_path: Path) -> Non
     here = ("backup", tmp_path / "to", "--data-dir")
     for arguments, words in (
         ((*here, tmp_path), "not a data folder"),
-        ((*here, data, "--database-url", "postgresql://somebody@127.0.0.1/x"), "pg_dump"),
         ((*here, data, "--bulk-url", "s3://bucket/here"), "pg_dump"),
     ):
         said = ers(*arguments)
         assert said.code == 2
         assert words in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_service_on_postgresql_the_keys_are_copied_and_the_rest_is_named(
+    backup: Path, tmp_path: Path
+) -> None:
+    url = ("--database-url", "postgresql://somebody@127.0.0.1/x")
+    said = ers("backup", tmp_path / "to", "--data-dir", backup.with_name("data"), *url)
+    assert (said.code, "pg_dump" in said.err) == (0, True)
+    assert list((tmp_path / "to" / "proxy" / "keyrings").iterdir())
+    assert not (tmp_path / "to" / "api" / "db.sqlite3").exists()
+    assert not (tmp_path / "to" / "api" / "objects").exists()
+    of_api = ("backup", tmp_path / "too", "--data-dir", tmp_path / "api", *url)
+    (tmp_path / "api" / "api").mkdir(parents=True)
+    (tmp_path / "api" / "format").touch()
+    assert "pg_dump" in ers(*of_api).err
+    assert not (tmp_path / "too").exists()
 
 
 def test_a_folder_without_its_objects_is_not_backed_up_and_the_reason_named(

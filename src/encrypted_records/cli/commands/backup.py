@@ -24,7 +24,7 @@ from encrypted_records.cli.login.keychain import EARLY_SECONDS
 from encrypted_records.cli.login.proofs import ask_link, confirm_account, link_in
 from encrypted_records.cli.login.session import CommandSession, Credentials, connected
 from encrypted_records.cli.settings import FolderPath, Settings, takes_settings
-from encrypted_records.cli.supervise.backup import back_up, restore_folder
+from encrypted_records.cli.supervise.backup import back_up, keeps_data_elsewhere, restore_folder
 from encrypted_records.cli.supervise.operating import (
     authorization_of_service,
     copy_api,
@@ -45,7 +45,7 @@ def backup(settings: Settings, folder: Path) -> None:
     running; the copy contains everything acknowledged before the command began.
 
     FOLDER appears only when the copy is complete. It contains the keys: keep it as safe as the data
-    folder. For a service on PostgreSQL, see docs/operations.md.
+    folder. Of a service on PostgreSQL it contains what the proxy has: see docs/operations.md.
 
     \b
     Example:
@@ -56,6 +56,8 @@ def backup(settings: Settings, folder: Path) -> None:
         f"{folder}: {format_count(made.files, 'file')}, {made.objects} of them objects,"
         f" {made.size:,} bytes"
     )
+    if keeps_data_elsewhere(settings):
+        warn("The API's database and objects are not in it: copy them now, with pg_dump first.")
 
 
 @click.command(short_help="Create a data folder from a backup.")

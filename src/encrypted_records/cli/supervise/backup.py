@@ -216,7 +216,8 @@ class BackedUp:
 
 
 def back_up(settings: Settings, target: Path) -> BackedUp:
-    """Copy the data folder to a new folder, which appears only when it is complete.
+    """Copy the data folder to a new folder, which appears only when it is complete. With PostgreSQL
+    it has the proxy's part alone.
 
     Raises:
         InvalidSetting: ``backup_elsewhere``, ``folder_taken``; there is nothing to back up here, or
@@ -230,11 +231,12 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
     with whole_or_nothing(target) as partial, named(target), _as_named():
         files = _BackupFiles(folder, partial)
         database = folder / "api" / "db.sqlite3"
-        if database.exists():
+        here = settings.database_url is None and database.exists()
+        if here:
             files.add_objects(_objects_of(database))
         if (folder / "proxy").exists():
             files.add_proxy_databases()
-        if database.exists():
+        if here:
             files.add_database(database)
         files.add_others()
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -247,12 +249,18 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
     return BackedUp(len(sizes), len(files.objects), sum(sizes))
 
 
+def keeps_data_elsewhere(settings: Settings) -> bool:
+    """Whether the API's database, or its objects, are outside the data folder."""
+    return settings.database_url is not None or settings.bulk_url is not None
+
+
 def _check(settings: Settings, folder: Path) -> None:
     if not (folder / "format").exists():
         raise errors.InvalidSetting(
             f"{folder} is not a data folder of this service", hint="name it with --data-dir"
         )
-    if settings.database_url is not None or settings.bulk_url is not None:
+    in_folder = settings.database_url is None and (folder / "api").exists()
+    if keeps_data_elsewhere(settings) and (in_folder or not (folder / "proxy").exists()):
         raise errors.InvalidSetting(
             "the database or the object store is outside the data folder, and this command cannot"
             " back it up",
