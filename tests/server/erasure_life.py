@@ -443,6 +443,7 @@ class Meetings(Scenes):
             from django.db import connection
 
             from encrypted_records.server.inventory import examining
+            from encrypted_records.server.records.models import BulkObject
 
             while until_quiet():
                 pass
@@ -460,6 +461,9 @@ class Meetings(Scenes):
             examining.SAMPLE = 10_000
             path.write_bytes(whole[:-1])
             assert states()["bulk store"] == "failed"
+            found = [result.message for result in examining.check_all(0)]
+            named = BulkObject.objects.filter(state="named").count()
+            assert any(f"1 of {named} objects are lost" in message for message in found), found
             path.write_bytes(whole)
             original = os.write
             os.write = no_room

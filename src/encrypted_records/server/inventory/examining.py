@@ -164,7 +164,8 @@ def _check_store(little_space: int) -> Iterator[CheckResult]:
                 yield CheckResult("bulk store", "ok", "none is set: everything is in the database")
             return
         kept = _try(bulk_store)
-        lost = list(_lost_of_sample(bulk_store))
+        sample = _sample()
+        lost = [stored.name for stored in sample if walk.is_missing(bulk_store, stored)]
         free = bulk_store.free()
     except ErsError as error:
         hint = error.hint or (
@@ -176,7 +177,7 @@ def _check_store(little_space: int) -> Iterator[CheckResult]:
         yield CheckResult(
             "bulk store",
             "failed",
-            f"{len(lost)} of {SAMPLE} objects are lost or cut short: {lost[0]}",
+            f"{len(lost)} of {len(sample)} objects are lost or cut short: {lost[0]}",
             "check all of them with ers verify --stored; restore them from a backup",
         )
     if noted := BulkObject.objects.filter(state=objects.LOST).count():
@@ -225,14 +226,12 @@ def _try(bulk_store: stores.BulkStore) -> bool:
     return kept
 
 
-def _lost_of_sample(bulk_store: stores.BulkStore) -> Iterator[str]:
+def _sample() -> list[BulkObject]:
     named = BulkObject.objects.filter(state=objects.NAMED)
     most = named.aggregate(most=Max("pk"))["most"] or 0
     places = sorted(random.sample(range(1, most + 1), min(SAMPLE, most)))
     found = (named.filter(pk__gte=at).order_by("pk").first() for at in places)
-    for stored in {stored.pk: stored for stored in found if stored is not None}.values():
-        if walk.is_missing(bulk_store, stored):
-            yield stored.name
+    return list({stored.pk: stored for stored in found if stored is not None}.values())
 
 
 def _check_sweeps() -> CheckResult:
