@@ -43,6 +43,24 @@ def test_an_empty_folder_that_is_there_is_taken_and_closed(folder: Path) -> None
     assert mode(folder) == 0o700
 
 
+def test_a_folder_that_others_can_read_and_nobody_can_close_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: Path, _mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    data_folder.prepare(folder)
+    for readable in (0o740, 0o701, 0o777):
+        folder.chmod(readable)
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(Startup, match="other users can read") as refused,
+        ):
+            patch.setattr(Path, "chmod", refuse)
+            data_folder.prepare(folder)
+        assert f"chmod 700 {folder}" in refused.value.hint
+
+
 def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o755)
