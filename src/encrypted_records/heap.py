@@ -1,4 +1,4 @@
-"""Memory that the allocator keeps after it was freed (mallopt(3)).
+"""Memory of a process: what the allocator keeps after it was freed (mallopt(3)), and who reads it.
 
 glibc raises the threshold for separate mappings, up to 32 MiB, as soon as a larger array was freed.
 Masks of millions of rows would then lie between smaller objects on the heap and would never be
@@ -10,14 +10,14 @@ cannot use memory that was freed in it.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import logging
 import sys
 
 log = logging.getLogger(__name__)
 
-# Of <malloc.h>.
+# Of <malloc.h> and <sys/prctl.h>.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_PR_SET_DUMPABLE = 4
 #: Arrays of more bytes are returned to the system when they are freed. Queries work with smaller
 #: arrays, for which the system would have to find pages each time.
 LARGE = 8 << 20
@@ -37,7 +37,7 @@ def bound_heap(arenas: int = ARENAS) -> None:
     """
     if sys.platform != "linux":
         return
-    libc = ctypes.CDLL(ctypes.util.find_library("c"))
+    libc = ctypes.CDLL(None)
     try:
         done = (
             libc.mallopt(_M_MMAP_THRESHOLD, LARGE)
@@ -48,3 +48,15 @@ def bound_heap(arenas: int = ARENAS) -> None:
         done = 0
     if not done:
         log.debug("the allocator keeps its own limits")
+
+
+def forbid_dumps() -> None:
+    """No core dumps of this process, and no reading of it by others of the same user."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - Unix alone
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A program that takes dumps from the system (core_pattern) need not keep to the limit.
+    if sys.platform == "linux" and ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        log.debug("the process stays dumpable")

@@ -4,8 +4,11 @@ it no more than its own process."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import resource
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +53,12 @@ async def rows(engine: Engine, statement: str) -> Any:
 
 
 def told_to(pid: int) -> bytes:
-    """A process's arguments and environment, which others of its user can read."""
+    """A process's arguments, which everybody can read, and its environment, which root can."""
     folder = Path(f"/proc/{pid}")
-    return (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+    environment = b""
+    with suppress(PermissionError):
+        environment = (folder / "environ").read_bytes()
+    return environment + (folder / "cmdline").read_bytes()
 
 
 @pytest.mark.parametrize("statement", LARGE)
@@ -99,6 +105,25 @@ def test_a_process_that_is_killed_is_an_error_and_the_next_statement_has_another
             return await rows(engine, COUNTED)
 
     assert asyncio.run(run()) == [{"n": 2}]
+
+
+def test_a_process_that_crashed_leaves_no_dump_of_rows_and_no_words_of_the_event_loop(
+    proxy: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with proxy() as client, Engine(client) as engine:
+            await rows(engine, COUNTED)
+            (pid,) = engine_processes()
+            assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
+            os.kill(pid, signal.SIGSEGV)
+            # The event loop does not hear of the end before it writes to the process.
+            eventually(lambda: engine_processes() == [], "the process has ended")
+            with pytest.raises(SqlError):
+                await rows(engine, COUNTED)
+
+    asyncio.run(run())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_process_that_nobody_uses_ends_and_the_next_statement_has_another(

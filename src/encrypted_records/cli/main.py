@@ -10,6 +10,7 @@ from encrypted_records import __version__
 from encrypted_records.cli import terminal
 from encrypted_records.cli.command_group import STANDARD, CommandLimits, LazyGroup, Unread
 from encrypted_records.errors import ErsError
+from encrypted_records.heap import forbid_dumps
 
 COMMANDS = {
     "The service": {
@@ -87,6 +88,7 @@ def ers() -> None:
 
 
 def main() -> None:
+    forbid_dumps()  # passwords, words of keyrings and records pass through here
     terminal.open_streams()
     code = run(sys.argv[1:])
     terminal.drop_unwritten()

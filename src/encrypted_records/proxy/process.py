@@ -49,7 +49,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import ctypes.util
 import logging
 import struct
 import sys
@@ -80,6 +79,7 @@ from cryptography.hazmat.primitives import hashes, hmac
 from encrypted_records import runtime
 from encrypted_records.errors import ErsError
 from encrypted_records.fair_queue import FairQueue
+from encrypted_records.heap import forbid_dumps
 
 log = logging.getLogger(__name__)
 
@@ -509,24 +509,19 @@ async def _coroutine(job: Callable[[], Awaitable[None]]) -> None:
 
 # --- private memory -------------------------------------------------------------------------------
 
-# Constants of <sys/prctl.h>, <sys/mman.h> and <linux/capability.h>.
-_PR_SET_DUMPABLE = 4
+# Constants of <sys/mman.h> and <linux/capability.h>.
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 _CAP_IPC_LOCK = 14
 
 
 def harden() -> None:
-    """No core dumps of this process, no reading of it by others of the same user, no swap."""
-    if sys.platform == "win32":
+    """No dumps of this process (:func:`heap.forbid_dumps`), and no swap."""
+    forbid_dumps()
+    if sys.platform != "linux":
         return
     import resource  # noqa: PLC0415 - Unix alone
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        log.debug("the process stays dumpable: error %d", ctypes.get_errno())
+    libc = ctypes.CDLL(None, use_errno=True)
     # Under a limit, locking future mappings would make ordinary allocations fail.
     unlimited = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] == resource.RLIM_INFINITY
     if not (unlimited or _may_lock()):

@@ -152,6 +152,8 @@ class Process:
         self._columns.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
+            with suppress(ConnectionError):  # which asyncio would print if nobody waited for it
+                await self._process.stdin.wait_closed()
 
 
 class ColumnFeed:

@@ -25,6 +25,7 @@ import duckdb
 import pyarrow
 
 from encrypted_records.errors import SqlError
+from encrypted_records.heap import forbid_dumps
 from encrypted_records.model import strict_json
 from encrypted_records.sql import failures, pushdown
 from encrypted_records.sql.catalogue import Catalogue, SqlColumn, SqlTable
@@ -413,6 +414,7 @@ def _write(pipe: BinaryIO, head: object, body: bytes | memoryview) -> None:
 
 def serve(kind: type[Worker]) -> None:
     """Answer requests until the parent process has ended."""
+    forbid_dumps()  # a fault of DuckDB would write the rows to a file
     replies = os.fdopen(os.dup(1), "wb")
     # A library that prints would corrupt replies.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
