@@ -8,6 +8,7 @@ from pathlib import Path
 from encrypted_records.model.credentials import (
     ANSWER_HEADER,
     CHALLENGE_HEADER,
+    DOOR_HEADER,
     DeviceSecret,
     challenge_answer,
     generate_device_secret,
@@ -17,7 +18,7 @@ from encrypted_records.model.ids import from_text
 from tests.proxy.access.people import Person, code_of
 from tests.support.front import Asked, Front
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.service import Account, call
+from tests.support.service import DOORS, Account, call
 
 
 def test_at_level_device_nothing_is_asked_of_the_api_for_a_request_without_a_device(
@@ -57,15 +58,22 @@ def test_no_device_secret_ever_reaches_the_api(
         )
         found = call("GET", f"{proxy.url}/api/keyring/", auth=in_password.auth)
         assert found.status == 200, found.body
-        # Both are handed on: with the secret in a header, and behind the password.
+        # All are handed on: with the secret in a header, behind the password, and with the door's.
+        door = DOORS[proxy.url].read_text()
         handed_on = [
             ada.ask(proxy, "GET", "/api/datasets/"),
             call("GET", f"{proxy.url}/api/datasets/", auth=in_password.auth),
+            call(
+                *("GET", f"{proxy.url}/api/datasets/"),
+                auth=in_password.auth,
+                headers={DOOR_HEADER: door},
+            ),
         ]
-        assert [one.status for one in handed_on] == [200, 200]
+        assert [one.status for one in handed_on] == [200, 200, 200]
         assert len(front.asked) > len(handed_on)
         for asked in front.asked:
             assert ada.device.text.encode() not in shown(asked)
+            assert door.encode() not in shown(asked)
         assert ada.device.digest not in (tmp_path / "proxy" / "heads.sqlite3").read_bytes()
         stored = b"".join(path.read_bytes() for path in (tmp_path / "proxy").glob("access*"))
         assert ada.device.digest in stored
