@@ -2,7 +2,9 @@
 
 A line consists of our words, names of exceptions and places in code. Messages of exceptions are
 left out, because databases and parsers quote their input. Errors of a database appear by the name
-that the database gives them: SQLite's, or the SQLSTATE.
+that the database gives them: SQLite's, or the SQLSTATE. The event loop quotes the tasks, arguments
+and results that its lines are about, so only the first words of these lines are kept; and Python
+prints the text of an error that ends a thread, unless :func:`log_uncaught` replaces that.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
+import threading
 import traceback
 import uuid
 from contextvars import ContextVar
@@ -23,6 +27,8 @@ NO_REQUEST = "-"
 #: The id of the request that this thread or task is answering; outgoing requests carry it on.
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 
+#: What the event loop quotes begins in another line, or is an argument.
+_QUOTES = re.compile(r"[\n(]")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -34,7 +40,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = f"{when} {record.levelname} [{request_id.get()}] {record.name}: "
-        line += record.getMessage()
+        line += words_of(record)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -61,12 +67,27 @@ class JsonFormatter(TextFormatter):
             "level": record.levelname,
             "request_id": request_id.get(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": words_of(record),
         }
         line |= getattr(record, "facts", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def words_of(record: logging.LogRecord) -> str:
+    """The message of a record, as far as it quotes nothing."""
+    return _QUOTES.split(str(record.msg))[0] if record.name == "asyncio" else record.getMessage()
+
+
+def log_uncaught() -> None:
+    """Log errors that end a thread of this process, or that come where nobody can catch them."""
+    threading.excepthook = sys.unraisablehook = _log_uncaught
+
+
+def _log_uncaught(uncaught: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
+    kind = uncaught.exc_type.__name__
+    logging.getLogger(__name__).error("unexpected %s", kind, exc_info=uncaught.exc_value)
 
 
 def take_id(sent: str) -> str:

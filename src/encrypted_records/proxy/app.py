@@ -123,3 +123,4 @@ def _log_to_stderr(form: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logs.formatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logs.log_uncaught()

@@ -29,6 +29,7 @@ from encrypted_records.listening.serving import (
     room_for_connections,
     settle,
 )
+from encrypted_records.logs import log_uncaught
 from encrypted_records.server.db.databases import Served
 
 #: Per process; more than processors, because they wait for the database.
@@ -186,6 +187,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
     bound_heap(arenas=1)
+    log_uncaught()
     most = choice.chosen().cache // settings.processes
     block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
     watch = block_cache.watch_cache

@@ -54,6 +54,7 @@ def main() -> None:
     handler = logging.StreamHandler(messages.separate_output())
     handler.setFormatter(logs.formatter("text"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logs.log_uncaught()
     # Records are many objects without cycles; the search for cycles took a tenth of the time.
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
