@@ -104,6 +104,21 @@ def test_each_further_failure_doubles_the_wait(fronted: Api, account: Account) -
     assert 5 < waits[0] <= 10 < waits[1] <= 20 < waits[2] <= 40, waits
 
 
+def test_nobody_waits_for_weeks_because_the_clock_was_ahead_for_a_while(
+    fronted: Api, account: Account
+) -> None:
+    path, body = "/api/accounts/send-reset-password-link/", {"email": "nobody@example.org"}
+    source = {"X-Forwarded-For": "192.0.2.79"}
+    assert fronted.call("POST", path, body, headers=source).status == 200
+    assert lock_out(fronted, account.email).status == 429
+    later = "2099-01-01 00:00:00+00:00"
+    fronted.execute(
+        f"UPDATE accounts_tally SET count = 99, until = '{later}', forgotten = '{later}'"
+    )
+    assert log_in(fronted, account.email, PASSWORD).status == 200
+    assert fronted.call("POST", path, body, headers=source).status == 200
+
+
 def test_the_right_password_clears_the_count(fronted: Api, account: Account) -> None:
     for _ in range(2):
         assert log_in(fronted, account.email, "wrong").status == 401

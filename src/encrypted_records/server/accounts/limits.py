@@ -30,6 +30,8 @@ FIRST_DELAY = timedelta(seconds=5)
 LONGEST_DELAY = timedelta(hours=1)
 #: Wrong passwords are forgotten this long after the last one.
 FORGET = timedelta(days=1)
+#: Clocks of several APIs on a database differ by less than this.
+_CLOCKS_DIFFER = timedelta(hours=1)
 
 
 def refuse_locked(email: str) -> None:
@@ -38,14 +40,14 @@ def refuse_locked(email: str) -> None:
         Throttled: too many wrong passwords for this address came from this source.
     """
     tally = Tally.objects.filter(pk=_failures(email)).first()
-    if tally is not None and tally.until is not None:
+    if tally is not None and tally.until is not None and not _is_over(tally, FORGET):
         _refuse_until(tally.until, "too many wrong passwords for this address", "too_many_failures")
 
 
 def count_failure(email: str) -> None:
     now = timezone.now()
     with transaction.atomic():
-        tally = _lock_tally(_failures(email))
+        tally = _lock_tally(_failures(email), FORGET)
         tally.count += 1
         tally.forgotten = now + FORGET
         beyond = tally.count - FREE_FAILURES
@@ -95,7 +97,7 @@ def count_towards(name: str, whose: str) -> datetime | None:
     """Count one towards a limit; if the limit is already reached, returns until when."""
     limit, window = settings.RATE_LIMITS[name]
     with transaction.atomic():
-        tally = _lock_tally(_name(name, whose))
+        tally = _lock_tally(_name(name, whose), window)
         if tally.count >= limit:
             return tally.until
         if tally.count == 0:
@@ -121,7 +123,13 @@ def _name(name: str, *parts: str) -> bytes:
     return salted_hmac("encrypted_records.limits", text, algorithm="sha256").digest()
 
 
-def _lock_tally(name: bytes) -> Tally:
+def _is_over(tally: Tally, lasts: timedelta) -> bool:
+    """Whether the tally has expired, or was counted by a clock that was ahead."""
+    now = timezone.now()
+    return not now < tally.forgotten <= now + lasts + _CLOCKS_DIFFER
+
+
+def _lock_tally(name: bytes, lasts: timedelta) -> Tally:
     """The tally with this name, locked; zero if it is new or has expired."""
     now = timezone.now()
     tally, made = Tally.objects.select_for_update().get_or_create(
@@ -131,7 +139,7 @@ def _lock_tally(name: bytes) -> Tally:
         # Each new tally also deletes some expired tallies.
         old = Tally.objects.select_for_update(skip_locked=True).filter(forgotten__lt=now)
         Tally.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:100])).delete()
-    elif tally.forgotten <= now:
+    elif _is_over(tally, lasts):
         tally.count, tally.until = 0, None
     return tally
 
