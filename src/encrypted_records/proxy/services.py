@@ -506,7 +506,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     workers = overrides.workers(beside)
     heads = _LateLogHeads()
     shared = (api.transport, identity.keyrings, stores.rosters)
-    sharing = Sharing.of(*shared, heads, beside, overrides.attend_seconds)
+    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
+    sharing = Sharing.of(*shared, heads, beside, overrides.attend_seconds, clock.certain)
     memory = MemoryCache.within(settings.memory_cache << 20)
     reading = _build_reading(
         *(api, identity.keyrings, stores, sharing, names, memory, beside, overrides)
@@ -526,7 +527,6 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         own_origins=names.origins,
         packing=overrides.packing,
     )
-    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
     jobs = BatchJobs(job_dependencies, runner, clock.certain, beside)
     datasets = reading.query_runner.datasets
     eraser = Eraser(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from encrypted_records import runtime
+from encrypted_records.errors import BadInput
 from encrypted_records.model import ids
+from encrypted_records.model import roster as form
 from encrypted_records.model.credentials import generate_api_token
 from encrypted_records.proxy.process import ATTENDING
 from encrypted_records.proxy.settings import Overrides
@@ -96,6 +100,48 @@ def test_only_an_owners_own_credentials_make_a_proxy_act_and_not_at_once(team: T
     assert (looks(team.ada, 0, token=limited), is_in()) == (0, False)
     assert (looks(team.ada, 60), is_in()) == (0, False)
     assert (looks(team.ada, 0), is_in()) == (1, True)
+
+
+class Ahead(runtime.Computer):
+    """A computer whose clock was set 35 days ahead."""
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + 35 * 86_400 * 10**9
+
+
+def test_a_service_is_not_removed_because_a_clock_jumped_ahead(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, shares = team.ada, [form.Share(team.dataset, form.READER, [])]
+    expires = int(runtime.wall()) + 10 * 86_400
+    ada.do(
+        lambda sharing: sharing.services.make(
+            ada.holder, team.organization, "nightly", shares, expires
+        )
+    )
+    with running_proxy(ada.service.base_url, tmp_path / "ada") as proxy:
+
+        def removed() -> Any:
+            url = f"{proxy.url}/api/organizations/{ids.to_text(team.organization)}/settle/"
+            answer = call("POST", url, auth=ada.account.auth)
+            assert answer.status == 200, answer.body
+            return answer.json()["removed"]
+
+        assert removed() == []
+        monkeypatch.setattr(runtime, "machine", Ahead())
+        assert removed() == []
+        asyncio.run(proxy.services.clock.settle())  # somebody says that the clock is right
+        assert removed() == ["nightly"]
+
+
+def test_an_invitation_by_a_wrong_clock_is_refused_with_how_wrong_it_is(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grace = team.somebody()
+    monkeypatch.setattr(runtime, "machine", Ahead())
+    with pytest.raises(BadInput) as refused:
+        team.invite(grace)
+    assert "it is 35 days ahead of the API's" in refused.value.hint
 
 
 def test_declined_and_replaced_invitations_are_told_from_those_that_wait(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -40,7 +40,7 @@ from encrypted_records.proxy.sharing.joining import Inviting, Recovering
 from encrypted_records.proxy.sharing.members import Asking, Forgetting, Members, ServiceMaking
 from encrypted_records.proxy.sharing.reading import Rollbacks, RosterFinder, RosterReader, View
 from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.rules.roster_state import Epoch, SchemaEntry
+from encrypted_records.rules.roster_state import Epoch, Member, SchemaEntry
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,7 @@ class Settling:
         changes: RosterChanges,
         grants: OwnGrants,
         heads: LogHeads,
+        certain: Callable[[], Awaitable[float]],
     ) -> None:
         self._api = api
         self._keyrings = keyrings
@@ -128,6 +129,7 @@ class Settling:
         self._changes = changes
         self._grants = grants
         self._heads = heads
+        self._certain = certain
 
     async def settle(self, holder: Holder, organization: bytes) -> AppliedChanges:
         """Apply all pending changes that can be applied; a failed change does not stop the others.
@@ -143,7 +145,7 @@ class Settling:
         for answer in await self._api.answers(organization, holder.auth):
             await self._admit(holder, organization, answer, done)
         view = await self._view(holder, organization)
-        for service in due_services(view.roster, int(runtime.wall())):
+        for service in await self.due_services(view.roster):
             await self._remove(holder, organization, service.member, done)
         view = await self._view(holder, organization)
         for due in due_datasets(view.roster):
@@ -160,6 +162,14 @@ class Settling:
             except ErsError as error:
                 done.troubles.append(Trouble(name, error))
         return done
+
+    async def due_services(self, roster: Roster) -> list[Member]:
+        """Services to be removed. A removal cannot be undone, so none rests on a doubtful clock.
+
+        Raises:
+            OutOfSpace, Unavailable: the time seen last cannot be read or stored.
+        """
+        return due_services(roster, int(await self._certain()))
 
     async def _view(self, holder: Holder, organization: bytes) -> View:
         view = await self._reader.read(holder, organization)
@@ -422,6 +432,10 @@ def _open_log(roster: Roster, schema: SchemaEntry, error: ErsError) -> Trouble:
     )
 
 
+async def _by_this_clock() -> float:
+    return runtime.wall()
+
+
 async def _require_owner(draft: RosterDraft) -> None:
     draft.require_owner()
 
@@ -492,7 +506,7 @@ class Attending:
         roster = view.roster
         if (
             await self._api.answers(organization, holder.auth)
-            or due_services(roster, int(runtime.wall()))
+            or await self._settling.due_services(roster)
             or due_datasets(roster)
         ):
             done = await self._settling.settle(holder, organization)
@@ -535,8 +549,10 @@ class Sharing:
         heads: LogHeads,
         background: Background,
         attend_seconds: float = EVERY_SECONDS,
+        certain: Callable[[], Awaitable[float]] = _by_this_clock,
     ) -> Sharing:
         """Args:
+        certain: the latest time, in seconds since 1970, that is not in doubt.
         heads: heads of logs, at which an epoch ends them.
         attend_seconds: minimum time between two checks for pending changes.
         """
@@ -546,7 +562,7 @@ class Sharing:
         grants = OwnGrants(api, reader)
         founding = Founding(api, keyrings, reader, changes, grants)
         finder = RosterFinder(reader)
-        settling = Settling(api, keyrings, reader, changes, grants, heads)
+        settling = Settling(api, keyrings, reader, changes, grants, heads, certain)
         return cls(
             api=api,
             reader=reader,
