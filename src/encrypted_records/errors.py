@@ -88,6 +88,15 @@ def time_of(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def how_far(seconds: float) -> str:
+    """How far a clock is from another one, for a message: ``3 hours ahead of``."""
+    size, where = abs(seconds), "ahead of" if seconds > 0 else "behind"
+    for unit, long in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if size >= 1.5 * long:
+            return f"{size / long:.0f} {unit}s {where}"
+    return f"{size:.0f} seconds {where}"
+
+
 @dataclass(frozen=True, slots=True)
 class Flaw:
     """An error at one position of an input.

@@ -15,6 +15,8 @@ from encrypted_records.cli.command_group import CommandLimits
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model.records import MAX_MINI_RECORDS
 from tests.cli.command import Ers, Said, environment
+from tests.proxy.test_retention import stating
+from tests.support.front import running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Account, Service, free_ports, running_service
 
@@ -126,6 +128,21 @@ def test_clocks_that_differ_are_found(ers: Ers, schema: str) -> None:
     found = by_check(ers.done("doctor", "--schema", schema, limits=strict))["clock"]
     assert found["state"] == "warning"
     assert "NTP" in found["hint"]
+
+
+def test_a_proxy_whose_clock_differs_from_the_apis_is_named_with_how_far(
+    ers: Ers, running: Service, tmp_path: Path
+) -> None:
+    with (
+        running_front(running.base_url) as front,
+        front.telling(stating(3 / 24)),
+        running_proxy(front.url, tmp_path / "own") as proxy,
+    ):
+        ers.set(ERS_PROXY_URL=proxy.url)
+        found = by_check(ers("doctor"))["clock"]
+        assert found["state"] == "warning"
+        assert found["found"] == "this machine's clock is 3 hours behind the API's"
+        assert "The clock of the proxy's machine is 3 hours behind the API's." in ers("status").err
 
 
 def test_a_disk_that_is_nearly_full_is_found(ers: Ers, running: Service, schema: str) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -355,11 +354,7 @@ class Api:
 
     async def clock(self) -> float | None:
         """The API's time, in seconds since 1970, to the second; None if it states none."""
-        answer = await self.transport.request("GET", "/api/csrf/")
-        try:
-            return parsedate_to_datetime(answer.headers["Date"]).timestamp()
-        except (KeyError, ValueError, OverflowError):
-            return None
+        return (await self.transport.request("GET", "/api/csrf/")).date
 
     async def enter_job_token(self, job: bytes, token: str, auth: str) -> None:
         """Register ``token`` for this job, a UUID's bytes, so that the job can continue without a

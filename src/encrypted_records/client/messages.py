@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -138,6 +139,14 @@ class Response:
     def retry_after(self) -> int | None:
         """The seconds to wait that the server states."""
         return read_retry_after(self.headers.get("Retry-After", ""))
+
+    @property
+    def date(self) -> float | None:
+        """The sender's time, in seconds since 1970, to the second; None if it states none."""
+        try:
+            return parsedate_to_datetime(self.headers["Date"]).timestamp()
+        except (KeyError, ValueError, OverflowError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

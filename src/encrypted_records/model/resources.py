@@ -388,6 +388,8 @@ class StatusResource(Struct, frozen=True, kw_only=True):
 
     Attributes:
         clock_jumped: whether the proxy's clock has just been set; absent otherwise.
+        clock_ahead: seconds by which the proxy's clock is ahead of the API's, or behind it if
+            negative; absent below 30 seconds.
         mirror: present if a mirror answers in place of an API.
     """
 
@@ -395,6 +397,7 @@ class StatusResource(Struct, frozen=True, kw_only=True):
     api_version: str
     behind_proxy: bool
     clock_jumped: bool | UnsetType = UNSET
+    clock_ahead: int | UnsetType = UNSET
     mirror: MirrorStatus | UnsetType = UNSET
 
 

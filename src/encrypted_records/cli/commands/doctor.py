@@ -35,7 +35,7 @@ from encrypted_records.cli.supervise.operating import examine_stored
 from encrypted_records.cli.terminal import DONE, FAILED, REFUSED, exit_code, format_count, say, warn
 from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.client.proxy.keyring import Devices, KeyringInfo
-from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated, NotFound
+from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated, NotFound, how_far
 
 #: The hint for commands without a login.
 LOG_IN = "run: ers login (or set ERS_EMAIL and ERS_PASSWORD); ers register makes an account"
@@ -48,6 +48,7 @@ _STATES: dict[str, Literal["ok", "warning", "failed"]] = {
 }
 #: A proxy on this machine answers in milliseconds; what takes longer than this feels slow.
 _SLOW_SECONDS = 0.5
+_SET_CLOCKS = "set both by NTP: tokens, invitations and codes expire by the clock"
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,11 @@ async def _clock(session: CommandSession) -> Finding:
     api_time = await session.client.clock()
     if api_time is None:
         return Finding("clock", "ok", "the API does not send its time")
-    apart = abs(api_time - time.time())
-    if apart > session.limits.clocks_differ:
-        message = f"this machine's clock and the API's are {apart:.0f} s apart"
-        return Finding("clock", "warning", message, "set both by NTP: tokens expire by the clock")
+    of_proxy = (await session.client.status()).get("clock_ahead", 0)
+    for whose, ahead in (("this machine", time.time() - api_time), ("the proxy", of_proxy)):
+        if abs(ahead) > session.limits.clocks_differ:
+            message = f"{whose}'s clock is {how_far(ahead)} the API's"
+            return Finding("clock", "warning", message, _SET_CLOCKS)
     return Finding("clock", "ok", "this machine's clock and the API's agree")
 
 
@@ -471,6 +473,9 @@ async def status(session: CommandSession, output: Output) -> int:
         warn(f"This is the API itself, not a proxy: {session.proxy_url}")
         warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL")
         return REFUSED
+    if ahead := answer.get("clock_ahead"):
+        warn(f"The clock of the proxy's machine is {how_far(ahead)} the API's.")
+        warn(f"hint: {_SET_CLOCKS}")
     if answer.get("clock_jumped") is True:
         warn(
             "The clock of the proxy's machine jumped ahead, or the machine was off for days:"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +89,12 @@ class ProxyClient(
 
     async def clock(self) -> float | None:
         """The API's time, in seconds since 1970; None if it states none."""
-        answer = await self._transport.request("GET", "/api/csrf/")
-        # The proxy adds its own time before the API's.
-        dates = [value for name, value in answer.headers.items() if name.lower() == "date"]
-        try:
-            return parsedate_to_datetime(dates[-1]).timestamp()
-        except (IndexError, ValueError):
+        answer = await self._transport.request("GET", "/api/status/")
+        if answer.date is None:
             return None
+        # The date is the proxy's.
+        ahead: int = answer.convert(dict[str, Any]).get("clock_ahead", 0)
+        return answer.date - ahead
 
     async def register(self, *, email: str, password: str, organization_name: str) -> None:
         """Create an account with a new organization. A message is sent to ``email``."""

@@ -14,7 +14,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -190,10 +189,8 @@ class ProxyTransport(Transport):
 
     async def attempt(self, request: Request) -> Response:
         response = await super().attempt(request)
-        # The first value is the proxy's: the API's may follow it.
-        with suppress(ValueError):
-            date = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
-            self._ahead = date - runtime.wall()
+        if response.date is not None:
+            self._ahead = response.date - runtime.wall()
         return response
 
     async def proxy_time(self) -> float:

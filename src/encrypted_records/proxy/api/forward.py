@@ -38,7 +38,7 @@ from starlette.responses import Response
 from starlette.routing import Match, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from encrypted_records import errors
+from encrypted_records import errors, runtime
 from encrypted_records.client.messages import note_request
 from encrypted_records.client.transport import ANSWER_SECONDS
 from encrypted_records.model import credentials, ids, resources, strict_json
@@ -255,6 +255,8 @@ _FEW = 16
 #: A deleted resource is gone, also if an earlier request deleted it. An API that only claims so
 #: keeps data that nobody looks for any more: its owner has requested the deletion by id.
 _GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
+#: Seconds between the clocks of proxy and API that are worth a word.
+_CLOCKS_DIFFER = 30
 #: Bytes of a refusal that are read: more than any problem document has.
 _PROBLEM_BYTES = 16 << 10
 _OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
@@ -526,7 +528,7 @@ NO_SOCKET = WebSocketRoute("/{path:path}", _refuse_socket)
 
 @endpoint.undescribed("GET", "/api/status/")
 async def get_status(request: Request) -> Response:
-    """The API's own answer, with ``behind_proxy``, and ``clock_jumped`` where that is so."""
+    """The API's own answer, with ``behind_proxy``, and how wrong this machine's clock may be."""
     transport = services_of(request).api.transport
     upstream = await transport.request("GET", "/api/status/", repeatable=False)
     try:
@@ -536,6 +538,9 @@ async def get_status(request: Request) -> Response:
     status = replace(status, behind_proxy=True)
     if services_of(request).clock.doubtful > 0:
         status = replace(status, clock_jumped=True)
+    ahead = 0 if upstream.date is None else round(runtime.wall() - upstream.date)
+    if abs(ahead) >= _CLOCKS_DIFFER:
+        status = replace(status, clock_ahead=ahead)
     response = answer(status)
     proof = services_of(request).admission.answer_to(request.headers)
     if proof is not None:

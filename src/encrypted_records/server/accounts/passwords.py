@@ -34,7 +34,7 @@ from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 from rest_framework import serializers
 
-from encrypted_records.errors import Conflict, NotAuthenticated
+from encrypted_records.errors import Conflict, NotAuthenticated, time_of
 from encrypted_records.model.resources import NewSecondFactor
 from encrypted_records.model.texts import normalized
 from encrypted_records.server.accounts import limits
@@ -260,8 +260,8 @@ def _wrong_code() -> NotAuthenticated:
     return NotAuthenticated(
         "the code is wrong, too old, or was used before",
         code="wrong_code",
-        hint="wait for the app's next code and check the clock of its device, or use a recovery"
-        " code",
+        hint="wait for the app's next code, and compare the clock of its device with the API's,"
+        f" which is at {time_of(time.time())}; or use a recovery code",
     )
 
 

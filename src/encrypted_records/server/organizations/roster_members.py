@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 
-from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotFound
+from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotFound, how_far
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.rules.roster_state import NOTHING, Member
@@ -183,8 +183,15 @@ def invite(
         Conflict: ``already_member``.
     """
     now = int(time.time())
-    require(content.expires > max(now, body.time), "the invitation has already expired")
-    require(content.expires <= now + _LONGEST_INVITATION, "an invitation is for 7 days at most")
+    wrong = ""
+    if content.expires <= max(now, body.time):
+        wrong = "the invitation has already expired"
+    if content.expires > now + _LONGEST_INVITATION:
+        wrong = "an invitation is for 7 days at most"
+    if wrong:
+        apart = body.time - now
+        hint = f"set the clock of the proxy's machine: it is {how_far(apart)} the API's"
+        raise BadInput(wrong, code="invalid_entry", hint=hint if abs(apart) > 60 else "")
     try:
         validate_email(plain(content.name, form.MAX_NAME))
     except ValidationError:
