@@ -8,9 +8,11 @@ import socket
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from encrypted_records.listening.pace import READ_BYTES
 from tests.listening.conftest import SHORT, Running, echo, rest_of
@@ -72,6 +74,7 @@ def request(target: bytes, headers: bytes, *, chunked: bool = False) -> bytes:
     return REQUEST % (target, SIZED + headers, b"body")
 
 
+UPGRADE = b"Connection: Upgrade\r\nUpgrade: other\r\n"
 ENCODED = (b"Content-Encoding: gzip\r\n", b"Transfer-Encoding: gzip, chunked\r\n")
 
 
@@ -86,6 +89,8 @@ ENCODED = (b"Content-Encoding: gzip\r\n", b"Transfer-Encoding: gzip, chunked\r\n
         (request(b"http://evil.example/", b""), 421, "unknown_host"),
         (request(b"http://x/", b""), 421, "unknown_host"),
         (request(b"http://x:80@evil.example/", b""), 421, "unknown_host"),
+        (REQUEST % (b"/", UPGRADE + SIZED, b""), 400, "invalid"),
+        (REQUEST % (b"/", UPGRADE + b"Transfer-Encoding: chunked\r\n", b""), 400, "invalid"),
     ],
     ids=lambda value: repr(value)[-40:],
 )
@@ -112,6 +117,40 @@ def test_a_head_of_the_same_kind_that_can_be_taken_is_taken(start: Start, sent: 
     answer = start(echo, SHORT).ask(sent)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"body")
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
+@pytest.mark.parametrize("has_body", [True, False], ids=["body", "no body"])
+def test_what_follows_a_head_that_asks_for_an_upgrade_is_no_request(
+    start: Start, has_body: bool, at_once: bool
+) -> None:
+    server = start(echo, replace(SHORT, head_seconds=60.0))
+    smuggled = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+    body = b"Content-Length: %d\r\n" % len(smuggled) if has_body else b""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\n" + UPGRADE + body + b"\r\n"
+    with server.connect(head + smuggled if at_once else head) as connection:
+        answer = connection.recv(1 << 16)
+        if not at_once:
+            with suppress(ConnectionError):
+                connection.sendall(smuggled)
+        answer += rest_of(connection)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 400 " if has_body else b"HTTP/1.1 200 ")
+
+
+def test_fields_after_a_body_are_dropped(start: Start) -> None:
+    seen: list[list[tuple[bytes, bytes]]] = []
+
+    async def look(scope: Scope, receive: Receive, send: Send) -> None:
+        await echo(scope, receive, send)
+        seen.append(scope["headers"])
+
+    body = b"4\r\nbody\r\n0\r\nHost: evil\r\nX: x\r\n\r\n"
+    sent = REQUEST % (b"/", b"Transfer-Encoding: chunked\r\n", body)
+    assert start(look).ask(sent).endswith(b"body")
+    assert [[name for name, _ in one] for one in seen] == [
+        [b"host", b"connection", b"transfer-encoding"]
+    ]
 
 
 HANDSHAKE = (

@@ -165,6 +165,12 @@ _TRANSFER_ENCODING = problem.document(
     "Transfer-Encoding has codings other than chunked",
     hint="send the body with Content-Length, or with Transfer-Encoding: chunked",
 )
+_UPGRADE = problem.document(
+    400,
+    "invalid",
+    "a request with a body asks for another protocol, which is not supported",
+    hint="send it without Upgrade",
+)
 _OTHER_HOST = problem.of_error(
     Misdirected("the target of the request names another host than its Host header")
 )
@@ -263,6 +269,11 @@ class _Http(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._heads += 1
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Fields after a body do not belong to the head (RFC 9110, section 6.5.1).
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._watch.has_head(self)
@@ -289,7 +300,11 @@ class _Http(HttpToolsProtocol):
         ):
             return _HEAD
         hosts: set[bytes] = set()
+        # The parser would take the body for the next request.
+        skips_body = self.parser.should_upgrade()
         for name, value in self.headers:
+            if skips_body and name in (b"content-length", b"transfer-encoding") and value != b"0":
+                return _UPGRADE
             if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
                 return _TRANSFER_ENCODING
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
@@ -324,6 +339,10 @@ class _Http(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._leave_with(b"" if begun else _MALFORMED)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        # The parser has dropped what came behind the head in the same read.
+        self.cycle.keep_alive = False
 
     def handle_websocket_upgrade(self) -> None:
         self._pace = None
