@@ -125,6 +125,10 @@ def test_who_was_removed_opens_nothing_that_is_stored_after_it_is_done(shared: S
     with database_of(team.ada.service) as database:
         before = opened_rows(database, held[1].schema(schema))
         after = opened_rows(database, everything[2].schema(schema))
+        # By the rule that makes a schema's key of that of the dataset.
+        place = {"organization": team.organization, "dataset": team.dataset}
+        next_of_hers = DatasetKey(held[1].export(), epoch=2, **place).schema(schema)
+        assert opened_rows(database, next_of_hers) == set()
         hers = opened_grants(database, roster, view.identity)
         of_ada = opened_grants(database, roster, team.view(team.ada).identity)
     assert set(held) == {1}
