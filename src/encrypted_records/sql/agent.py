@@ -4,6 +4,9 @@ An agent lists schemas, describes them and runs SELECT statements; it changes no
 key. Answers of a tool go to the agent, and thus to the provider of the agent's model. Answers are
 limited in rows and characters, and texts of records are data, never part of an instruction. Numbers
 that JSON's readers might round are texts.
+
+An agent may do what a text tells it to, and may have other tools, so it gets no text of the API's
+own: descriptions, which nobody signs, are left out, and columns are those of the verified log.
 """
 
 from __future__ import annotations
@@ -33,8 +36,6 @@ ROWS, MOST_ROWS = 100, 1_000
 VALUE_CHARACTERS = 2_000
 #: Characters of all values of an answer.
 ANSWER_CHARACTERS = 200_000
-#: Characters of a description in a list of tables.
-DESCRIPTION_CHARACTERS = 200
 #: Nested values of more Arrow bytes are not converted at all, because most would be cut off.
 _NESTED_BYTES = 1 << 20
 #: The largest integer that every reader of JSON represents exactly (RFC 8259, section 6).
@@ -81,28 +82,24 @@ class Tools:
         return made
 
     async def list_schemas(self) -> dict[str, Any]:
-        """List the tables that can be queried, with what each is about."""
+        """List the tables that can be queried."""
         async with self._turn:
             await _or_tool_error(self._engine.refresh())
             tables = self._engine.catalogue.tables
-        return {
-            "tables": [
-                {
-                    "table": table.in_sql,
-                    "description": _cut(table.description, DESCRIPTION_CHARACTERS),
-                }
-                for table in tables
-            ]
-        }
+        return {"tables": [table.in_sql for table in tables]}
 
     async def describe_schema(self, table: str) -> dict[str, Any]:
         """Name the columns of a table (as list_schemas calls it) and their types."""
         found = await self._named(table)
-        return {
-            "table": found.in_sql,
-            "description": _cut(found.description, VALUE_CHARACTERS),
-            "columns": [{"name": column.name, "type": column.type} for column in found.columns],
-        }
+        async with self._turn:
+            return await _or_tool_error(self._columns(found.in_sql))
+
+    async def _columns(self, table: str) -> dict[str, Any]:
+        # A statement is refused unless the verified log has the columns of the catalogue.
+        statement = f"SELECT * FROM {table} LIMIT 1"  # noqa: S608 - quoted
+        async with await self._engine.execute(statement) as result:
+            columns = [{"name": column.name, "type": column.type} for column in result.columns]
+        return {"table": table, "columns": columns}
 
     async def query(self, sql: str, limit: int = ROWS) -> dict[str, Any]:
         """Run one SELECT (DuckDB's dialect) and return its first rows, at most 1,000 rows and

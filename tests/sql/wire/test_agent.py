@@ -52,11 +52,9 @@ def test_an_agent_lists_describes_and_queries(
             }
             assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
             listed = await call("list_schemas")
-            assert [each["table"] for each in listed["tables"]] == [
-                "clinic.patient",
-                "clinic.visit",
-            ]
+            assert listed == {"tables": ["clinic.patient", "clinic.visit"]}
             described = await call("describe_schema", table="clinic.patient")
+            assert described.keys() == {"table", "columns"}
             assert {"name": "weight", "type": "DECIMAL(6,2)"} in described["columns"]
             asked = await call("query", sql="SELECT name, weight FROM patient ORDER BY id")
             assert asked == {
