@@ -46,7 +46,14 @@ from encrypted_records.client.messages import (
     Whole,
     note_request,
 )
-from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, ErsError, Malformed
+from encrypted_records.errors import (
+    ApiFailed,
+    ApiTimeout,
+    ApiUnreachable,
+    ErsError,
+    Malformed,
+    time_of,
+)
 from encrypted_records.http import problem
 from encrypted_records.model.record_formats import Format
 
@@ -568,8 +575,20 @@ class Transport(Closing):
             raise self._no_answer() from None
         except aiohttp.InvalidURL:
             raise Malformed(f"{self.base_url} is not the URL of a service") from None
-        except (aiohttp.ClientError, ConnectionError, OSError):
-            raise self.unreachable(f"no connection to {self.base_url}, or it broke off") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self.no_connection(error) from None
+
+    def no_connection(self, error: Exception) -> ApiUnreachable:
+        """The error for a connection that failed."""
+        import aiohttp  # noqa: PLC0415
+
+        if not isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return self.unreachable(f"no connection to {self.base_url}, or it broke off")
+        why = getattr(error.certificate_error, "verify_message", "it is not valid")
+        return self.unreachable(
+            f"the certificate of {self.base_url} was refused: {why}",
+            hint=f"check it, and this machine's clock, which is at {time_of(runtime.wall())}",
+        )
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

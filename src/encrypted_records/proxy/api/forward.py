@@ -452,8 +452,8 @@ async def _ask(
             answered = await transport.open(request.method, target, headers, body)
     except TimeoutError:
         raise errors.ApiTimeout("the API gave no answer in time") from None
-    except (aiohttp.ClientError, OSError):
-        raise errors.ApiUnreachable("the API cannot be reached") from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise transport.no_connection(error) from None
     note_request(request.method, target, len(body or b""), answered.content_length, answered.status)
     return answered
 
