@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.cli import data_folder
+from encrypted_records.cli.settings import Settings
+from encrypted_records.cli.supervise import operating
 from encrypted_records.errors import Startup
 
 
@@ -69,6 +71,25 @@ def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path)
         data_folder.prepare(folder)
     assert mode(folder) == 0o755
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_of_another_user_is_refused_and_untouched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where root looks after the folder of a service, which could not open root's files."""
+    data_folder.prepare(folder)
+    before = sorted(folder.rglob("*"))
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    told = Settings(data_dir=folder)
+    for use in (
+        lambda: data_folder.prepare(folder),
+        lambda: operating.verify_stored(told),
+        lambda: operating.examine_stored(told, 0),
+    ):
+        with pytest.raises(Startup, match="belongs to the user") as refused:
+            use()
+        assert "runuser -u" in refused.value.hint
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_a_folder_of_a_newer_version_is_refused_by_name(folder: Path) -> None:

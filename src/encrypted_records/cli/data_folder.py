@@ -12,6 +12,7 @@ import email
 import email.policy
 import fcntl
 import os
+import pwd
 import re
 import tempfile
 import time
@@ -45,6 +46,7 @@ def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own(folder)
         _check_format(folder, sides)
         _close_to_others(folder)
         with tempfile.TemporaryFile(dir=folder):
@@ -54,6 +56,24 @@ def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
             f"the data folder {folder} cannot be used: {(error.strerror or str(error)).lower()}",
             hint="choose another with --data-dir, or let this user write there",
         ) from None
+
+
+def require_own(folder: Path) -> None:
+    """
+    Raises:
+        Startup: the folder belongs to another user, such as of a service, and root would leave
+            files in it that this user cannot open.
+    """
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        name = str(owner)
+        with suppress(KeyError):
+            name = pwd.getpwuid(owner).pw_name
+        raise Startup(
+            f"the data folder {folder} belongs to the user {name}",
+            hint=f"run the command as that user (runuser -u {name} -- ers ...), or name another"
+            " folder with --data-dir",
+        )
 
 
 def _check_format(folder: Path, sides: Collection[str]) -> None:

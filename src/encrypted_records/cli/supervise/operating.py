@@ -81,6 +81,8 @@ def _of_api(settings: Settings) -> ApiSettings:
     if settings.database_url is not None and not (folder.exists() and any(folder.iterdir())):
         # A key is created there, and an API may be started in the folder afterwards.
         data_folder.prepare(folder, ("api",))
+    elif folder.exists():
+        data_folder.require_own(folder)
     return ApiSettings(
         data_dir=settings.data_dir,
         host=LOCAL,
