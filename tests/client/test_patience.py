@@ -264,6 +264,41 @@ def test_a_pause_that_the_server_names_is_made(monkeypatch: pytest.MonkeyPatch) 
     assert len(paused) == 1 and paused[0] >= 3
 
 
+def test_a_server_that_has_answered_before_is_tried_once_more_as_while_it_restarts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away, paused = True, list[float]()
+    timing = Timing(pauses=(1.0, 2.0), restart_seconds=4.0)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal away
+        paused.append(seconds)
+        away = away and seconds != timing.restart_seconds
+
+    monkeypatch.setattr(runtime, "sleep", sleep)
+
+    async def restarting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if not away:
+            writer.write(OK)
+            await writer.drain()
+
+    async def ask() -> None:
+        nonlocal away
+        async with server(restarting) as transport:
+            transport.timing = timing
+            with pytest.raises(ApiUnreachable):
+                await transport.request("GET", "/")
+            assert paused == [1.0, 2.0]
+            away = False
+            assert (await transport.request("GET", "/")).body == b"ok"
+            away = True
+            assert (await transport.request("GET", "/")).body == b"ok"
+            assert paused == [1.0, 2.0, 1.0, 2.0, 4.0]
+
+    asyncio.run(ask())
+
+
 async def ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         await reader.readuntil(b"\r\n\r\n")

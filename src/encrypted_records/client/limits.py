@@ -16,6 +16,8 @@ class Timing:
         silent_seconds: maximum time without data in either direction, all tries of a request
             together.
         pauses: seconds before each repetition of a repeatable request.
+        restart_seconds: pause before one more, if the server has answered before and cannot be
+            reached now; 0 for none.
         least_rate: bytes a second. A slower transfer is treated as a deliberate delay, not a slow
             line.
     """
@@ -23,13 +25,15 @@ class Timing:
     idle_seconds: float = 10.0
     silent_seconds: float = 20.0
     pauses: Sequence[float] = (0.1, 0.5, 2.0)
+    restart_seconds: float = 0.0
     least_rate: float = 16 << 10
 
 
 #: For a proxy. A connection is kept idle for less than the five seconds of uvicorn: while a command
 #: waits for input on the terminal, it does not notice that the proxy closes the connection, and the
-#: next request on it may not be repeatable. And a proxy may need long before it answers.
-PROXY_TIMING = Timing(idle_seconds=3.0, silent_seconds=120.0)
+#: next request on it may not be repeatable. A proxy may need long before it answers, and up to five
+#: seconds to start again.
+PROXY_TIMING = Timing(idle_seconds=3.0, silent_seconds=120.0, restart_seconds=4.0)
 
 
 #: For a mirror, which reads the log of a schema from its beginning before its first answer about

@@ -92,6 +92,10 @@ class Outage:
         self._failed = 0.0
         self._error: ApiUnreachable | ApiTimeout | None = None
 
+    @property
+    def has_answered(self) -> bool:
+        return self._heard > 0
+
     def heard(self) -> None:
         """The server has answered."""
         self._heard = runtime.monotonic()
@@ -332,7 +336,9 @@ class Transport(Closing):
         async def send(ready: Mapping[str, str]) -> Response:
             return await self.attempt(replace(request, headers=ready))
 
-        for pause in (*pauses, None):
+        waits = list(pauses)
+        restart = self.timing.restart_seconds if pauses else 0.0
+        while True:
             try:
                 if request.bare:
                     response = await send(self._plain(request.headers))
@@ -341,21 +347,22 @@ class Transport(Closing):
                         request.path, send, request.headers, request.auth
                     )
             except (ApiUnreachable, ApiTimeout) as error:
-                if pause is None:
+                if not waits and restart and self._outage.has_answered:
+                    waits, restart = [restart], 0.0
+                if not waits:
                     raise
                 request.silences.append(error)
-                reason, wait = error.reason, pause
+                reason, wait = error.reason, waits.pop(0)
             else:
-                if response.status not in _TRANSIENT or pause is None:
+                if response.status not in _TRANSIENT or not waits:
                     return response
                 request.refusals.append(response)
                 reason = str(response.status)
-                wait = max(pause, min(response.retry_after or 0, MOST_RETRY_SECONDS))
+                wait = max(waits.pop(0), min(response.retry_after or 0, MOST_RETRY_SECONDS))
             log.warning("%s %s failed (%s), trying again", request.method, request.path, reason)
             if tell := on_retry.get():
                 tell(self.base_url, wait)
             await runtime.sleep(wait)
-        raise AssertionError  # the last one has returned or raised
 
     @asynccontextmanager
     async def stream(
