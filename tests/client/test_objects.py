@@ -30,6 +30,7 @@ from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (
     ApiTimeout,
+    BadInput,
     ClientClosed,
     Conflict,
     Gone,
@@ -38,6 +39,7 @@ from encrypted_records.errors import (
     NotAuthenticated,
     NotFound,
     Overloaded,
+    PreconditionFailed,
     ProxyUnreachable,
 )
 from encrypted_records.proxy.http import messages
@@ -256,6 +258,27 @@ def test_a_record_is_changed_and_deleted(client: Client, schema: Schema) -> None
     with pytest.raises(NotFound):
         client.record(ada.id)
     assert schema.delete_matching("age > 40", confirm=2) == 2
+
+
+def test_a_record_that_somebody_else_changed_meanwhile_is_left_alone_on_request(
+    client: Client, schema: Schema
+) -> None:
+    schema.ingest(PEOPLE)
+    (found,) = schema.search("name = 'Ada'")
+    mine, other = schema.get(found.id), client.record(found.id)
+    other.update({"age": 37}, unchanged=True)
+    other.update({"age": 38}, unchanged=True)  # it knows its own change
+    with pytest.raises(PreconditionFailed):
+        mine.update({"age": 99}, unchanged=True)
+    for erase in (False, True):
+        with pytest.raises(PreconditionFailed):
+            mine.delete(erase=erase, unchanged=True)
+    with pytest.raises(BadInput) as caught:
+        found.update({"age": 99}, unchanged=True)
+    assert "schema.get(id)" in caught.value.hint
+    assert schema.get(found.id)["age"] == 38
+    other.delete(unchanged=True)
+    assert schema.count("name = 'Ada'") == 0
 
 
 def test_any_number_of_rows_goes_in_as_it_is_made_and_none_twice(

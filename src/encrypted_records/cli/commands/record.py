@@ -271,7 +271,7 @@ async def get(session: CommandSession, id: str, sealed: bool, output: Output) ->
     if sealed:
         output.write_object(await session.client.sealed_record(id))
         return
-    record = await session.client.record(id)
+    record, _ = await session.client.record(id)
     output.write_object(record.data if output.form in ("table", "csv") else record)
 
 
@@ -468,7 +468,7 @@ async def update(
     objects = list(islice(objects_in(file), 2))
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise InvalidSetting(f"expected one JSON object in {file}")
-    record = await session.client.change_record(id, objects[0], replace=replace)
+    record, _ = await session.client.change_record(id, objects[0], replace=replace)
     output.write_object(record.data if output.form in ("table", "csv") else record)
     warn_of_rounding(record.rounded)
 

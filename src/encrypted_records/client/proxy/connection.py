@@ -285,6 +285,11 @@ class Connection(Closing):
                 yield result
 
 
+def if_match(etag: str | None) -> dict[str, str]:
+    """The header of a request that applies only while this is the ETag; None makes no condition."""
+    return {} if etag is None else {"If-Match": etag}
+
+
 C = TypeVar("C", bound=Connection)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.connection import Connection, T, encode
+from encrypted_records.client.proxy.connection import Connection, T, encode, if_match
 from encrypted_records.errors import ErsError
 from encrypted_records.model.ids import reference
 from encrypted_records.model.resources import Count, ErasureProgress, ErasureState, SchemaPath
@@ -195,9 +195,10 @@ class Erasures(Connection):
         found = await self._ask("DELETE", path, params={"erase": "true", "dry_run": "true"})
         return found.convert(ErasureCosts).costs
 
-    async def erase_record(self, record_id: str) -> ErasedData:
-        """Delete a record and erase it."""
-        return await self._erase("DELETE", reference("records", record_id), {"erase": "true"})
+    async def erase_record(self, record_id: str, *, etag: str | None = None) -> ErasedData:
+        """Delete a record and erase it; with ``etag``, only while this is its ETag."""
+        path = reference("records", record_id)
+        return await self._erase("DELETE", path, {"erase": "true"}, headers=if_match(etag))
 
     async def erase_schema(self, schema: str) -> ErasedData:
         """Erase all deleted and replaced records of a schema, given by its path."""
@@ -278,13 +279,19 @@ class Erasures(Connection):
             pause = min(pause * 1.5, MAX_POLL_INTERVAL)
 
     async def _erase(
-        self, method: str, path: str, params: Mapping[str, str], body: Any = None
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: Any = None,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> ErasedData:
         answer = await self._transport.request(
             method,
             path,
             data=None if body is None else encode(body),
-            headers={} if body is None else _JSON,
+            headers=headers if body is None else {**headers, **_JSON},
             params=params,
             timeout=ERASE_SECONDS,
         )

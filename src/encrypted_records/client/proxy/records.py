@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from encrypted_records.client.proxy.connection import Connection, T, encode
+from encrypted_records.client.proxy.connection import Connection, T, encode, if_match
 from encrypted_records.client.transport import ANSWER_SECONDS
 from encrypted_records.errors import Malformed, NotFound
 from encrypted_records.model.ids import from_text, reference
@@ -381,9 +381,10 @@ class Records(Connection):
             if count == limit:
                 return
 
-    async def record(self, record_id: str) -> Record:
-        """The record with this id, decrypted."""
-        return (await self._ask("GET", reference("records", record_id))).convert(Record)
+    async def record(self, record_id: str) -> tuple[Record, str | None]:
+        """The record with this id, decrypted, and its ETag."""
+        answer = await self._ask("GET", reference("records", record_id))
+        return answer.convert(Record), answer.headers.get("ETag")
 
     async def sealed_record(self, record_id: str) -> dict[str, Any]:
         """The record with this id, as the API stores it."""
@@ -499,17 +500,30 @@ class Records(Connection):
         )
 
     async def change_record(
-        self, record_id: str, data: Mapping[str, Any], *, replace: bool = False
-    ) -> UpdatedRecord:
+        self,
+        record_id: str,
+        data: Mapping[str, Any],
+        *,
+        replace: bool = False,
+        etag: str | None = None,
+    ) -> tuple[UpdatedRecord, str | None]:
         """Change the fields in ``data``, where None removes a field; or replace all, with
-        ``replace``.
+        ``replace``. Returns the record and its new ETag.
+
+        Args:
+            etag: change the record only while this is its ETag.
+
+        Raises:
+            PreconditionFailed: it has another one.
         """
         method = "PUT" if replace else "PATCH"
         path = reference("records", record_id)
-        return (await self._ask(method, path, {"data": data})).convert(UpdatedRecord)
+        answer = await self._ask(method, path, {"data": data}, headers=if_match(etag))
+        return answer.convert(UpdatedRecord), answer.headers.get("ETag")
 
-    async def delete_record(self, record_id: str) -> None:
-        await self._ask("DELETE", reference("records", record_id))
+    async def delete_record(self, record_id: str, *, etag: str | None = None) -> None:
+        """Delete a record; ``etag`` as for :meth:`change_record`."""
+        await self._ask("DELETE", reference("records", record_id), headers=if_match(etag))
 
     async def delete_matching(self, schema: str, where: Mapping[str, Any], *, confirm: int) -> int:
         """Delete every record that a condition selects; returns their number.

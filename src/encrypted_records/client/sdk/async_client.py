@@ -377,8 +377,8 @@ class AsyncClient:
             NotFound: you can read no such record.
         """
         check_record_id(id)
-        record = await self._link.proxy.record(id)
-        return AsyncRecord(self._link, record.id, record.schema, record.data)
+        record, etag = await self._link.proxy.record(id)
+        return AsyncRecord(self._link, record.id, record.schema, record.data, etag)
 
     async def sql(
         self,

@@ -35,6 +35,7 @@ from encrypted_records.client.sdk.rows import (
     async_pieces,
     check_record_id,
     read_answer,
+    require_etag,
     warn_of_rounding,
 )
 from encrypted_records.model import strict_json
@@ -121,13 +122,27 @@ class AsyncJob:
 
 
 class AsyncRecord(Mapping[str, Any]):
-    """A record, opened: field names and values. ``data`` is the same, ``schema`` is a path."""
+    """A record, opened: field names and values.
 
-    def __init__(self, link: AsyncLink, id: str, schema: str, data: Mapping[str, Any]) -> None:  # noqa: A002
+    Attributes:
+        data: the same.
+        schema: its path.
+        etag: of the record as it was read or changed; None if a search found it.
+    """
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        id: str,  # noqa: A002
+        schema: str,
+        data: Mapping[str, Any],
+        etag: str | None = None,
+    ) -> None:
         self._link = link
         self.id = id
         self.schema = schema
         self.data = data
+        self.etag = etag
 
     def __repr__(self) -> str:
         # Without values: what is shown in passing may end in a log.
@@ -147,24 +162,38 @@ class AsyncRecord(Mapping[str, Any]):
         """The path of the record."""
         return reference("records", self.id)
 
-    async def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:
+    async def update(
+        self, data: Mapping[str, Any], *, replace: bool = False, unchanged: bool = False
+    ) -> None:
         """Change the fields in ``data``; None removes a field. With ``replace``, change all
         fields.
+
+        Args:
+            unchanged: only if nobody has changed the record since it was read by its id, or changed
+                here.
+
+        Raises:
+            PreconditionFailed: somebody has; nothing is changed.
         """
-        record = await self._link.proxy.change_record(self.id, data, replace=replace)
+        etag = require_etag(self.etag) if unchanged else None
+        record, self.etag = await self._link.proxy.change_record(
+            self.id, data, replace=replace, etag=etag
+        )
         self.data = record.data
         warn_of_rounding(record.rounded)
 
-    async def delete(self, *, erase: bool = False) -> ErasedData | None:
+    async def delete(self, *, erase: bool = False, unchanged: bool = False) -> ErasedData | None:
         """Delete the record.
 
         Args:
             erase: also erase the bytes now, and wait; returns the receipt, whose ``gone`` says
                 whether all bytes are erased, and otherwise which are left and who needs them.
+            unchanged: as for :meth:`update`.
         """
+        etag = require_etag(self.etag) if unchanged else None
         if erase:
-            return await self._link.proxy.erase_record(self.id)
-        await self._link.proxy.delete_record(self.id)
+            return await self._link.proxy.erase_record(self.id, etag=etag)
+        await self._link.proxy.delete_record(self.id, etag=etag)
         return None
 
 
@@ -569,10 +598,10 @@ class AsyncSchema(AsyncCare):
             NotFound: this schema has no such record.
         """
         check_record_id(id)
-        record = await self._link.proxy.record(id)
+        record, etag = await self._link.proxy.record(id)
         if record.schema != self.url:
             raise errors.NotFound("there is no such record in this schema")
-        return AsyncRecord(self._link, record.id, record.schema, record.data)
+        return AsyncRecord(self._link, record.id, record.schema, record.data, etag)
 
     async def count(self, where: Where = None) -> int:
         """The number of matching records. No record is opened."""

@@ -111,6 +111,21 @@ def check_record_id(text: str) -> None:
         raise explain(error) from None
 
 
+def require_etag(etag: str | None) -> str:
+    """
+    Raises:
+        BadInput: a search found the record, whose answer has no ETags.
+    """
+    if etag is None:
+        raise explain(
+            errors.BadInput(
+                "a record of a search does not know whether it has changed since",
+                hint="nothing was changed; read it with schema.get(id), and change that one",
+            )
+        )
+    return etag
+
+
 def _library(name: str) -> Any:
     import importlib  # noqa: PLC0415 - only frames need it
 

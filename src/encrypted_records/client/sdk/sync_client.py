@@ -383,8 +383,8 @@ class Client:
             NotFound: you can read no such record.
         """
         check_record_id(id)
-        record = self._link.run(self._link.proxy.record(id))
-        return Record(self._link, record.id, record.schema, record.data)
+        record, etag = self._link.run(self._link.proxy.record(id))
+        return Record(self._link, record.id, record.schema, record.data, etag)
 
     def sql(
         self,
