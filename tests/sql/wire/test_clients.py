@@ -107,6 +107,14 @@ def test_psycopg_reads_by_a_cursor_of_the_server(listener: Running) -> None:
         assert [row[0] for row in cursor] == [1, 2, 3]
 
 
+def test_psycopg_gives_parameters_to_a_cursor_and_to_limits(listener: Running) -> None:
+    with listener.connect() as connection, connection.cursor("rows") as cursor:
+        asked = "SELECT id FROM patient WHERE id > %s ORDER BY id LIMIT %s OFFSET %s"
+        assert cursor.execute(asked, [0, 2, 1]).fetchall() == [(2,), (3,)]
+        found = connection.execute(asked, [0, 1, 2], binary=True)
+        assert found.fetchall() == [(3,)]
+
+
 def test_asyncpg(listener: Running) -> None:
     import asyncpg
 

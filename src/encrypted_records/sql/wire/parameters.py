@@ -97,8 +97,7 @@ def describe(
     def casts(sql: str) -> dict[str, str] | None:
         return _casts(planner, sql)
 
-    for number, kind in _found(casts, statement, given, unknown, named).items():
-        given[number] = kind
+    given |= _found(casts, statement, given, unknown, named)
     total = max(count, len(oids))
     types = [given.get(number, ColumnType(TEXT)) for number in range(1, total + 1)]
     columns = _columns(planner, statement, types)
@@ -151,13 +150,14 @@ def _found(
     named: Callable[[str], str],
 ) -> dict[int, ColumnType]:
     found: dict[int, ColumnType] = {}
-    for before, token in zip(statement.words, statement.words[1:], strict=False):
-        if token.kind == "parameter" and before.word in ("limit", "offset"):
-            found[token.number] = ColumnType(INT8)
     for at, token in enumerate(statement.words):
+        if token.kind != "parameter" or token.number in given:
+            continue
+        if at and statement.words[at - 1].word in ("limit", "offset"):
+            found[token.number] = ColumnType(INT8)
         # No text fits an array, but asyncpg needs that type in its own query for types.
         after = [word.text.lower() for word in statement.words[at + 1 : at + 5]]
-        if token.kind == "parameter" and after[:2] == ["::", "oid"]:
+        if after[:2] == ["::", "oid"]:
             found[token.number] = ColumnType(OID, after[2:] == ["[", "]"])
     left = [number for number in unknown if number not in found]
     if not left:

@@ -312,6 +312,10 @@ class WireSession:
             described = Description((), [(name, "VARCHAR") for name in self._shown(statement)[0]])
         elif statement.first == "fetch":
             described = Description((), self._cursor(st.fetched(statement)).columns)
+        elif statement.first == "declare":
+            query = st.only(st.declared(statement).query)
+            described = await self._answers.describe(query, message.types)
+            described = Description(described.parameters, ())
         self._prepared[message.name] = Prepared(statement, message.types, described)
         self._channel.write(m.PARSE_COMPLETE)
 
@@ -456,7 +460,7 @@ class WireSession:
                 names, rows = self._shown(statement)
                 await self._send_texts(names, rows, extended=portal is not None)
             case "declare":
-                await self._declare(st.declared(statement))
+                await self._declare(st.declared(statement), portal)
                 return "DECLARE CURSOR"
             case "fetch":
                 return await self._fetch(st.fetched(statement), portal)
@@ -548,15 +552,18 @@ class WireSession:
 
     # --- cursors ----------------------------------------------------------------------------------
 
-    async def _declare(self, declared: st.Declared) -> None:
+    async def _declare(self, declared: st.Declared, given: Portal | None) -> None:
+        """Declare a cursor, with the parameters of the command's portal."""
         if declared.name in self._portals:
             raise Failure("42P03", f"cursor {declared.name!r} already exists")
         query = st.only(declared.query)
-        described = await self._answers.describe(query, ())
-        if described.parameters:
-            raise Failure("0A000", "a cursor takes no parameters here")
+        types = given.prepared.described.parameters if given is not None else ()
+        described = await self._answers.describe(query, [kind.oid for kind in types])
+        if len(described.parameters) > len(types):
+            raise Failure("42P02", f"there is no parameter ${len(described.parameters)}")
         forms = [0] * len(described.columns)
-        self._portals[declared.name] = Portal(Prepared(query, (), described), (), forms)
+        parameters = given.parameters if given is not None else ()
+        self._portals[declared.name] = Portal(Prepared(query, (), described), parameters, forms)
 
     def _cursor(self, fetched: st.Fetched) -> Description:
         return self._portal(fetched.name).prepared.described
@@ -576,7 +583,7 @@ class WireSession:
             return "FETCH 0"
         if portal.answer is None:
             portal.answer = await self._answers.run(
-                portal.prepared.statement, portal.prepared.described, ()
+                portal.prepared.statement, portal.prepared.described, portal.parameters
             )
         before = portal.answer.sent
         if not await self._send_rows(portal.answer, encoder, fetched.rows):
