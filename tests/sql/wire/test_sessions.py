@@ -14,6 +14,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 
 from encrypted_records import Client
 from encrypted_records.sql.limits import WireLimits
+from encrypted_records.sql.wire.statements import only, without_database
 from tests.support.eventually import eventually
 from tests.support.listener import Running, fields, message, running_listener, startup
 from tests.support.service import Account, Service
@@ -102,6 +103,31 @@ def test_a_statement_is_refused_by_name_and_the_session_goes_on(listener: Runnin
             assert state(connection, statement) == expected
             assert state(connection, 'SET search_path = "$user", public, clinic') == ""
             assert connection.execute("SELECT count(*) FROM patient").fetchone() == (3,)
+
+
+def test_a_name_of_a_table_may_begin_with_its_database(listener: Running) -> None:
+    with listener.connect(autocommit=True) as connection:
+        for named in ("clinic.clinic.patient", '"clinic"."Clinic" . "patient"'):
+            found = connection.execute(f"SELECT id FROM {named} WHERE id = %s", [2])
+            assert found.fetchall() == [(2,)]
+        column = "clinic.clinic.visit.cost"
+        found = connection.execute(f"SELECT max({column}) FROM clinic.clinic.visit")
+        assert str(found.fetchall()) == "[(Decimal('20.20'),)]"
+
+
+@pytest.mark.parametrize(
+    ("sql", "namesake", "expected"),
+    [
+        ("SELECT a FROM c.c.t, c.c.u", False, "SELECT a FROM c.t, c.u"),
+        ("SELECT c.c.id FROM c.c.c", True, "SELECT c.c.id FROM c.c"),
+        ("SELECT c.c.c.id FROM c.c", True, "SELECT c.c.id FROM c.c"),
+        ("SELECT 'c.c.t', x.c.c.t, c.c FROM c", False, "SELECT 'c.c.t', x.c.c.t, c.c FROM c"),
+    ],
+)
+def test_only_the_database_before_a_schema_is_left_out(
+    sql: str, namesake: bool, expected: str
+) -> None:
+    assert without_database(only(sql), "C", namesake=namesake) == expected
 
 
 def test_a_refused_function_call_leaves_the_session_in_step(raw: Raw) -> None:

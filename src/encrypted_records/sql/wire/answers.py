@@ -16,7 +16,7 @@ from encrypted_records.sql.wire.parameters import (
     SessionFacts,
     parameter_type,
 )
-from encrypted_records.sql.wire.statements import SqlStatement
+from encrypted_records.sql.wire.statements import SqlStatement, without_database
 from encrypted_records.sql.wire.types import TEXT, ColumnType
 
 #: The module of a session's process.
@@ -110,8 +110,10 @@ class StatementAnswers:
             Failure, SqlError: it cannot be bound.
         """
 
+        sql = self._in_schema(statement)
+
         async def call_worker() -> tuple[bool, list[int], list[list[str]]]:
-            reply, _ = await self._engine.call("describe", self._session(), statement.sql, oids)
+            reply, _ = await self._engine.call("describe", self._session(), sql, oids)
             return reply  # type: ignore[no-any-return] # WireWorker's
 
         by_catalogues, kinds, columns = await call_worker()
@@ -119,6 +121,13 @@ class StatementAnswers:
             by_catalogues, kinds, columns = await call_worker()
         types = [parameter_type(oid) or ColumnType(TEXT) for oid in kinds]
         return Description(types, [(name, kind) for name, kind in columns])
+
+    def _in_schema(self, statement: SqlStatement) -> str:
+        """The statement without the database in the names of tables."""
+        dataset = self._engine.dataset
+        assert dataset is not None, "a session has a dataset"
+        tables = {table.name.casefold() for table in self._engine.tables()}
+        return without_database(statement, dataset, namesake=dataset.casefold() in tables)
 
     async def _refreshed(self) -> bool:
         """Refresh the catalogue if some seconds have passed, because tables or the login may have
@@ -142,14 +151,15 @@ class StatementAnswers:
         if self._current is not None:
             await self._current.close()
         types = described.parameters if described is not None else ()
-        given = ParameterValues(statement.sql, [kind.oid for kind in types], parameters)
+        sql = self._in_schema(statement)
+        given = ParameterValues(sql, [kind.oid for kind in types], parameters)
         columns, rows = await self._engine.call("ask", self._session(), given)
         if columns is not None and await self._refreshed():
             columns, rows = await self._engine.call("ask", self._session(), given)
         if columns is not None:
             self._current = _from_catalogues(columns, rows)
         else:
-            result = await self._engine.execute(statement.sql, given)
+            result = await self._engine.execute(sql, given)
             listed = [(column.name, column.type) for column in result.columns]
             self._current = QueryRows(listed, aiter(result.batches()), result.close)
         return self._current

@@ -133,6 +133,27 @@ def only(sql: str) -> SqlStatement:
     return found[0]
 
 
+def without_database(statement: SqlStatement, dataset: str, *, namesake: bool) -> str:
+    """A statement without the database in front of its schema, which has the same name:
+    ``clinic.clinic.patient``. Excel, Power BI and dbt write names in this way.
+
+    Args:
+        namesake: whether the dataset has a table of its own name, of which ``clinic.clinic.id`` may
+            be a column.
+    """
+    name, words, base = dataset.casefold(), statement.words, statement.words[0].start
+    parts, at, before = [], 0, ""
+    for place, token in enumerate(words):
+        if token.word.casefold() == name and before != ".":
+            after = [word.word.casefold() for word in words[place + 1 : place + 6]]
+            is_table = not namesake or before in ("from", "join") or after[4:] == ["."]
+            if after[:3] == [".", name, "."] and is_table:
+                parts.append(statement.sql[at : token.start - base])
+                at = words[place + 2].start - base
+        before = token.word
+    return "".join(parts) + statement.sql[at:]
+
+
 def _statement(sql: str, words: Sequence[SqlToken]) -> SqlStatement:
     return SqlStatement(sql[words[0].start : words[-1].end], words)
 
