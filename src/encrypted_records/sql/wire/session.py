@@ -474,10 +474,14 @@ class WireSession:
                 return f"DISCARD {statement.words[-1].word.upper()}"
             case "unlisten":
                 pass
+            case "prepare" | "execute" | "listen" | "lock" | "move" | "notify":
+                raise Failure("0A000", f"{first.upper()} is not supported")
+            case _ if first not in _WRITES:
+                raise Failure("42601", f'syntax error at or near "{statement.words[0].text[:40]}"')
             case _:
                 raise Failure(
                     "25006",
-                    f"cannot execute {first.upper()[:40]} in a read-only transaction",
+                    f"cannot execute {first.upper()} in a read-only transaction",
                     hint="SQL reads records and changes nothing",
                 )
         return first.upper()
@@ -630,6 +634,11 @@ class WireSession:
 
 _TRANSACTIONS = frozenset(
     {"begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"}
+)
+_WRITES = frozenset(
+    "alter analyze attach call checkpoint cluster comment create delete detach do drop export force"
+    " grant import insert install load merge pragma reassign refresh reindex revoke security"
+    " truncate update use vacuum".split()
 )
 #: Statements that end a failed transaction.
 _ENDS = frozenset({"rollback", "abort", "commit", "end"})
