@@ -33,6 +33,7 @@ DEFINITION: dict[str, Any] = {
     "required": ["name"],
 }
 PEOPLE: list[dict[str, Any]] = [
+SHIFTS = {"type": "object", "properties": {"at": {"type": "string"}}, "required": []}
     {"name": "Ada", "age": 36, "paid": 12.5, "born": "1815-12-10"},
     {"name": "Grace", "age": 85},
     {"name": "\u001b[31mAlan", "age": 41},
@@ -84,12 +85,12 @@ def test_an_error_names_what_there_is(ers: Ers, people: str) -> None:
 def test_a_hint_quotes_names_that_statements_have_to_quote(ers: Ers) -> None:
     ers.done("dataset", "create", "--name", "Imported files", "--slug", "imported-files")
     named = ("--dataset", "imported-files", "--name", "Staff", "--slug", "staff")
-    ers.done("schema", "create", *named, "--file", "-", typed=json.dumps(DEFINITION))
+    ers.done("schema", "create", *named, "--file", "-", typed=json.dumps(SHIFTS))
     told = ers("sql", "SELECT count(*) AS n FROM imported-files.staff")
-    assert (told.code, 'names with hyphens are quoted: "imported-files".staff' in told.err) == (
-        2,
-        True,
-    )
+    assert told.code == 2
+    assert 'keywords and names with hyphens are quoted: "imported-files".staff' in told.err
+    told = ers("sql", "SELECT at\nFROM staff")
+    assert 'are quoted: "at"' in told.err
     told = ers("sql", "SELECT count(*) AS n FROM staffs")
     assert '"imported-files".staff' in told.err
     assert ers.done("sql", 'SELECT count(*) AS n FROM "imported-files".staff').one == {"n": 0}

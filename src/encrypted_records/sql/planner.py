@@ -55,17 +55,40 @@ _BY_TEXT: tuple[tuple[str, type[duckdb.Error]], ...] = (
     ("INTERNAL", duckdb.InternalException),
 )
 _KIND = re.compile(r"^[A-Za-z ]+ Error: ")
+_PIVOT = re.compile(r"\bpivot", re.IGNORECASE)
+_UNKNOWN_NAME = re.compile(r'with name "?(\w+)"? does not exist')
+#: Functions and types of DuckDB for those of PostgreSQL that it lacks.
+_INSTEAD = {
+    "btrim": "trim",
+    "date_bin": "time_bucket",
+    "every": "bool_and",
+    "json_agg": "json_group_array",
+    "json_build_object": "json_object",
+    "jsonb": "JSON",
+    "jsonb_agg": "json_group_array",
+    "jsonb_build_object": "json_object",
+    "to_char": "strftime(value, '%Y-%m-%d')",
+    "to_date": "strptime(text, '%Y-%m-%d')",
+    "unaccent": "strip_accents",
+}
 
 
-def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> SqlError:
-    """DuckDB's error with its message; for unknown names, the hint lists the existing ones."""
+def translate(
+    error: Exception, catalogue: Catalogue, dataset: str | None, sql: str = ""
+) -> SqlError:
+    """DuckDB's error with its message; for unknown names, the hint lists the existing ones.
+
+    Args:
+        sql: the statement, if it is known.
+    """
     text = str(error)
     if not isinstance(error, duckdb.Error):
         # Arrow passes DuckDB's errors on only as text.
         error = next((kind for start, kind in _BY_TEXT if text.startswith(start)), duckdb.Error)(
             text
         )
-    message = _KIND.sub("", text.split("\n\nLINE ", maxsplit=1)[0].strip())
+    told, _, place = text.partition("\n\nLINE ")
+    message = _KIND.sub("", told.strip())
     state, code = next((state, code) for kind, state, code in _STATES if isinstance(error, kind))
     if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
         state = next((state for form, state in _UNKNOWN if form.search(text)), state)
@@ -76,15 +99,30 @@ def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> Sq
         message = message.split("\nDid you mean")[0]
     if len(message) > _TOLD:
         message = f"{message[:_TOLD]}..."
-    return failures.sql_error(
-        state, message, code=code, hint=_hint(state, code, message, catalogue, dataset)
-    )
+    hint = _hint(state, code, message, catalogue, dataset)
+    number, _, line = place.partition(":")
+    if state == failures.SYNTAX:
+        hint = _quoting(sql or line, catalogue)
+    if number not in ("", "1"):
+        first, *rest = message.split("\n")
+        message = "\n".join([f"{first} (line {number})", *rest])
+    return failures.sql_error(state, message, code=code, hint=hint)
+
+
+def _quoting(sql: str, catalogue: Catalogue) -> str:
+    """A hint to the names that have to be quoted, if there are any."""
+    words = set(re.findall(r'(?<!")\b[\w-]+\b(?!")', sql.casefold()))
+    named = [(table.qualified, table.in_sql) for table in catalogue.tables]
+    named += [(each.name, each.in_sql) for table in catalogue.tables for each in table.columns]
+    found = {quoted for name, quoted in named if words.intersection(name.casefold().split("."))}
+    listed = sorted(quoted for quoted in found if '"' in quoted)[:_LISTED]
+    return f"keywords and names with hyphens are quoted: {', '.join(listed)}" if listed else ""
 
 
 def _hint(state: str, code: str, message: str, catalogue: Catalogue, dataset: str | None) -> str:
-    if state == failures.SYNTAX and message.endswith('near "-"'):
-        names = [table.in_sql for table in catalogue.tables if "-" in table.qualified]
-        return f"names with hyphens are quoted: {', '.join(names[:_LISTED])}" if names else ""
+    found = _UNKNOWN_NAME.search(message)
+    if found is not None and found[1].lower() in _INSTEAD:
+        return f"in DuckDB's SQL it is {_INSTEAD[found[1].lower()]}"
     if state == failures.UNKNOWN_TABLE:
         return _tables_there(catalogue, dataset)
     if state == failures.UNKNOWN_FUNCTION:
@@ -97,10 +135,8 @@ def _hint(state: str, code: str, message: str, catalogue: Catalogue, dataset: st
 
 
 def _tables_there(catalogue: Catalogue, dataset: str | None) -> str:
-    if dataset is not None:
-        names = [in_sql(table.name) for table in catalogue.in_dataset(dataset)]
-    else:
-        names = [table.in_sql for table in catalogue.tables]
+    names = [in_sql(table.name) for table in catalogue.tables if table.dataset == dataset]
+    names += [table.in_sql for table in catalogue.tables if table.dataset != dataset]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     sentence = f"tables: {', '.join(names[:_LISTED])}{more}" if names else "there are no tables"
     if catalogue.left_out:
@@ -205,12 +241,12 @@ class Planner:
         self._connection.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, sql: str = "") -> Iterator[None]:
         """Translate DuckDB's errors to :class:`SqlError`."""
         try:
             yield
         except duckdb.Error as error:
-            raise translate(error, self.catalogue, self.dataset) from None
+            raise translate(error, self.catalogue, self.dataset, sql) from None
         except RecursionError:
             # Trees and plans are parsed as JSON, and Python accepts some hundred levels of nesting.
             raise failures.sql_error(
@@ -223,7 +259,7 @@ class Planner:
         Raises:
             SqlError: 42601.
         """
-        with self._translated():
+        with self._translated(text):
             return [parsed.query.strip() for parsed in self._parsed(text)]
 
     def only(self, text: str) -> SelectStatement:
@@ -232,7 +268,7 @@ class Planner:
         Raises:
             SqlError: 42601; 25006 if it does more than read.
         """
-        with self._translated():
+        with self._translated(text):
             statements = self._parsed(text)
             if not statements:
                 raise _NOTHING
@@ -243,6 +279,21 @@ class Planner:
             (statement,) = statements
             select = statement.type == duckdb.StatementType.SELECT
             tree = self.tree(statement.query) if select else None
+            if statement.type == duckdb.StatementType.EXPLAIN:
+                raise failures.sql_error(
+                    failures.READ_ONLY,
+                    "EXPLAIN is not supported: only SELECT is possible",
+                    code="sql_read_only",
+                    hint="a statement fetches the columns that it names, and only rows that match"
+                    " its comparisons with values",
+                )
+            if statement.type == duckdb.StatementType.MULTI and _PIVOT.search(statement.query):
+                raise failures.sql_error(
+                    failures.NOT_SUPPORTED,
+                    "PIVOT has to list the values that become columns",
+                    code="sql_invalid",
+                    hint="for example PIVOT visit ON year IN (2025, 2026) USING sum(cost)",
+                )
             if tree is None or not all(kind in _READING for kind in _node_kinds(tree)):
                 raise failures.sql_error(
                     failures.READ_ONLY,
