@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ DEFINITION: dict[str, Any] = {
     },
     "required": ["name"],
 }
-PEOPLE: list[dict[str, Any]] = [
 SHIFTS = {"type": "object", "properties": {"at": {"type": "string"}}, "required": []}
+PEOPLE: list[dict[str, Any]] = [
     {"name": "Ada", "age": 36, "paid": 12.5, "born": "1815-12-10"},
     {"name": "Grace", "age": 85},
     {"name": "\u001b[31mAlan", "age": 41},
@@ -110,6 +111,21 @@ def test_parquet_has_exact_types_and_of_a_statement_that_fails_is_no_whole_file(
     table = parquet.read_table(io.BytesIO(done.stdout))
     assert str(table.schema.field("paid").type) == "decimal128(6, 2)"
     assert table["name"].to_pylist()[0] == "Ada"
+
+    for statement, known in (
+        ("SELECT INTERVAL '26 hours' AS stay", timedelta(hours=26)),
+        ("SELECT INTERVAL '1 month' AS stay", None),
+    ):
+        done = subprocess.run(
+            [*COMMAND, "sql", "-o", "parquet", statement],
+            capture_output=True,
+            check=False,
+            env=dict(os.environ),
+        )
+        if known is None:
+            assert "cast the column to VARCHAR" in done.stderr.decode()
+        else:
+            assert parquet.read_table(io.BytesIO(done.stdout))["stay"].to_pylist() == [known]
 
     statement = """
         SELECT CASE WHEN n < 3000000 THEN n ELSE error('too far') END AS n FROM range(3000001) t(n)

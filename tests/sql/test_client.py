@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -45,6 +46,14 @@ def test_frames_keep_numbers_that_a_float_would_change(client: Client) -> None:
     ((path, version),) = found.versions.items()
     assert path == client.schema("rows").url
     assert version > 0
+
+
+def test_intervals_are_durations_that_frames_compute_with(client: Client) -> None:
+    found = client.sql("SELECT INTERVAL '1 day 2 hours' AS stay UNION ALL SELECT NULL ORDER BY 1")
+    assert found.to_polars()["stay"].sum() == timedelta(days=1, hours=2)
+    assert found.to_pandas()["stay"].sum() == timedelta(days=1, hours=2)
+    months = client.sql("SELECT INTERVAL '1 month 1 day' AS stay")
+    assert next(iter(months))["stay"] == (1, 1, 0)
 
 
 def test_parameters_are_given_beside_the_statement(client: Client) -> None:

@@ -93,6 +93,21 @@ def _duration(months: int, days: int, microseconds: int) -> str:
     return f"P{''.join(parts)}{clock}"
 
 
+def as_durations(column: Any) -> Any:
+    """An Arrow column whose intervals are durations, as Parquet and Polars have them; a column of
+    other values, and one with months, is unchanged.
+    """
+    if column.type != pyarrow.month_day_nano_interval():
+        return column
+    values = column.to_pylist()
+    if any(value is not None and (value.months or abs(value.days) > 10**8) for value in values):
+        return column
+    return pyarrow.array(
+        [value and value.days * 86_400_000_000 + value.nanoseconds // 1000 for value in values],
+        pyarrow.duration("us"),
+    )
+
+
 def describe_tables(tables: Sequence[SqlTable]) -> list[dict[str, Any]]:
     """Lines of ``\\dt``, with names as statements have them."""
     return [

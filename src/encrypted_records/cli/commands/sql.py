@@ -357,15 +357,25 @@ async def _write_parquet(result: StatementResult, names: list[str]) -> None:
     import pyarrow  # noqa: PLC0415 - optional, slow to import
     from pyarrow import parquet  # noqa: PLC0415
 
-    schema = pyarrow.schema(list(zip(names, result.schema.types, strict=True)))
+    from encrypted_records.sql import rendering  # noqa: PLC0415
+
+    types = [rendering.as_durations(pyarrow.nulls(0, kind)).type for kind in result.schema.types]
+    schema = pyarrow.schema(list(zip(names, types, strict=True)))
     out = _UntilFailure(sys.stdout.buffer)
-    with parquet.ParquetWriter(out, schema) as writer:
-        try:
-            async for batch in result.batches():
-                writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
-        except BaseException:
-            out.failed = True
-            raise
+    try:
+        with parquet.ParquetWriter(out, schema) as writer:
+            try:
+                async for batch in result.batches():
+                    columns = [rendering.as_durations(column) for column in batch.columns]
+                    writer.write_batch(pyarrow.RecordBatch.from_arrays(columns, schema=schema))
+            except BaseException:
+                out.failed = True
+                raise
+    except pyarrow.ArrowNotImplementedError:
+        raise InvalidSetting(
+            "Parquet has no type for a column of the result, such as an interval of months",
+            hint="cast the column to VARCHAR",
+        ) from None
 
 
 class _UntilFailure:

@@ -37,6 +37,7 @@ class SqlCalls(Connection):
         """
         require_sql()
         from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional, slow to import
+        from encrypted_records.sql.rendering import as_durations  # noqa: PLC0415
 
         client = cast("ProxyClient", self)
         opened = Engine(
@@ -44,6 +45,8 @@ class SqlCalls(Connection):
         )
         async with opened as engine, await engine.execute(statement, parameters) as result:
             table: Any = await result.table()
+            for at, column in enumerate(table.columns):
+                table = table.set_column(at, table.column_names[at], as_durations(column))
             types = tuple(column.type for column in result.columns)
             return SqlResult(table, types, dict(result.versions))
 
