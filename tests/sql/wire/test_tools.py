@@ -68,6 +68,12 @@ def test_dbeaver_and_duckdb_find_tables_by_numbers(listener: Running) -> None:
     assert ("patient", "weight", "numeric") in {(row[1], row[3], row[4]) for row in columns}
 
 
+def test_pgcli_and_odbc_find_tables_and_columns(listener: Running) -> None:
+    tables, _ = answered(listener, "pgcli")
+    assert [row[:2] for row in tables] == [("clinic", "patient"), ("clinic", "visit")]
+    assert ("weight", "numeric") in answered(listener, "ODBC")[1]
+
+
 def test_names_are_quoted_where_a_statement_needs_it(listener: Running) -> None:
     asked = "SELECT quote_ident('a'), quote_ident('A b'), quote_ident('select'), parse_ident($1)"
     with listener.connect(autocommit=True) as connection:

@@ -195,6 +195,30 @@ TOOLS: dict[str, list[str]] = {
           AND ("fk_column"."attnum" = ANY(c.conkey)) AND ("pk_column"."attnum" = ANY(c.confkey))
         ORDER BY "fk-table-schema" ASC, "fk-table-name" ASC""",
     ],
+    "pgcli": [
+        """SELECT n.nspname as schema, c.relname as name,
+          pg_catalog.pg_get_userbyid(c.relowner) as owner
+        FROM pg_catalog.pg_class c
+        LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind = ANY('{"r","p","v","m","S","f",""}')
+          AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 1, 2""",
+        r"""SELECT d.datname as name, d.datcollate as collate, d.datctype as ctype,
+          pg_catalog.array_to_string(d.datacl, E'\n') AS access_privileges
+        FROM pg_catalog.pg_database d ORDER BY 1""",
+    ],
+    "ODBC": [
+        """select 'clinic'::name as "PKTABLE_CAT", a2.attname as "PKCOLUMN_NAME",
+          i::int2 as "KEY_SEQ"
+        from ((select cn.oid, conrelid, conkey, confrelid, confkey,
+            generate_series(array_lower(conkey, 1), array_upper(conkey, 1)) as i, conname
+          from pg_catalog.pg_constraint cn, pg_catalog.pg_class c
+          where contype = 'f' and confrelid = c.oid and relname = 'visit') ref
+        inner join pg_catalog.pg_attribute a2
+          on a2.attrelid = ref.confrelid and a2.attnum = confkey[i])
+        order by ref.oid, ref.i""",
+        """SELECT columns.column_name, information_schema.columns.data_type
+        FROM information_schema.columns WHERE columns.table_name = 'patient'""",
+    ],
     "Superset": [
         "select pg_catalog.version()",
         "show standard_conforming_strings",

@@ -77,6 +77,12 @@ _FUNCTIONS = frozenset(
 _SCHEMAS = frozenset({"pg_catalog", "information_schema"})
 _OPEN, _CLOSE = SqlToken("other", "(", 0, 0), SqlToken("other", ")", 0, 0)
 _SELECT, _AS = SqlToken("word", "SELECT", 0, 0), SqlToken("word", "AS", 0, 0)
+_UNNEST = SqlToken("word", "unnest", 0, 0)
+#: Words after a table without an alias.
+_AFTER_TABLE = frozenset(
+    {",", ")", "cross", "except", "full", "group", "having", "inner", "intersect", "join", "left",
+     "limit", "natural", "on", "order", "right", "union", "using", "where"}
+)  # fmt: skip
 _REG = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole"})
 
 
@@ -495,8 +501,10 @@ def _functions(
         "pg_client_encoding()": "'UTF8'",
         "getdatabaseencoding()": "'UTF8'",
         "pg_encoding_to_char(a)": "'UTF8'",
+        "pg_char_to_encoding(a)": "6",
         "pg_table_is_visible(a)": f"a >= {_FIRST}",
         "pg_type_is_visible(a)": "true",
+        "pg_statistics_obj_is_visible(a)": "true",
         "format_type(o, m)": (
             f"(SELECT {plain} || CASE WHEN typname = 'numeric' AND m > 0 THEN {decimals} ELSE ''"
             f" END || CASE WHEN typelem > 0 THEN '[]' ELSE '' END FROM {SCHEMA}.pg_type"
@@ -623,18 +631,24 @@ def _without_schemas(words: Sequence[SqlToken], dataset: str) -> Iterator[SqlTok
         if qualifies and token.word == "pg_catalog":
             at += 2
         elif qualifies and token.word == "information_schema":
-            yield SqlToken("word", f"information_schema_{words[at + 2].word}", 0, 0)
+            name, after = words[at + 2], words[at + 3 : at + 4]
+            if [word.text for word in after] == ["."]:  # a column of the relation
+                yield name
+            else:
+                yield SqlToken("word", f"information_schema_{name.word}", 0, 0)
+                if not after or after[0].word in _AFTER_TABLE:
+                    yield from (_AS, name)
             at += 3
         else:
             yield token
             at += 1
 
 
-def _read_as_table(words: Sequence[SqlToken], at: int) -> int:
-    """The number of words of a call that FROM reads as a table, with its parentheses; 0 for other
-    words. In a list of expressions the same words mean the same.
+def _call_length(words: Sequence[SqlToken], at: int, name: str, before: Sequence[str]) -> int:
+    """The number of words of a call, with its parentheses; 0 for words other than this call after
+    one of ``before``.
     """
-    if at == 0 or words[at - 1].word not in (",", "from") or words[at].word != "string_to_array":
+    if at == 0 or words[at - 1].word not in before or words[at].word != name:
         return 0
     depth = 0
     for place, token in enumerate(words[at + 1 :], at + 1):
@@ -648,7 +662,11 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
     """The number of words to replace at a position, and their replacement."""
     token = words[at]
     following = [token.word for token in words[at + 1 : at + 5]]
-    if length := _read_as_table(words, at):
+    if length := _call_length(words, at, "generate_series", (",", "select")):
+        # Rows, where DuckDB has a list; in FROM both are rows.
+        return length, [_UNNEST, _OPEN, *words[at : at + length], _CLOSE]
+    # FROM may read the call as a table; in a list of expressions the same words mean the same.
+    if length := _call_length(words, at, "string_to_array", (",", "from")):
         after = words[at + length :]
         alias = after[1:2] if after and after[0].word == "as" else after[:1]
         if alias and alias[0].kind in ("word", "quoted") and alias[0].word != "from":
@@ -658,7 +676,7 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
         end = at + 1 + following.index(")")
         sign = "".join(token.text for token in words[at + 2 : end])
         return end + 1 - at, [SqlToken("other", sign, 0, 0)]
-    if token.word == "collate" and following:
+    if token.word == "collate" and following and words[at - 1].word != "as":
         return 2, ()
     if token.word in _RENAMED:
         return 1, [SqlToken("word", _RENAMED[token.word], 0, 0)]
@@ -672,7 +690,10 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
         return 6, made
     if token.kind == "string" and token.value[:1] == "{" and token.value[-1:] == "}":
         listed = token.value[1:-1].replace("'", "''")
-        return 1, [SqlToken("string", f"'[{listed}]'", 0, 0)]
+        made = [SqlToken("string", f"'[{listed}]'", 0, 0)]
+        if at > 1 and words[at - 2].word in ("any", "all") and following[:1] == [")"]:
+            made += [SqlToken("cast", "::", 0, 0), SqlToken("word", "VARCHAR[]", 0, 0)]
+        return 1, made
     return 1, [token]
 
 
