@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import errors
+from encrypted_records.client import webhook_sender
 from encrypted_records.proxy import webhooks
 from encrypted_records.proxy.process import Background
 from tests.support.eventually import eventually
@@ -239,6 +241,28 @@ def test_a_webhook_continues_once_the_disk_has_room_again(
     made(store, receiver)
     (one,) = store.ingest([{"n": 1}])
     eventually(lambda: ("upsert", one) in receiver.changes(), "it is delivered", pause=0.005)
+
+
+def test_receivers_that_do_not_answer_hold_up_their_own_user_alone(
+    service: Service,
+    proxy: Proxy,
+    store: Store,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_sender, "SECONDS", 600.0)
+    other = at(new_store(service, DEFINITION), proxy)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        key = token(store)["token"]
+        waiting = [create(store, url, token=key, cursor=None) for _ in range(17)]
+        assert [one.status for one in waiting] == [201] * 17
+        [record] = other.ingest([{"name": "Bo"}])
+        made(other, receiver, cursor=None)
+        eventually(receiver.changes, "the other user's webhook is sent", within=30.0)
+        assert {identifier for _, identifier in receiver.changes()} == {record}
+        for one in waiting:
+            assert store.proxy("DELETE", one.json()["url"]).status == 204
 
 
 def test_a_receiver_that_wants_no_more_is_sent_no_more(store: Store, receiver: Receiver) -> None:

@@ -21,8 +21,6 @@ from encrypted_records.errors import InvalidQuery, Unavailable
 
 #: Seconds for a delivery, from its connection to the head of its answer.
 SECONDS = 15.0
-#: Maximum concurrent deliveries.
-_CONNECTIONS = 16
 MOST_URL = 2000
 _NAT64 = IPv6Network("64:ff9b::/96")
 _PRIVATE = "the address of a webhook is not a public one"
@@ -92,7 +90,7 @@ class WebhookSender(Closing):
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                limit=_CONNECTIONS,
+                limit=0,  # the caller limits them
                 force_close=True,
                 socket_factory=self._socket,
                 use_dns_cache=False,

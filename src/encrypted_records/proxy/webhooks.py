@@ -35,6 +35,7 @@ import msgspec
 from encrypted_records import errors, runtime
 from encrypted_records.client.webhook_sender import WebhookSender
 from encrypted_records.crypto.keys import Keyring
+from encrypted_records.fair_queue import FairQueue
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import new_id, reference, to_text
 from encrypted_records.proxy.disk import Database
@@ -224,6 +225,9 @@ _SECRET_BYTES = 32
 _SECRET_PREFIX = "whsec_"  # noqa: S105 # what begins each
 #: Changes in one delivery.
 _MOST_CHANGES = 500
+#: Deliveries at a time, and those of one user: a receiver may take long to answer, and then the
+#: webhooks of other users must not wait.
+_AT_ONCE, _AT_ONCE_PER_USER = 16, 4
 #: Pauses between tries grow from the first value to the second, in seconds; a webhook is stopped
 #: after the third value of continuous failures, and this many tries.
 FIRST_PAUSE, LONGEST_PAUSE, MOST_FAILING, FEWEST_TRIES = 1.0, 1800.0, 86_400.0, 48
@@ -271,6 +275,7 @@ class Webhooks:
         self._readmit = readmit
         self._background = background
         self._tasks: dict[bytes, Task] = {}
+        self._places = FairQueue(_AT_ONCE, most_per_user=_AT_ONCE_PER_USER)
         #: by ``delivered`` and ``failed``, since the start
         self.deliveries: Counter[str] = Counter()
         #: by status
@@ -478,15 +483,16 @@ class Webhooks:
         changes = await write_changes(page, webhook.schema)
         body = to_json(head)[:-1] + b',"results":[' + b",".join(changes) + b"]}"
         name = _name_of(webhook, page)
-        moment = int(runtime.wall())
-        headers = {
-            "Content-Type": "application/json",
-            "webhook-id": name,
-            "webhook-timestamp": str(moment),
-            "webhook-signature": _sign(target.secret, name, moment, body),
-        }
         try:
-            status = await self._sender.send(target.url, body, headers)
+            async with self._places.take(webhook.user):
+                moment = int(runtime.wall())
+                headers = {
+                    "Content-Type": "application/json",
+                    "webhook-id": name,
+                    "webhook-timestamp": str(moment),
+                    "webhook-signature": _sign(target.secret, name, moment, body),
+                }
+                status = await self._sender.send(target.url, body, headers)
         except errors.Unavailable as error:
             self.deliveries["failed"] += 1
             raise _NotTaken(error.message) from None
