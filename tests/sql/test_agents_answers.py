@@ -124,9 +124,14 @@ def test_an_agent_is_told_no_text_that_the_api_made_up(
             told = [str(await tools.list_schemas()), str(await tools.describe_schema("people"))]
             with front.telling(lie):
                 told.append(str(await tools.list_schemas()))
-                with pytest.raises(ToolError) as caught:
-                    await tools.describe_schema("people")
-            return [*told, str(caught.value)]
+                for asked in (
+                    tools.describe_schema("people"),
+                    tools.query("SELECT first FROM people"),
+                ):
+                    with pytest.raises(ToolError) as caught:
+                        await asked
+                    told.append(str(caught.value))
+            return told
 
     with running_front(running.proxy_url) as front:
         told = asyncio.run(run())

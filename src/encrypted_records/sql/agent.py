@@ -187,7 +187,9 @@ async def _or_tool_error(request: Awaitable[T]) -> T:
         return await request
     except ErsError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        raise ToolError(f"{error.message}{hint}") from None
+        # DuckDB's further lines suggest columns, of which the verified log may have none.
+        message = error.message.partition("\n")[0]
+        raise ToolError(f"{message}{hint}") from None
 
 
 def _shown(cell: pyarrow.Array) -> Any:
