@@ -6,6 +6,7 @@ when the API says so: commits after a broken commit cannot be read.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from encrypted_records import errors, runtime
@@ -15,6 +16,9 @@ from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
+
+log = logging.getLogger(__name__)
+
 
 #: How often a commit that lost a race is drafted again.
 ATTEMPTS = 5
@@ -26,6 +30,8 @@ LOST_RACES = STORED_BEFORE | {
     *("stale_definition", "writer_conflict", "log_conflict", "log_moved"),
     *("key_mismatch", "roster_moved"),
 }
+#: The same for a change that ends rows.
+ROW_RACES = LOST_RACES | {"row_not_live", "record_version"}
 #: Conflicts with changes that others go on making for a while: to records of unique fields, or to
 #: the roster while a member is removed. They do not count as failed attempts.
 _ROSTER = frozenset({"roster_moved", "key_mismatch"})
@@ -159,6 +165,35 @@ class Committer:
                 unproven.append(error)
         if unproven:
             raise _unproven(min(unproven, key=lambda error: not isinstance(error, errors.Closed)))
+
+
+class Attempts:
+    """The attempts at one change. Races that are lost to changes which others go on making for a
+    while are not counted, see :func:`keeps_moving`."""
+
+    def __init__(self, until: float, races: frozenset[str]) -> None:
+        """
+        Args:
+            until: when to give up, by :func:`time.monotonic`.
+            races: codes of the conflicts after which the change is drafted again.
+        """
+        self.left = ATTEMPTS
+        self._until = until
+        self._races = races
+
+    async def lost(self, error: errors.Conflict) -> None:
+        """Return when the change may be drafted again after this error.
+
+        Raises:
+            Conflict: the error itself, if that does not help, or no attempt is left.
+        """
+        if error.reason not in self._races:
+            raise error
+        if not await keeps_moving(error, self._until):
+            self.left -= 1
+            if not self.left:
+                raise error
+        log.info("a change lost a race (%s) and is drafted again", error.reason)
 
 
 async def keeps_moving(error: errors.Conflict, until: float) -> bool:

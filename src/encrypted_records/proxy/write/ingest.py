@@ -13,7 +13,6 @@ its sender.
 from __future__ import annotations
 
 import hashlib
-import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -45,18 +44,9 @@ from encrypted_records.proxy.process import Gathering, Waiting, WaitingLine, by_
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.proxy.write.committer import (
-    ATTEMPTS,
-    LOST_RACES,
-    STORED_BEFORE,
-    Committer,
-    keeps_moving,
-)
+from encrypted_records.proxy.write.committer import LOST_RACES, STORED_BEFORE, Attempts, Committer
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import Owner, UniqueKeys, claim, not_unique, owners_of
-
-log = logging.getLogger(__name__)
-
 
 HEADER = "Idempotency-Key"
 #: Seconds by which a key's time, which becomes the records' time, may differ from the present.
@@ -173,12 +163,11 @@ class DirectIngest:
             ErsError: as :meth:`Schemas.refresh`; also if the API refuses or is unavailable.
         """
         raw = await by_size(len(body), few=True)(parse_records, body)
-        wanted = await self._by_schema(caller, raw)
+        wanted = await group_by_schema(caller, raw, self._shown_names, self._own_origins)
         request = IngestRequest(wanted, key, len(body))
         until = self._merger.give_up_at()
-        attempt = 0
-        while attempt < ATTEMPTS:
-            attempt += 1
+        attempts = Attempts(until, LOST_RACES)
+        while attempts.left:
             states = await self._load(caller, wanted)
             try:
                 created = await self._commits.store(Ingest(request, caller, states))
@@ -186,6 +175,7 @@ class DirectIngest:
                 # The definition may have changed since: only the current definition may refuse.
                 if not await self._catch_up(caller, states):
                     raise
+                attempts.left -= 1
             except NotFound:
                 self._schemas.forget(caller, wanted)
                 raise NotFound(
@@ -196,15 +186,8 @@ class DirectIngest:
             except MergeFirst:
                 # Other writers may come first any number of times: only the deadline ends this.
                 await self._merger.make_room(caller, list(states.values()), until=until)
-                attempt -= 1
             except Conflict as error:
-                if error.reason not in LOST_RACES:
-                    raise
-                moved = await keeps_moving(error, until)
-                if attempt == ATTEMPTS and not moved:
-                    raise
-                attempt -= moved
-                log.info("a commit lost a race (%s) and is drafted again", error.reason)
+                await attempts.lost(error)
                 await self._catch_up(caller, states)
             else:
                 for state in states.values():
@@ -239,30 +222,6 @@ class DirectIngest:
             flaws.sort(key=lambda flaw: flaw.row or 0)
             raise InvalidRecords("not every schema can be reached", flaws=tuple(flaws))
         return states
-
-    async def _by_schema(
-        self, caller: Holder, raw: Sequence[RawRecord]
-    ) -> dict[bytes, list[RawRecord]]:
-        found: dict[str | None, bytes] = {}
-        wanted: dict[bytes, list[RawRecord]] = {}
-        flaws: list[Flaw] = []
-        for record in raw:
-            pointer = f"/{record.row - 1}/schema"
-            key = record.schema if isinstance(record.schema, str) else None
-            try:
-                schema = found.get(key) or await self._shown_names.of_reference(
-                    *(caller, record.schema, "schemas"),
-                    pointer=pointer,
-                    own_hosts=self._own_origins,
-                )
-            except BadInput as error:
-                flaws += [replace(flaw, row=record.row) for flaw in error.flaws]
-            else:
-                found[key] = schema
-                wanted.setdefault(schema, []).append(record)
-        if flaws:
-            raise InvalidRecords("a schema is not named correctly", flaws=tuple(flaws))
-        return wanted
 
     async def _commit(self, together: Sequence[WaitingIngest]) -> None:
         """Store ingests of one caller by one commit of each schema, whose locks are held.
@@ -339,6 +298,37 @@ class DirectIngest:
         before = [state.definition.digest for state in states.values()]
         fresh = [await self._schemas.refresh(caller, schema) for schema in states]
         return before != [state.definition.digest for state in fresh]
+
+
+async def group_by_schema(
+    caller: Holder,
+    raw: Sequence[RawRecord],
+    shown_names: ShownNames,
+    own_origins: tuple[str, ...],
+) -> dict[bytes, list[RawRecord]]:
+    """The records by the schema that they name, in the order of the input.
+
+    Raises:
+        InvalidRecords: with the flaws of all records that do not name a schema correctly.
+    """
+    found: dict[str | None, bytes] = {}
+    wanted: dict[bytes, list[RawRecord]] = {}
+    flaws: list[Flaw] = []
+    for record in raw:
+        pointer = f"/{record.row - 1}/schema"
+        key = record.schema if isinstance(record.schema, str) else None
+        try:
+            schema = found.get(key) or await shown_names.of_reference(
+                *(caller, record.schema, "schemas"), pointer=pointer, own_hosts=own_origins
+            )
+        except BadInput as error:
+            flaws += [replace(flaw, row=record.row) for flaw in error.flaws]
+        else:
+            found[key] = schema
+            wanted.setdefault(schema, []).append(record)
+    if flaws:
+        raise InvalidRecords("a schema is not named correctly", flaws=tuple(flaws))
+    return wanted
 
 
 def _count_cells(states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIngest]) -> int:

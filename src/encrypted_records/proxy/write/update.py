@@ -12,10 +12,9 @@ and addition are one commit, which is exact like every commit of a schema with u
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
@@ -57,7 +56,8 @@ from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.lookup import CurrentRecord, look_up, require_unaltered
 from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
+from encrypted_records.proxy.write.committer import ROW_RACES, Attempts, Committer
+from encrypted_records.proxy.write.ingest import group_by_schema
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import (
     LiveRecord,
@@ -67,12 +67,8 @@ from encrypted_records.proxy.write.unique import (
     owners_of,
 )
 
-log = logging.getLogger(__name__)
-
-
 #: Records that one request may delete; every proxy reads the commit that names their rows.
 MAX_DELETED = 100_000
-_RACE_LOST = LOST_RACES | {"row_not_live", "record_version"}
 
 T = TypeVar("T")
 
@@ -368,24 +364,18 @@ class Updater:
                 :func:`keeps_moving`.
         """
         until = self._merger.give_up_at() if until is None else until
-        number = 0
-        while number < ATTEMPTS:
-            number += 1
+        attempts = Attempts(until, ROW_RACES)
+        while attempts.left:
             try:
                 outcome = await attempt()
             except _SegmentsMerged:
-                number -= 1
+                continue
             except Conflict as error:
-                if error.reason not in _RACE_LOST:
-                    raise
-                moved = await keeps_moving(error, until)
-                if number == ATTEMPTS and not moved:
-                    raise
-                number -= moved
-                log.info("a change lost a race (%s) and is started again", error.reason)
+                await attempts.lost(error)
             else:
                 if outcome is not None:
                     return outcome
+                attempts.left -= 1
         raise Conflict("the record keeps changing", hint="try again")
 
 
@@ -492,9 +482,8 @@ class Upserter:
         raw = await run(parse_records, body)
         schema = await self._schema_of(caller, raw)
         until = self._merger.give_up_at()
-        attempt = 0
-        while attempt < ATTEMPTS:
-            attempt += 1
+        attempts = Attempts(until, ROW_RACES)
+        while attempts.left:
             state = await self._schemas.load(caller, schema)
             before = state.definition.digest
             try:
@@ -502,20 +491,14 @@ class Upserter:
                     stored = await self._attempt(caller, state, raw, tuple(sorted(by)), run)
             except MergeFirst:
                 await self._merger.make_room(caller, [state], until=until)
-                attempt -= 1
             except BadInput:
                 # The definition may have changed since: only the current definition may refuse.
                 fresh = await self._schemas.refresh(caller, schema)
                 if fresh.definition.digest == before:
                     raise
+                attempts.left -= 1
             except Conflict as error:
-                if error.reason not in _RACE_LOST:
-                    raise
-                moved = await keeps_moving(error, until)
-                if attempt == ATTEMPTS and not moved:
-                    raise
-                attempt -= moved
-                log.info("a commit lost a race (%s) and is drafted again", error.reason)
+                await attempts.lost(error)
                 await self._schemas.refresh(caller, schema)
             else:
                 await self._merger.after_ingest(caller, state)
@@ -527,27 +510,16 @@ class Upserter:
         Raises:
             InvalidRecords: they do not all name one schema.
         """
-        found: dict[str | None, bytes] = {}
-        named: bytes | None = None
-        for record in raw:
-            pointer = f"/{record.row - 1}/schema"
-            key = record.schema if isinstance(record.schema, str) else None
-            try:
-                schema = found.get(key) or await self._shown_names.of_reference(
-                    *(caller, record.schema, "schemas"),
-                    pointer=pointer,
-                    own_hosts=self._own_origins,
-                )
-            except BadInput as error:
-                flaws = tuple(replace(flaw, row=record.row) for flaw in error.flaws)
-                raise InvalidRecords("the schema is not named correctly", flaws=flaws) from None
-            found[key] = schema
-            if named not in (None, schema):
-                flaw = Flaw("invalid_reference", "names a different schema", pointer, record.row)
-                raise InvalidRecords("the records are of several schemas", flaws=(flaw,))
-            named = schema
-        assert named is not None  # a body without records is refused when it is parsed
-        return named
+        # A body without records is refused when it is parsed.
+        (schema, _), *others = (
+            await group_by_schema(caller, raw, self._shown_names, self._own_origins)
+        ).items()
+        if others:
+            row = others[0][1][0].row
+            pointer = f"/{row - 1}/schema"
+            flaw = Flaw("invalid_reference", "names a different schema", pointer, row)
+            raise InvalidRecords("the records are of several schemas", flaws=(flaw,))
+        return schema
 
     async def _attempt(
         self,
