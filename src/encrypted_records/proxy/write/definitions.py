@@ -114,9 +114,9 @@ async def find_obstacles(
     segments = [part.segment for part in parts]
     await context.run(bring_columns(segments, sorted(wanted), context.space.sizes))
     stored = sum(map(len, parts))
-    obstacles: list[Obstacle] = []
     if not stored:
-        return obstacles
+        return []
+    obstacles: list[Obstacle] = []
     for change in lost:
         column = await aside(build_global_dictionary, change.field, parts)
         if present_count := stored - int(column.counts[0]):
@@ -124,50 +124,40 @@ async def find_obstacles(
             obstacles.append(Obstacle(change, present_count, condition))
     proven: set[str] = set()
     doubled = iter(sets)
+    where: dict[str, Any] | None
     for demand in demands:
         if demand.code == "unique_added":
             unique_set = next(doubled)
-            if all(field in names for field in unique_set):  # else no stored record has all of them
-                fields = [names[field] for field in unique_set]
-                records, where = await find_doubles(context, parts, fields, MOST_NAMED)
-                obstacles += [Obstacle(demand, records, where)] if records else []
+            if not names.keys() >= set(unique_set):  # no stored record has all of them
+                continue
+            fields = [names[field] for field in unique_set]
+            records, where = await find_doubles(context, parts, fields)
+        elif demand.field not in names:
+            records, where = stored, None
+        elif demand.code == "required_added":
+            name = names[demand.field]
+            column = await aside(build_global_dictionary, name, parts)
+            records, where = int(column.counts[0]), {"field": name, "op": "is_null"}
+        elif demand.field in proven:
             continue
-        name = names.get(demand.field)
-        if name is None:
-            obstacles.append(Obstacle(demand, stored, None))
-            continue
-        column = await aside(build_global_dictionary, name, parts)
-        if demand.code == "required_added":
-            if absent := int(column.counts[0]):
-                obstacles.append(Obstacle(demand, absent, {"field": name, "op": "is_null"}))
-        elif demand.field not in proven:
+        else:
             proven.add(demand.field)
-            spec = new.fields[demand.field]
-            found = await _find_refused(context, parts, column, name, spec, present.fields[name])
-            if found.records:
-                obstacles.append(Obstacle(demand, found.records, found.where(name)))
+            name, spec = names[demand.field], new.fields[demand.field]
+            records, where = await _find_refused(context, parts, name, spec)
+        if records:
+            obstacles.append(Obstacle(demand, records, where))
     return obstacles
 
 
-@dataclass(frozen=True, slots=True)
-class _RefusedRows:
-    records: int
-    named: list[Value]
-
-    def where(self, name: str) -> dict[str, Any]:
-        return {"field": name, "op": "in", "value": self.named[:MOST_NAMED]}
-
-
 async def _find_refused(
-    context: QueryContext,
-    parts: Sequence[Candidates],
-    column: GlobalDictionary,
-    name: str,
-    spec: FieldSpec,
-    present: FieldSpec,
-) -> _RefusedRows:
-    """The records whose value the field's new rules refuse, or that it would alter."""
+    context: QueryContext, parts: Sequence[Candidates], name: str, spec: FieldSpec
+) -> tuple[int, dict[str, Any]]:
+    """The number of records whose value the field's new rules refuse, or that it would alter, and a
+    condition that finds them (with more than ``MOST_NAMED`` values, some of them).
+    """
+    present = context.snapshot.definition.fields[name]
     compared = context.definition.fields[name]
+    column = await aside(build_global_dictionary, name, parts)
 
     def takes(value: Value) -> bool:
         return fits(spec, value, present)
@@ -175,8 +165,6 @@ async def _find_refused(
     refused, unsure = await aside(_judge_keys, column, compared, takes)
     records = int(column.counts[refused].sum()) if len(refused) else 0
     named = [_value(column, compared, code) for code in refused[:MOST_NAMED].tolist()]
-    if not len(unsure):
-        return _RefusedRows(records, named)
     rows = np.isin(column.codes, unsure)
     positions = np.sort(column.positions[rows]).tolist()
     for at in range(0, len(positions), BATCH):
@@ -187,7 +175,7 @@ async def _find_refused(
                 records += 1
                 if len(named) < MOST_NAMED and value not in named:
                     named.append(value)
-    return _RefusedRows(records, named)
+    return records, {"field": name, "op": "in", "value": named}
 
 
 def _judge_keys(
@@ -241,10 +229,10 @@ def total(obstacles: Collection[Obstacle]) -> int:
 
 
 async def find_doubles(
-    context: QueryContext, parts: Sequence[Candidates], names: Sequence[str], most: int
+    context: QueryContext, parts: Sequence[Candidates], names: Sequence[str]
 ) -> tuple[int, dict[str, Any]]:
     """The number of these records that share their values of all ``names`` with another record, and
-    a condition that finds them (with more than ``most`` distinct values, some of them).
+    a condition that finds them (with more than ``MOST_NAMED`` distinct values, some of them).
 
     Args:
         parts: candidates whose columns of ``names`` are loaded.
@@ -252,7 +240,8 @@ async def find_doubles(
     Raises:
         ErsError: as :meth:`QueryContext.rows`.
     """
-    count, examples = await aside(_find, parts, names, min(most, MAX_COMPARISONS // len(names)))
+    most = min(MOST_NAMED, MAX_COMPARISONS // len(names))
+    count, examples = await aside(_find, parts, names, most)
     refs = [context.snapshot.ref(position) for position in examples]
     records = await context.rows(refs, alone=True)
     return count, _condition(names, records)
@@ -372,8 +361,8 @@ class DefinitionChanger:
             PreconditionFailed: the current definition is not ``replaced``.
             ErsError: as :meth:`QueryRunner.ask`.
         """
-        sent, before = await _parse(text), await _parse(replaced)
-        assert sent is not None
+        sent = await _parse(text)
+        before = None if replaced is None else await _parse(replaced)
         return await self._plan(caller, schema, sent, renamed, dropped, before)
 
     async def _plan(
@@ -425,8 +414,8 @@ class DefinitionChanger:
             Conflict: ``needs_reencryption``; stored records do not fit, or have to be re-encrypted.
             ErsError: as for :meth:`Committer.store`.
         """
-        sent, before = await _parse(text), await _parse(replaced)
-        assert sent is not None
+        sent = await _parse(text)
+        before = None if replaced is None else await _parse(replaced)
         until = runtime.monotonic() + PATIENCE
         for attempt in itertools.count(1):
             plan = await self._plan(caller, schema, sent, renamed or {}, (), before)
@@ -513,8 +502,8 @@ def _require_as_planned(
         raise Conflict("the schema changed while its definition was compared", code="log_conflict")
 
 
-async def _parse(text: bytes | None) -> SchemaDefinition | None:
-    return None if text is None else await by_size(len(text))(parse_definition, text)
+async def _parse(text: bytes) -> SchemaDefinition:
+    return await by_size(len(text))(parse_definition, text)
 
 
 def _require_present(
@@ -546,10 +535,7 @@ def _check_renames(
     wrong = [
         name
         for name, before in renamed.items()
-        if name not in sent.fields
-        or before not in present.fields
-        or old.count(before) > 1
-        or (before in sent.fields and before not in renamed and before == name)
+        if name not in sent.fields or before not in present.fields or old.count(before) > 1
     ]
     if wrong:
         detail = "names a field that does not exist, or one twice"
