@@ -44,12 +44,11 @@ from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.key_sets import MAX_OPENED
 from encrypted_records.index.query.matching import match_rows
-from encrypted_records.index.roster.roster import Roster
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model import ids, resources
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
-from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.model.records import PlainRecord, RowRef
 from encrypted_records.model.signatures import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import Run, aside, here
@@ -229,11 +228,14 @@ class DatasetSchemas:
         ]
         require_shown(*(schema.slug for schema in signed))
         found = {
-            placed.schema: DatasetSchema(placed.schema, placed.slug, placed.name, signed=True)
-            for placed in signed
+            schema.schema: DatasetSchema(schema.schema, schema.slug, schema.name, signed=True)
+            for schema in signed
         }
-        is_placed = _placed_by(roster)
-        return found | {schema.id: schema for schema in schemas if not is_placed(schema.id)}
+        for schema in schemas:
+            placed = roster.schema(schema.id)  # in any dataset
+            if placed is None or not placed.slug:
+                found[schema.id] = schema
+        return found
 
     async def require_removed(self, caller: Holder, schema: DatasetSchema) -> None:
         """Require that a schema missing at the API is legitimately gone: it is unsigned, or its
@@ -252,16 +254,6 @@ class DatasetSchemas:
                 hint="its records could not be searched; if it was deleted, an owner can free its"
                 f" name: ers api DELETE {ids.reference('schemas', schema.id)}",
             )
-
-
-def _placed_by(roster: Roster) -> Callable[[bytes], bool]:
-    """Whether the roster has a schema in any dataset."""
-
-    def is_placed(schema: bytes) -> bool:
-        placed = roster.schema(schema)
-        return placed is not None and bool(placed.slug)
-
-    return is_placed
 
 
 def _shown(resource: resources.SchemaResource) -> DatasetSchema:
@@ -401,14 +393,6 @@ class QueryContext:
     ) -> dict[RowRef, bytes]:
         """The same as :meth:`RowFetcher.prove_rows`."""
         return await self.fetcher.prove_rows(self.upstream, wanted, alone=alone)
-
-    async def sealed_rows(self, wanted: Sequence[RowRef]) -> list[SealedRow]:
-        """The rows as the API has them, in the order of ``wanted``.
-
-        Raises:
-            Moved, DoesNotOpen, LogBroken: as :meth:`RowFetcher.open_rows`.
-        """
-        return await self.fetcher.sealed_rows(self.upstream, wanted)
 
     async def confirm(self) -> None:
         """Confirm like :meth:`Upstream.confirm`; the query then counts at least one request."""

@@ -34,7 +34,6 @@ from encrypted_records.model.records import (
     PageRef,
     PlainRecord,
     RowRef,
-    SealedRow,
     Segment,
     SegmentHeader,
 )
@@ -490,10 +489,6 @@ class Fetcher:
     ) -> dict[RowRef, bytes]:
         """The same as :meth:`RowFetcher.prove_rows`."""
         return await self._rows.prove_rows(upstream, wanted, alone=alone)
-
-    async def sealed_rows(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
-        """The same as :meth:`RowFetcher.fetch_sealed`."""
-        return await self._rows.fetch_sealed(upstream, wanted)
 
 
 def _open_paged(

@@ -25,6 +25,7 @@ from encrypted_records.proxy.process import Run, aside, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.row_checks import decode_row
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 
 #: A record may change while it is read; it is then read again, up to this many times.
@@ -135,7 +136,9 @@ class _Doubts:
             LogBroken: the API returned such a row before.
         """
         dead = {
-            record.row for record in records if not _is_live(views[record.state.id], record.row)
+            record.row
+            for record in records
+            if not views[record.state.id].snapshot.is_live(record.row.group, record.row.ordinal)
         }
         if dead & self._ended:
             raise _unknown_record()
@@ -190,7 +193,9 @@ async def _read_rows(context: QueryContext, refs: Sequence[RowRef]) -> dict[byte
     live = [ref for ref in refs if snapshot.is_live(ref.group, ref.ordinal)]
     schema = reference("schemas", context.state.id)
     found = {}
-    for ref, row in zip(live, await context.sealed_rows(live), strict=True):
+    proven = await context.prove_rows(live)
+    for ref in live:
+        row = decode_row(proven[ref])
         group = snapshot.groups[ref.group].group
         names = [context.definition.by_id[number].name for number in group.fields]
         found[row.record_id] = SealedRecord(
@@ -205,10 +210,6 @@ async def _read_rows(context: QueryContext, refs: Sequence[RowRef]) -> dict[byte
             fields=dict(zip(names, row.fields, strict=True)),
         )
     return found
-
-
-def _is_live(view: _SchemaView, row: RowRef) -> bool:
-    return view.snapshot.is_live(row.group, row.ordinal)
 
 
 def _fits_log(views: Mapping[bytes, _SchemaView], sealed: SealedRecord) -> bool:

@@ -19,7 +19,7 @@ from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef, SealedRow
+from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef
 from encrypted_records.proxy.process import Background, Fetch, Fetches, shuffled, wait_for
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import BLOCK, RowBlock, RowCache
@@ -39,7 +39,6 @@ from encrypted_records.proxy.search.row_checks import (
     RowNumber,
     Sealed,
     altered,
-    decode_row,
     numbers_of,
     open_row,
     open_rows,
@@ -192,7 +191,7 @@ class RowFetcher:
     ) -> dict[RowRef, T]:
         state, snapshot = upstream.state, upstream.snapshot
         self._checks.raise_altered(state.id)
-        since = _now()
+        since = asyncio.get_running_loop().time()
         found = await self._load_kept(state, snapshot, wanted, work)
         missing = _find_missing(wanted, found)
         # Two equal queries at once make one request to the API.
@@ -217,15 +216,6 @@ class RowFetcher:
                 self._kept.keep(state.id, snapshot, rows)
             await self._checks.add(state, snapshot, rows, needed)
         return found
-
-    async def fetch_sealed(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
-        """The rows as the API has them, in the order of ``wanted``; each of them opens.
-
-        Raises:
-            DoesNotOpen, LogBroken, Moved: as :meth:`open_rows`.
-        """
-        sealed = await self.prove_rows(upstream, wanted)
-        return [decode_row(sealed[ref]) for ref in wanted]
 
     def _remember(self, schema: bytes, records: Records) -> None:
         for ref, record in records.items():
@@ -417,10 +407,6 @@ class RowFetcher:
             sealed[ref] = _encoder.encode(row.row)
         self._widths.add(upstream.state.id, sealed.values())
         return sealed
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> bool:

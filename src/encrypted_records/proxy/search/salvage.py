@@ -14,7 +14,7 @@ ordinals of the rows that the log does not prove, but no decrypted content.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 
@@ -33,6 +33,7 @@ from encrypted_records.proxy.disk import disk_errors
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.search.export import put_first
 
 #: Limits of the rows requested at once; between them, the expected bytes of the answer decide.
 FEWEST, MOST = 20, 1000
@@ -156,15 +157,7 @@ class Salvager:
         )
         batches = run.batches()
         first: Sequence[SavedRecord] = await anext(batches, ())
-        return Salvage(sound.definition, sound, run.counts, _prepend(first, batches))
-
-
-async def _prepend(
-    first: Sequence[SavedRecord], later: AsyncIterator[Sequence[SavedRecord]]
-) -> AsyncIterator[Sequence[SavedRecord]]:
-    yield first
-    async for batch in later:
-        yield batch
+        return Salvage(sound.definition, sound, run.counts, put_first(first, batches))
 
 
 @dataclass
@@ -186,7 +179,7 @@ class _SalvageRun:
         self._came: dict[bytes, BitMap] = {}
         self._live_rows = 0
 
-    async def batches(self) -> AsyncIterator[Sequence[SavedRecord]]:
+    async def batches(self) -> AsyncGenerator[Sequence[SavedRecord], None]:
         # SQLite makes an unnamed file only if memory is short, and removes it when it is closed.
         with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as newest:
             with _disk_errors():

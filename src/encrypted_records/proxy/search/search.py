@@ -27,7 +27,6 @@ from encrypted_records.index.query.aggregate import Aggregated, count_all, measu
 from encrypted_records.index.query.pages import (
     FIRST_ROWS,
     Cursor,
-    Found,
     PageRequest,
     decode_cursor,
     encode_cursor,
@@ -118,56 +117,23 @@ async def answer(
         InvalidQuery: the cursor is not from an earlier answer to this query.
         Moved: as for :class:`QueryContext`.
     """
-    search = _PagedSearch.of(context, query)
+    # The key of the whole schema: it stays when keys are rotated.
+    question = context.tails.uids.of_question(query.question)
+    start = None
+    if query.cursor is not None:
+        start = decode_cursor(query.cursor, context.snapshot, question, len(context.joined))
+    # Later rows were added since the first page.
+    stored = start.stored if start else context.snapshot.stored
     condition = await context.condition(query.where)
-    request = PageRequest(context.space, query, condition, search.start, search.stored)
+    request = PageRequest(context.space, query, condition, start, stored)
     count, rows = await context.run(find_page(request, first_rows))
-    return search.page(count, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _PagedSearch:
-    """A search whose matches are read page by page.
-
-    ``start`` is where the page begins, None for the first page. Only the first ``stored`` rows
-    count; later rows were added since the first page.
-    """
-
-    context: QueryContext
-    query: Query
-    question: bytes
-    start: Cursor | None
-    stored: int
-
-    @staticmethod
-    def of(context: QueryContext, query: Query) -> _PagedSearch:
-        """
-        Raises:
-            InvalidQuery: the cursor was not made by this service.
-        """
-        # The key of the whole schema: it stays when keys are rotated.
-        question = context.tails.uids.of_question(query.question)
-        start = None
-        if query.cursor is not None:
-            joins = len(context.joined)
-            start = decode_cursor(query.cursor, context.snapshot, question, joins)
-        stored = start.stored if start else context.snapshot.stored
-        return _PagedSearch(context, query, question, start, stored)
-
-    def page(self, count: int | None, rows: Found) -> OpenedPage:
-        """
-        Args:
-            rows: up to one more than the page has; the extra row says that there is another page.
-        """
-        context, query = self.context, self.query
-        cursor = None
-        if len(rows) > query.limit:
-            rows = rows[: query.limit]
-            joined = tuple(other.stored for other in context.joined)
-            last = rows[-1][0].position
-            cursor = encode_cursor(Cursor(last, self.stored, joined, self.question))
-        records = [record for _, record in rows]
-        return OpenedPage(count, cursor, records, context.definition, query.fields)
+    cursor = None
+    if len(rows) > query.limit:  # the extra row says that there is another page
+        rows = rows[: query.limit]
+        joined = tuple(other.stored for other in context.joined)
+        cursor = encode_cursor(Cursor(rows[-1][0].position, stored, joined, question))
+    records = [record for _, record in rows]
+    return OpenedPage(count, cursor, records, context.definition, query.fields)
 
 
 @dataclass(frozen=True, slots=True)
