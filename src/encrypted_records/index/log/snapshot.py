@@ -245,6 +245,12 @@ class Snapshot:
         assert self.history is not None, "what is stored has a definition"
         return self.history.present
 
+    @property
+    def definitions(self) -> list[bytes]:
+        """All definitions of the log as canonical texts, in its order."""
+        every = self.history.every if self.history else {}
+        return [definition.canonical for definition in every.values()]
+
     def made_under(self, group: Group | Segment) -> SchemaDefinition:
         """The definition under which a group or a segment was made.
 

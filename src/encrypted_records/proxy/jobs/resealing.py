@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict, NotFound, StaleDefinition
 from encrypted_records.index.log.snapshot import Snapshot, count_live
-from encrypted_records.ingest.check import STANDARD, ChunkLimits
+from encrypted_records.ingest.check import STANDARD
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
@@ -90,10 +90,7 @@ class Resealing:
     async def _state(self, job: StoredJob, caller: Holder) -> SchemaState:
         """The current state of the schema, into which the caller may store."""
         assert job.options.named is not None
-        state = await self._uses.schemas.refresh(caller, job.options.named)
-        async with state.lock:
-            await self._uses.schemas.ready(caller, state)
-        return state
+        return await self._uses.schemas.refresh_ready(caller, job.options.named)
 
     async def _target(self, job: StoredJob) -> SealTarget:
         return await runtime.in_thread(self._uses.store.targets.get, job.id)
@@ -191,12 +188,10 @@ class Resealing:
         staging: bytes,
         number: int,
     ) -> messages.SealedChunk:
-        history = fetched.snapshot.history
-        assert history is not None, "what is stored has a definition"
         task = fetched.task(
             state,
             staging,
-            definition=_definition(target, history.present),
+            definition=_definition(target, fetched.snapshot.definition),
             origins=target.origins,
             number=number,
         )
@@ -356,7 +351,7 @@ def plan_chunks(
     Args:
         definition: the definition to seal for.
     """
-    most = _most_rows(snapshot, definition, LIMITS)
+    most = _most_rows(snapshot, definition)
     edges = [first, *_edges(snapshot, first, most)]
     chunks: list[messages.ChunkAt] = []
     done = 0
@@ -367,8 +362,9 @@ def plan_chunks(
     return chunks
 
 
-def _most_rows(snapshot: Snapshot, definition: SchemaDefinition, limits: ChunkLimits) -> int:
+def _most_rows(snapshot: Snapshot, definition: SchemaDefinition) -> int:
     """The largest number of rows of a chunk, by the higher of their old and new length classes."""
+    limits = LIMITS
     shapes = {
         (tuple(state.group.fields), tuple(state.group.classes))
         for state in snapshot.groups.values()

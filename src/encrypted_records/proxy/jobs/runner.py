@@ -104,7 +104,7 @@ class JobRunner:
         self._conflicts = Conflicts(dependencies, fetcher, workers)
         self._packing = Packing(dependencies, workers, packing)
         uses = (dependencies.api, dependencies.schemas, dependencies.store)
-        self._publisher = Publisher(*uses, committer, merger, self._conflicts)
+        self.publisher = Publisher(*uses, committer, merger, self._conflicts)
 
         self.resealing = Resealing(dependencies, committer=committer, workers=workers, pager=pager)
 
@@ -213,7 +213,7 @@ class JobRunner:
     async def tidy(self, job: bytes) -> None:
         """Delete the leftovers of an ended job in the spool and at the API, now or later."""
         self._conflicts.forget(job)
-        self._publisher.forget(job)
+        self.publisher.forget(job)
         try:
             ended = await runtime.in_thread(self._uses.store.get, job)
             if ended is None:
@@ -246,10 +246,10 @@ class JobRunner:
         try:
             states = await self._store_records(job, caller)
         except FatesChanged:
-            if not self._publisher.may_be_on_its_way(job.id):
+            if not self.publisher.may_be_on_its_way(job.id):
                 await self._seal_again(job, everything=False)
                 raise
-            if await self.withdraw(job, caller):
+            if await self.publisher.withdraw(job, caller):
                 await self._seal_again(job, everything=True)
                 raise
             states = []
@@ -258,7 +258,7 @@ class JobRunner:
                 raise
             # An earlier request may still be on its way. It must not publish a first copy in
             # addition to the copy that is sealed next.
-            if await self.withdraw(job, caller):
+            if await self.publisher.withdraw(job, caller):
                 raise
             states = []
         await runtime.in_thread(self._uses.store.mark_completed, job.id, runtime.wall())
@@ -266,7 +266,7 @@ class JobRunner:
         log.info("a job of %d records is completed", (await self._read(job.id)).total)
         # Before tidy() ends the job's token.
         with log_errors():
-            await self._publisher.merge(caller, states)
+            await self.publisher.merge(caller, states)
 
     async def _store_records(self, job: StoredJob, caller: Holder) -> list[SchemaState]:
         """Do the job's work until its commits are in the log."""
@@ -276,7 +276,7 @@ class JobRunner:
             job = await self._check(job, caller)
         if job.phase == "seal":
             await self._seal(job, caller)
-        return await self._publisher.publish(job, caller, lambda: self._prepare(job, caller))
+        return await self.publisher.publish(job, caller, lambda: self._prepare(job, caller))
 
     async def _prepare(self, job: StoredJob, caller: Holder) -> None:
         schemas = await self._checked(job, caller)
@@ -286,10 +286,6 @@ class JobRunner:
     async def _seal_again(self, job: StoredJob, *, everything: bool) -> None:
         seal_again = self._uses.store.fates.seal_again
         await runtime.in_thread(seal_again, job.id, everything=everything)
-
-    async def withdraw(self, job: StoredJob, caller: Holder) -> bool:
-        """Withdraw a job; see :meth:`Publisher.withdraw`."""
-        return await self._publisher.withdraw(job, caller)
 
     async def _source(self, job: StoredJob) -> messages.UploadSource:
         keyring = await runtime.in_thread(self._uses.keyrings.of, Holder.of_accepted_work(job.user))
@@ -323,7 +319,7 @@ class JobRunner:
                 return None
             assert isinstance(message, messages.DefinitionRequest)
             try:
-                state = await self._state(caller, message.schema)
+                state = await self._uses.schemas.refresh_ready(caller, message.schema)
             except errors.NotFound:
                 # Rows of a missing schema are bad rows, which are named and counted.
                 return messages.DefinitionReply(None)
@@ -376,7 +372,7 @@ class JobRunner:
                 await self._conflicts.settle(job, caller, source, schemas)
         await packing.finish()
         await runtime.in_thread(self._uses.store.mark_sealed, job.id)
-        self._publisher.expect_none(job.id)
+        self.publisher.expect_none(job.id)
 
     async def _seal_open(
         self,
@@ -419,24 +415,13 @@ class JobRunner:
             for checked in await runtime.in_thread(self._uses.store.schemas, job.id)
         ]
 
-    async def _state(self, caller: Holder, schema: bytes) -> SchemaState:
-        """The current state of the schema, into which the caller may store.
-
-        Raises:
-            ErsError: as :meth:`Schemas.refresh` and :meth:`Schemas.ready`.
-        """
-        state = await self._uses.schemas.refresh(caller, schema)
-        async with state.lock:
-            await self._uses.schemas.ready(caller, state)
-        return state
-
     async def _schema_keys(self, caller: Holder, checked: CheckedSchema) -> SchemaToCheck:
         """
         Raises:
             StaleDefinition: the keys are not those of the check, or a new definition has stricter
                 rules.
         """
-        state = await self._state(caller, checked.schema)
+        state = await self._uses.schemas.refresh_ready(caller, checked.schema)
         definition = require_same(state, checked)
         key, tails = state.ledger.key, state.ledger.tails
         keys = messages.SchemaKeyBytes(

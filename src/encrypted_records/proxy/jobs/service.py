@@ -519,7 +519,7 @@ class BatchJobs:
         job = await runtime.in_thread(self._uses.store.get, name)
         if job is None or job.state in ENDED or job.phase != "publish":
             return True
-        return await self.runner.withdraw(job, caller)
+        return await self.runner.publisher.withdraw(job, caller)
 
     # --- resuming ---------------------------------------------------------------------------
 
@@ -671,11 +671,9 @@ class Reseals:
         Raises:
             Conflict: ``reseal_under_way``; ``nothing_to_reseal`` if nothing was ever stored.
             NotAllowed: ``not_writer``.
-            ErsError: as :meth:`Schemas.refresh` and :meth:`BatchJobs.begin`.
+            ErsError: as :meth:`Schemas.refresh_ready` and :meth:`BatchJobs.begin`.
         """
-        state = await self._uses.schemas.refresh(caller, schema)
-        async with state.lock:
-            await self._uses.schemas.ready(caller, state)
+        state = await self._uses.schemas.refresh_ready(caller, schema)
         if not state.ledger.snapshot().stored:
             raise Conflict(
                 "the schema has no records to re-encrypt",

@@ -496,6 +496,17 @@ class Schemas:
         errors are those of :meth:`Readiness.require`."""
         await self._readiness.require(caller, state, agreed)
 
+    async def refresh_ready(self, caller: Holder, schema: bytes) -> SchemaState:
+        """The schema's current state, into which the caller may store.
+
+        Raises:
+            ErsError: as :meth:`refresh` and :meth:`ready`.
+        """
+        state = await self.refresh(caller, schema)
+        async with state.lock:
+            await self.ready(caller, state)
+        return state
+
     async def _take(
         self, caller: Holder, state: SchemaState, deltas: Sequence[ManifestDelta]
     ) -> None:

@@ -6,8 +6,9 @@ when the API says so: commits after a broken commit cannot be read.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api
@@ -194,6 +195,16 @@ class Attempts:
             if not self.left:
                 raise error
         log.info("a change lost a race (%s) and is drafted again", error.reason)
+
+
+def staging_id(user: bytes, state: SchemaState, ended: Iterable[bytes]) -> bytes:
+    """The same id for every attempt of a user at the same merge or compaction (docs/SPEC.md,
+    sections 7.6 and 7.7.2).
+
+    Args:
+        ended: uids of the segments or groups that end.
+    """
+    return hashlib.sha256(b"".join((user, state.id, *ended))).digest()[:16]
 
 
 async def keeps_moving(error: errors.Conflict, until: float) -> bool:

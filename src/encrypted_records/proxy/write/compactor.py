@@ -12,7 +12,6 @@ worker opens stored rows.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
@@ -44,7 +43,7 @@ from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.workers.segments import reseal
-from encrypted_records.proxy.write.committer import Committer
+from encrypted_records.proxy.write.committer import Committer, staging_id
 from encrypted_records.proxy.write.unique import LOG_MOVED
 
 log = logging.getLogger(__name__)
@@ -92,15 +91,14 @@ class FetchedRows:
             definition: if it is not the current definition; ``origins``, ``number`` and ``indexed``
                 are as in :class:`messages.ResealTask`.
         """
-        ledger, history = state.ledger, self.snapshot.history
-        assert history is not None, "what is stored has a definition"
+        ledger = state.ledger
         key = ledger.key
         versions = {key.version, *(source.group.key_version for source in self.sources)}
         return messages.ResealTask(
             schema=state.id,
             organization=key.organization,
-            definition=(definition or history.present).canonical,
-            earlier=[definition.canonical for definition in history.every.values()],
+            definition=(definition or self.snapshot.definition).canonical,
+            earlier=self.snapshot.definitions,
             keys=[(version, ledger.keys.of(version).hand_over()) for version in versions],
             version=key.version,
             sources=self.sources,
@@ -264,7 +262,7 @@ class Compactor:
         if len(ended) < 2 or not _is_whole(fetched):
             self._crowds.leave(state.ledger.snapshot(), crowd)
             return 0
-        name = _staging(caller.user, state, ended)
+        name = staging_id(caller.user, state, ended)
         try:
             part = await self._seal(state, fetched, name)
         except DoesNotOpen:
@@ -323,13 +321,6 @@ def _chunk(first: int, end: int) -> messages.ChunkAt:
 
 def _is_whole(fetched: FetchedRows) -> bool:
     return all(source.first == 0 and source.end == source.group.count for source in fetched.sources)
-
-
-def _staging(user: bytes, state: SchemaState, ended: list[bytes]) -> bytes:
-    """The staging id, the same for every attempt of a user at the same compaction (docs/SPEC.md,
-    section 7.7.2).
-    """
-    return hashlib.sha256(b"".join((user, state.id, *ended))).digest()[:16]
 
 
 def _overtaken() -> Conflict:

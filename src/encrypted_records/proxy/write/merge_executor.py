@@ -6,7 +6,6 @@ that are too large for the body of one commit are staged before it, piece by pie
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from encrypted_records.proxy.search.upstream import Upstream
 from encrypted_records.proxy.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.write.committer import staging_id
 
 #: Pages that are sent at once; more are staged before their commit, in parts of this size.
 PAGES_AT_ONCE = 1024
@@ -148,16 +148,14 @@ class MergeExecutor:
             ErsError: as :meth:`build`, and as ``fetch``.
         """
         groups = [snapshot.groups[uid].group for uid, _ in snapshot.groups_of(lost)]
-        ledger, history = state.ledger, snapshot.history
+        ledger = state.ledger
         key, tails = ledger.key, ledger.tails
         versions = {key.version, tails.version, *(group.key_version for group in groups)}
         task = messages.RebuildTask(
             schema=state.id,
             organization=key.organization,
             definition=snapshot.definition.canonical,
-            earlier=[]
-            if history is None
-            else [definition.canonical for definition in history.every.values()],
+            earlier=snapshot.definitions,
             keys=[(version, ledger.keys.of(version).hand_over()) for version in versions],
             version=key.version,
             tails=tails.version,
@@ -222,7 +220,7 @@ class MergeExecutor:
         check: ObsoleteCheck,
     ) -> PreparedSegment:
         """Have a worker build a segment, and take its pages or stage them."""
-        staging = _staging(caller.user, state, inputs)
+        staging = staging_id(caller.user, state, [source.uid for source in inputs])
         digest = snapshot.definition.digest
         pages: tuple[Page, ...] = ()
         staged = 0
@@ -283,16 +281,14 @@ class MergeExecutor:
         inputs: Sequence[Segment],
         digests: list[bytes],
     ) -> messages.MergeTask:
-        key, history = state.ledger.key, snapshot.history
+        key = state.ledger.key
         versions = {key.version, *(source.key_version for source in inputs)}
         keys = [(version, state.ledger.keys.of(version).hand_over()) for version in versions]
         return messages.MergeTask(
             schema=state.id,
             organization=key.organization,
             definition=snapshot.definition.canonical,
-            earlier=[]
-            if history is None
-            else [definition.canonical for definition in history.every.values()],
+            earlier=snapshot.definitions,
             keys=keys,
             version=key.version,
             inputs=list(inputs),
@@ -304,12 +300,3 @@ class MergeExecutor:
             folder=str(self._folder),
             keep_free=self._keep_free,
         )
-
-
-def _staging(user: bytes, state: SchemaState, inputs: Sequence[Segment]) -> bytes:
-    """The staging id, the same for every attempt of a user at the same merge (docs/SPEC.md, section
-    7.6).
-    """
-    return hashlib.sha256(b"".join((user, state.id, *(source.uid for source in inputs)))).digest()[
-        :16
-    ]
