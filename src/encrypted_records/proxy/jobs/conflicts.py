@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records import runtime
-from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, Flaw, NotFound, TooLarge
+from encrypted_records.errors import BadInput, Conflict, Flaw, NotFound, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query.asking import open_columns
@@ -46,7 +46,7 @@ from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Upstream
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
-from encrypted_records.proxy.write.unique import LOG_MOVED, say
+from encrypted_records.proxy.write.unique import LOG_MOVED, at_one_version, say
 
 
 class FatesChanged(Exception):
@@ -449,17 +449,8 @@ class Conflicts:
         context = QueryContext(
             Upstream(self._uses.api, caller, state, confirmed=True), self._fetcher
         )
-        try:
+        with at_one_version(context):
             await job_schema.matching.follow(context)
-        except NotFound as error:
-            if error.reason != "segment_gone":
-                raise
-            # No row is accepted because of this claim: the job waits for a newer version.
-            raise Conflict("the log has moved on", code=LOG_MOVED) from None
-        except DoesNotOpen:
-            # A cached page may be the altered page.
-            self._fetcher.forget(context.snapshot.segments)
-            raise
         verdict = await aside(
             decide,
             [values.codes for values in job_schema.matching.sets],
@@ -525,7 +516,8 @@ class Conflicts:
             except NotFound as error:
                 if error.reason != "row_gone":
                     raise
-                # The job waits as above. A row opens only by its name, which is never guessed.
+                # The job waits for a newer version: a row opens only by its name, which is never
+                # guessed.
                 raise Conflict("the log has moved on", code=LOG_MOVED) from None
             job_schema.names |= found
 
@@ -609,8 +601,8 @@ def _missing(job_schema: _JobSchema, clashes: Sequence[Clash], targets: Iterable
     return sorted({*targets, *holders} - job_schema.names.keys())
 
 
-def _encode_all(fates: Mapping[int, Sequence[messages.Fate]]) -> dict[int, bytes]:
-    return {chunk: msgspec.msgpack.encode(list(outcomes)) for chunk, outcomes in fates.items()}
+def _encode_all(fates: Mapping[int, list[messages.Fate]]) -> dict[int, bytes]:
+    return {chunk: msgspec.msgpack.encode(outcomes) for chunk, outcomes in fates.items()}
 
 
 decode_fates = msgspec.msgpack.Decoder(list[messages.Fate]).decode

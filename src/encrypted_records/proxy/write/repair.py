@@ -125,7 +125,9 @@ class LogVerifier:
                         if first.group != group.uid or group_digest(first.runs) != group.rows:
                             done.note(f"group {group.uid.hex()}: what proves its rows")
                             return
-                    await self._compare(who, schema, group, wanted, first, done)
+                    rows = await self._api.rows(schema, wanted, who.auth)
+                    sealed = {row.ordinal: row.row for row in rows if row.group == group.uid}
+                    await self._runs(who, schema, group, wanted, sealed, first, done)
                     break
                 except NotFound as error:
                     # Rows that ended meanwhile are gone; rows that are still live are missing.
@@ -138,19 +140,6 @@ class LogVerifier:
                     wanted = left
             done.rows += len(batch)
             yield
-
-    async def _compare(
-        self,
-        who: Holder,
-        schema: bytes,
-        group: Group,
-        batch: Sequence[RowRef],
-        first: RowDigests,
-        done: VerificationCounts,
-    ) -> None:
-        rows = await self._api.rows(schema, batch, who.auth)
-        sealed = {row.ordinal: row.row for row in rows if row.group == group.uid}
-        await self._runs(who, schema, group, batch, sealed, first, done)
 
     async def _runs(
         self,
@@ -212,22 +201,10 @@ class LogVerifier:
                 done.pages += len(pages)
                 yield
         except NotFound as error:
-            gone = segment.uid
-            if await self._has_moved(
-                caller, schema, lambda now: all(segment.uid != gone for segment in now.segments)
-            ):
-                return
-            done.note(f"segment {segment.uid.hex()}: {error.message}")
-
-    async def _has_moved(
-        self,
-        caller: Callable[[], Awaitable[Holder]],
-        schema: bytes,
-        ended: Callable[[Snapshot], bool],
-    ) -> bool:
-        """Whether the log now says that data has ended which the API said is gone."""
-        state = await self._schemas.refresh(await caller(), schema)
-        return ended(state.ledger.snapshot())
+            # A segment that ended meanwhile is gone; one that is still live is missing.
+            state = await self._schemas.refresh(await caller(), schema)
+            if state.ledger.has_segment(segment.uid):
+                done.note(f"segment {segment.uid.hex()}: {error.message}")
 
 
 def _batches(live: Sequence[RowRef]) -> Iterator[list[RowRef]]:

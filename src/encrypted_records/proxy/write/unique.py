@@ -7,7 +7,8 @@ every reader. So the lookup need not be of the newest state.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from encrypted_records.client.api import Api
@@ -48,6 +49,28 @@ class Owner:
 Owners = Mapping[UniqueKey, Owner]
 
 
+@contextmanager
+def at_one_version(context: QueryContext) -> Iterator[None]:
+    """Read stored values at the version of the context, whose state is locked.
+
+    Raises:
+        Conflict: ``log_moved``; segments of this version are gone.
+        DoesNotOpen: a page or a row was altered.
+    """
+    try:
+        yield
+    except NotFound as error:
+        if error.reason != "segment_gone":
+            raise
+        # Nothing is stored because of this claim: the values are looked up again at a newer
+        # version, or the request fails with this code.
+        raise Conflict("the log has moved on", code=LOG_MOVED) from None
+    except DoesNotOpen:
+        # A cached page may be the altered page.
+        context.fetcher.forget(context.snapshot.segments)
+        raise
+
+
 class UniqueKeys:
     def __init__(self, api: Api, fetcher: Fetcher) -> None:
         self._api = api
@@ -61,29 +84,18 @@ class UniqueKeys:
         The state's lock is held from here until the commit is stored.
 
         Raises:
-            Conflict: ``log_moved``; segments of this version are gone.
-            DoesNotOpen: a page or a row was altered.
+            Conflict, DoesNotOpen: as :func:`at_one_version`.
         """
         where = find(keys)
         if where is None:
             return {}
         upstream = Upstream(self._api, caller, state, confirmed=True)
         context = QueryContext(upstream, self._fetcher)
-        try:
+        with at_one_version(context):
             parts = await context.match_rows(where)
             positions = [place for part in parts for place in part.positions.tolist()]
             refs = [context.snapshot.ref(position) for position in positions]
             records = await context.rows(refs)
-        except NotFound as error:
-            if error.reason != "segment_gone":
-                raise
-            # Nothing is stored because of this claim: the keys are looked up again at a newer
-            # version, or the request fails with this code.
-            raise Conflict("the log has moved on", code=LOG_MOVED) from None
-        except DoesNotOpen:
-            # A cached page may be the altered page.
-            self._fetcher.forget(context.snapshot.segments)
-            raise
         groups = context.snapshot.groups
         return {
             key: LiveRecord(record, ref, groups[ref.group].group)
