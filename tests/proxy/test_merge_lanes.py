@@ -17,7 +17,6 @@ from encrypted_records.proxy.process import Background
 from encrypted_records.proxy.write.merge_scheduler import (
     MOST_REST,
     Lanes,
-    MergeCommits,
     MergeOutcome,
     MergeScheduler,
     Tasks,
@@ -142,17 +141,17 @@ def test_an_ingest_waits_for_small_merges_only_where_these_have_fallen_behind(
     async def test(proxy: Proxy) -> None:
         background, go_on = Watched(), asyncio.Event()
         merging = merger(proxy, background=background)
-        make = MergeCommits.make
+        replace = MergeScheduler._replace
 
         async def wait(*arguments: Any) -> MergeOutcome:
             await go_on.wait()
-            return await make(*arguments)
+            return await replace(*arguments)
 
         async def store() -> None:
             await proxy.ingest([{"n": 1}])
             await merging.after_ingest(proxy.caller, proxy.state)
 
-        monkeypatch.setattr(MergeCommits, "make", wait)
+        monkeypatch.setattr(MergeScheduler, "_replace", wait)
         for _ in range(3):
             await soon(store())
         assert (len(counts(proxy)), merging.running) == (4, 1)

@@ -217,7 +217,8 @@ class MergeScheduler:
             most_dead: as for :func:`worth_merging`.
             room_seconds: maximum seconds for which a writer waits, see :meth:`give_up_at`.
         """
-        self._merges = MergeCommits(executor, pager, committer)
+        self._executor = executor
+        self._pager = pager
         self._committer = committer
         self._background = background
         self._small = Tasks()
@@ -360,7 +361,7 @@ class MergeScheduler:
         async with lane.lock:
             with lane.attempt((caller.user, state.id)):
                 return await self._merge(
-                    caller, state, lambda snapshot: self._choose(snapshot, self.tiers, lane)
+                    caller, state, partial(self._choose, tiers=self.tiers, lane=lane)
                 )
 
     async def compact_next(self, caller: Holder, state: SchemaState) -> int:
@@ -503,8 +504,12 @@ class MergeScheduler:
         It is built without the lock, because that may take long, and committed if all its inputs
         are live then. Rows that die meanwhile are dead rows of the new segment.
 
+        Args:
+            fetch: returns rows; given if there is one input, whose pages are lost.
+
         Raises:
             Conflict: another proxy merged some of the same segments first.
+            LogBroken: the API lacks a segment that its log contains.
         """
         if state.uncertain:
             # An earlier commit failed: the same cause may make this commit fail.
@@ -516,78 +521,28 @@ class MergeScheduler:
         taken = {segment.uid for segment in inputs}
         self._taken |= taken
         try:
-            return await self._merges.make(caller, state, inputs, self._lanes, fetch)
+            return await self._replace(caller, state, inputs, fetch)
         finally:
             self._taken -= taken
 
-
-def _now() -> int:
-    return runtime.wall_ns() // 1_000_000
-
-
-def is_full(state: SchemaState) -> bool:
-    """Whether the API takes no more segments of a schema."""
-    segments = state.ledger.snapshot().segments
-    if len(segments) < MAX_SMALL_SEGMENTS:
-        return False
-    return sum(segment.count <= SMALL_SEGMENT_ROWS for segment in segments) >= MAX_SMALL_SEGMENTS
-
-
-def too_many_segments() -> errors.MergeFirst:
-    return errors.MergeFirst(
-        f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
-        " search has to read all of them",
-        retry_after=2,
-    )
-
-
-#: Seconds between two reads of the log while a huge merge is built.
-CHECK_SECONDS = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class MergeOutcome:
-    """``inputs`` segments became one segment of ``rows`` rows."""
-
-    inputs: int
-    rows: int
-
-
-class MergeCommits:
-    def __init__(self, executor: MergeExecutor, pager: PageFetcher, committer: Committer) -> None:
-        self._executor = executor
-        self._pager = pager
-        self._committer = committer
-
-    async def make(
+    async def _replace(
         self,
         caller: Holder,
         state: SchemaState,
         inputs: Sequence[Segment],
-        lanes: Lanes,
-        fetch: FetchRows | None = None,
+        fetch: FetchRows | None,
     ) -> MergeOutcome:
-        """Merge segments, and store the result.
-
-        It is built without the schema's lock, because that may take long, and committed if all its
-        inputs are live then. Rows that die meanwhile are dead rows of the new segment.
-
-        Args:
-            fetch: returns rows; given if there is one input, whose pages are lost.
-
-        Raises:
-            Conflict: another proxy merged some of the same segments first.
-            LogBroken: the API lacks a segment that its log contains.
-        """
+        """Merge segments, and store the result; arguments and errors are those of
+        :meth:`_merge`."""
         ledger = state.ledger
         seen = ledger.snapshot()
         rows = rows_of(inputs)
-        large = rows not in lanes.ordinary.rows
+        large = rows not in self._lanes.ordinary.rows
         checked_at = runtime.monotonic()
 
         async def check() -> None:
             nonlocal checked_at
-            if rows in lanes.huge.rows and runtime.monotonic() - checked_at >= CHECK_SECONDS:
+            if rows in self._lanes.huge.rows and runtime.monotonic() - checked_at >= CHECK_SECONDS:
                 await self._check_inputs(caller, state, ledger, inputs)
                 checked_at = runtime.monotonic()
 
@@ -661,6 +616,38 @@ class MergeCommits:
             await self._committer.store(
                 caller, [(state, upload)], built=new.built, staging=new.staging
             )
+
+
+def _now() -> int:
+    return runtime.wall_ns() // 1_000_000
+
+
+def is_full(state: SchemaState) -> bool:
+    """Whether the API takes no more segments of a schema."""
+    segments = state.ledger.snapshot().segments
+    if len(segments) < MAX_SMALL_SEGMENTS:
+        return False
+    return sum(segment.count <= SMALL_SEGMENT_ROWS for segment in segments) >= MAX_SMALL_SEGMENTS
+
+
+def too_many_segments() -> errors.MergeFirst:
+    return errors.MergeFirst(
+        f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
+        " search has to read all of them",
+        retry_after=2,
+    )
+
+
+#: Seconds between two reads of the log while a huge merge is built.
+CHECK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutcome:
+    """``inputs`` segments became one segment of ``rows`` rows."""
+
+    inputs: int
+    rows: int
 
 
 def _require_live(state: SchemaState, ledger: Ledger, inputs: Sequence[Segment]) -> None:
