@@ -135,6 +135,10 @@ class SchemaEntry:
     name: str
     definition: bytes
 
+    @property
+    def placement(self) -> form.Placement:
+        return form.Placement(self.schema, self.dataset, self.slug, self.name, self.definition)
+
 
 @dataclass(frozen=True, slots=True)
 class InvitationState:

@@ -122,17 +122,26 @@ def answer_invitation(
     """
     found = check_words(roster, secret, invitation, member, now)
     keys = secret.keys(roster.organization, invitation)
-    made = anchor.anchor(roster.found)
-    proof = identity.sign("keys", roster.found, member, identity.keys, made)
+    public_keys, made, proof = prove_keys(identity, anchor, roster.found, member)
     return keys.answer(
         found.digest,
         organization=roster.organization,
         invitation=invitation,
         member=member,
-        keys=identity.keys,
+        keys=public_keys,
         anchor=made,
         proof=proof,
     )
+
+
+def prove_keys(
+    identity: Identity, anchor: AnchorKey, found: bytes, member: bytes
+) -> tuple[bytes, bytes, bytes]:
+    """A member's public keys, their anchor in the organization whose first entry has the digest
+    ``found``, and the proof that the member has both.
+    """
+    made = anchor.anchor(found)
+    return identity.keys, made, identity.sign("keys", found, member, identity.keys, made)
 
 
 def check_words(

@@ -407,10 +407,7 @@ def require_signed(roster: Roster, shown: form.Placement) -> None:
             "this schema was created at the API, and no owner has signed it"
         )
     require_shown(placed.slug)
-    signed = form.Placement(
-        placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
-    )
-    if signed != shown:
+    if placed.placement != shown:
         raise errors.SchemaUnsigned("the schema as the API shows it is not what was signed")
 
 

@@ -19,7 +19,7 @@ from encrypted_records.model.ids import to_text
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SoundPart
-from encrypted_records.proxy.schemas.states import Schemas, shown_otherwise
+from encrypted_records.proxy.schemas.states import Schemas, shown_otherwise, shown_placement
 from encrypted_records.proxy.schemas.store import AcceptedHead, LogDifference, difference
 from encrypted_records.proxy.sharing.founding import roster_missing
 from encrypted_records.proxy.sharing.settling import Sharing
@@ -184,22 +184,18 @@ class SchemaSigning:
         """
         self._schemas.forget(caller, [schema])
         state = await self._schemas.refresh(caller, schema)
-        by, shown = state.ledger.membership, state.shown
+        by = state.ledger.membership
         if by is None and state.ledger.version:
             raise roster_missing()
         placed = None if by is None else by.roster.schema(schema)
-        definition = shown.definition.digest
-        if placed is not None and state.ledger.definition is not None:
-            definition = placed.definition
-        now = Placement(schema, shown.dataset, shown.slug, shown.name, definition)
+        now = shown_placement(by, state)
         if placed is None:
             if state.ledger.version:
                 raise SchemaUnsigned("it has records, and was never in the roster")
             return StateDifference(None, now)
-        if placed.dataset != shown.dataset:
+        if placed.dataset != now.dataset:
             raise SchemaUnsigned("the API shows it in another dataset than the signed one")
-        before = Placement(schema, placed.dataset, placed.slug, placed.name, placed.definition)
-        return StateDifference(before, now)
+        return StateDifference(placed.placement, now)
 
     async def sign(
         self, caller: Holder, schema: bytes, seen: Sequence[str] | None = None

@@ -523,14 +523,8 @@ def _is_other(verified: Ledger, claimed: Ledger, begun: Begun) -> bool:
     where the checkpoint was made: then the API lies."""
     if verified.version < claimed.version:
         return True
-    verified_digest, claimed_digest = (
-        verified.digest_at(begun.version),
-        claimed.digest_at(begun.version),
-    )
-    return (
-        verified_digest == claimed_digest
-        and verified.digest_at(claimed.version) != claimed.head.digest
-    )
+    agree = verified.digest_at(begun.version) == claimed.digest_at(begun.version)
+    return agree and verified.digest_at(claimed.version) != claimed.head.digest
 
 
 def _now() -> int:

@@ -27,7 +27,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.schemas.store import AcceptedHead
-from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.proxy.sharing.reading import FRESH, View
 from encrypted_records.proxy.sharing.settling import Sharing
 
 
@@ -160,10 +160,6 @@ def may_write(caller: Holder, ledger: Ledger) -> bool:
     if the organization has none."""
     by = ledger.membership
     return by is None or by.roster.may_write(caller.user, ledger.keys.schema)
-
-
-#: Seconds for which a roster counts as current, unless something names a newer entry.
-FRESH = 10.0
 
 
 class KeySource:

@@ -110,11 +110,11 @@ class Readiness:
             await self._source.renew(caller, state.ledger, within=0)
             require_writer(by.roster, caller.user, state.id)
         try:
-            require_signed(by.roster, _shown(by, state))
+            require_signed(by.roster, shown_placement(by, state))
         except errors.SchemaUnsigned:
             # The schema may have been renamed a moment ago.
             state.shown = await read_shown(self._api, caller, state.id)
-            require_signed(by.roster, _shown(by, state))
+            require_signed(by.roster, shown_placement(by, state))
         _ = state.ledger.key  # raises if it was not granted
         state.ready_at = by.number
 
@@ -131,7 +131,7 @@ class Readiness:
                 raise errors.Conflict(
                     "the schema was moved to another dataset", code="log_conflict"
                 )
-            placement = _agreed(_shown(None, state), agreed)
+            placement = _agreed(shown_placement(None, state), agreed)
             founded = await self._sharing.founding.found_with(
                 caller, shown.organization, name, dataset, placement
             )
@@ -155,7 +155,7 @@ class Readiness:
                 "this schema was created at the API, and no owner has signed it"
             )
         shown = state.shown = await read_shown(self._api, caller, state.id)
-        placement = _agreed(_shown(by, state), agreed)
+        placement = _agreed(shown_placement(by, state), agreed)
         founding = self._sharing.founding
         if by.roster.dataset(shown.dataset) is None:
             dataset = await self._sharing.api.dataset(shown.dataset, caller.auth)
@@ -192,7 +192,7 @@ def _agreed(shown: Placement, agreed: Placement | None) -> Placement:
     return shown
 
 
-def _shown(by: LogMembership | None, state: SchemaState) -> Placement:
+def shown_placement(by: LogMembership | None, state: SchemaState) -> Placement:
     """The schema as the API shows it; its definition counts until the log has a commit."""
     shown, placed = state.shown, None if by is None else by.roster.schema(state.id)
     definition = shown.definition.digest

@@ -111,6 +111,11 @@ class RosterDraft:
         return not self.entries and not self.grants
 
 
+async def require_owner_now(draft: RosterDraft) -> None:
+    """A plan that signs nothing, and requires that the user is an owner."""
+    draft.require_owner()
+
+
 def no_roster() -> errors.NotAllowed:
     """The organization has no roster, and the user is not an owner of it."""
     return errors.NotAllowed(
@@ -348,8 +353,6 @@ def _missing() -> errors.Closed:
     return errors.Closed(
         "the organization shares this dataset with you, but you have no grant of its newest keys",
         code="grant_missing",
-        hint=(
-            "ask an owner of the organization to run ers share settle; earlier records can"
-            " still be decrypted"
-        ),
+        hint="ask an owner of the organization to run ers share settle; earlier records can"
+        " still be decrypted",
     )

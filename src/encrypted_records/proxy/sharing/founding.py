@@ -253,12 +253,7 @@ def begin_dataset(draft: RosterDraft, key: DatasetKey, *, slug: str, name: str) 
 
 def is_placed(roster: Roster, wanted: form.Placement) -> bool:
     placed = roster.schema(wanted.schema)
-    if placed is None:
-        return False
-    stands = form.Placement(
-        placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
-    )
-    return stands == wanted
+    return placed is not None and placed.placement == wanted
 
 
 def grant_holders(draft: RosterDraft, dataset: bytes, keys: Mapping[int, DatasetKey]) -> None:
@@ -419,9 +414,7 @@ class Naming:
             if placed is None or not placed.slug:
                 return None
             draft.sign([form.Placement(schema, placed.dataset, "", "", placed.definition)])
-            return form.Placement(
-                schema, placed.dataset, placed.slug, placed.name, placed.definition
-            )
+            return placed.placement
 
         return await self._changes.change(holder, organization, plan)
 
@@ -454,8 +447,9 @@ class Naming:
 
 
 def _wanted(wanted: WantedNames, slug: str, name: str) -> tuple[str, str]:
-    """Raises:
-    SchemaUnsigned: slug or name would be empty, which frees a name.
+    """
+    Raises:
+        SchemaUnsigned: slug or name would be empty, which frees a name.
     """
     both = (
         slug if wanted.slug is None else wanted.slug,

@@ -20,6 +20,7 @@ from encrypted_records.index.roster.access import (
     check_words,
     compose_invite,
     open_grant,
+    prove_keys,
 )
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
@@ -152,9 +153,8 @@ class Inviting:
             raise errors.ApiFailed("the API's answer names no organization") from None
         roster = await self._reader.read_unbelieved(holder, organization)
         now = int(runtime.wall())
-        check_words(
-            roster, secret, invitation, holder.user, now
-        )  # if this raises, no keyring is made
+        # If this raises, no keyring is made.
+        check_words(roster, secret, invitation, holder.user, now)
         keyring = await runtime.in_thread(self._keyrings.of, holder)
         version = keyring.newest
         root = keyring.root(version)
@@ -346,7 +346,6 @@ def _standing(
     if before is not None and before.present and before.keys == identity.keys:
         given = (b"", b"", b"")
     else:
-        anchor = root.anchor(draft.roster.organization, member, version).anchor(draft.roster.found)
-        proof = identity.sign("keys", draft.roster.found, member, identity.keys, anchor)
-        given = (identity.keys, anchor, proof)
+        anchor = root.anchor(draft.roster.organization, member, version)
+        given = prove_keys(identity, anchor, draft.roster.found, member)
     return form.MemberStanding(member, form.PERSON, form.OWNER, name, *given, b"", 0, [])

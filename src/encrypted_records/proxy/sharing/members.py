@@ -23,6 +23,7 @@ from encrypted_records.index.roster.access import (
     ReadRequests,
     StandingRequest,
     make_request,
+    prove_keys,
     read_requests,
 )
 from encrypted_records.model import ids
@@ -35,6 +36,7 @@ from encrypted_records.proxy.sharing.changes import (
     RosterChanges,
     RosterDraft,
     no_roster,
+    require_owner_now,
 )
 from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.joining import member_named
@@ -282,7 +284,7 @@ class ServiceMaking:
             NotAllowed: ``owners_only``, ``not_admitted``.
             ErsError: as :meth:`RosterChanges.change`. Without its entry a service reaches nothing.
         """
-        await self._changes.change(holder, organization, _require_owner)
+        await self._changes.change(holder, organization, require_owner_now)
         secret = runtime.random_bytes(SERVICE_KEY_BYTES)
         root = RootKey(secret)
         service = root.service_id
@@ -299,32 +301,18 @@ class ServiceMaking:
 
         async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
-            anchor = root.anchor(organization, service, 1).anchor(draft.roster.found)
-            proof = identity.sign("keys", draft.roster.found, service, identity.keys, anchor)
-            draft.sign(
-                form.MemberStanding(
-                    service,
-                    form.SERVICE,
-                    form.MEMBER,
-                    name,
-                    identity.keys,
-                    anchor,
-                    proof,
-                    b"",
-                    expires,
-                    list(shares),
-                )
+            anchor = root.anchor(organization, service, 1)
+            proven = prove_keys(identity, anchor, draft.roster.found, service)
+            standing = form.MemberStanding(
+                service, form.SERVICE, form.MEMBER, name, *proven, b"", expires, list(shares)
             )
+            draft.sign(standing)
             for dataset in {share.dataset for share in shares}:
                 keys = await self._grants.whole(draft.view, dataset)
                 draft.grant(service, dataset, keys)
 
         await self._changes.change(holder, organization, plan)
         return MadeService(service, ServiceKey(service, secret).text, expires)
-
-
-async def _require_owner(draft: RosterDraft) -> None:
-    draft.require_owner()
 
 
 class Asking:

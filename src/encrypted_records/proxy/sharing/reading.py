@@ -222,6 +222,23 @@ class RosterReader:
         entries = await runtime.in_thread(self.rosters.kept_entries, user, organization, 1)
         return await runtime.in_thread(_named, entries)
 
+    async def read_or_slugs(
+        self, holder: Holder, organization: bytes, *, within: float
+    ) -> tuple[View | None, dict[bytes, str]]:
+        """The roster as :meth:`read` returns it; or if the API denies it, its :meth:`slugs`: the
+        user may have left the organization, but an API response does not revoke a signed name.
+        Neither for an organization in which the user cannot decrypt or store.
+
+        Raises:
+            Refused, Unavailable: as :meth:`read`.
+        """
+        try:
+            return await self.read(holder, organization, within=within), {}
+        except (errors.KeyMissing, errors.IdentityReplaced):
+            return None, {}
+        except (errors.NotFound, errors.NotAllowed):
+            return None, await self.slugs(holder.user, organization)
+
     async def read_unbelieved(self, holder: Holder, organization: bytes) -> Roster:
         """The roster as the API shows it to a user who is not a member, such as an invited user,
         who verifies it with the words of the invitation. It has to contain the remembered part.
@@ -500,16 +517,9 @@ class RosterFinder:
     ) -> View | None:
         seen = await runtime.in_thread(self._reader.rosters.organizations, holder.user)
         for organization in dict.fromkeys([*([] if shown is None else [shown]), *seen]):
-            try:
-                view = await self._reader.read(holder, organization, within=within)
-            except (errors.KeyMissing, errors.IdentityReplaced):
-                continue  # the user cannot decrypt or store there
-            except (errors.NotFound, errors.NotAllowed):
-                # The user may have left the organization. But an API response does not revoke a
-                # signed name.
-                if uid in await self._reader.slugs(holder.user, organization):
-                    raise hidden_roster() from None
-                continue
+            view, slugs = await self._reader.read_or_slugs(holder, organization, within=within)
+            if uid in slugs:
+                raise hidden_roster()
             if view is not None and has(view.roster):
                 return view
         return None

@@ -26,7 +26,7 @@ from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.errors import ApiFailed, Closed, Conflict, ErsError, NotFound, Unavailable
-from encrypted_records.index.roster.access import admit
+from encrypted_records.index.roster.access import admit, prove_keys
 from encrypted_records.index.roster.roster import Roster, due_datasets, due_services
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
@@ -34,7 +34,13 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process import ATTENDING, Background
 from encrypted_records.proxy.rosters import Rosters
-from encrypted_records.proxy.sharing.changes import OwnGrants, RosterChanges, RosterDraft, no_roster
+from encrypted_records.proxy.sharing.changes import (
+    OwnGrants,
+    RosterChanges,
+    RosterDraft,
+    no_roster,
+    require_owner_now,
+)
 from encrypted_records.proxy.sharing.founding import Founding, Naming, grant_holders
 from encrypted_records.proxy.sharing.joining import Inviting, Recovering
 from encrypted_records.proxy.sharing.members import Asking, Forgetting, Members, ServiceMaking
@@ -140,7 +146,7 @@ class Settling:
         """
         done = AppliedChanges()
         await self._follow_own_keys(holder, organization)
-        await self._changes.change(holder, organization, _require_owner)
+        await self._changes.change(holder, organization, require_owner_now)
         # An answer that the API withholds admits nobody; its invitation is shown as waiting.
         for answer in await self._api.answers(organization, holder.auth):
             await self._admit(holder, organization, answer, done)
@@ -187,7 +193,8 @@ class Settling:
             standing = admit(draft.roster, answer, draft.now)
             draft.sign(standing)
             for dataset in {share.dataset for share in standing.shares}:
-                draft.grant(standing.member, dataset, await self._keys(draft, dataset))
+                keys = await self._grants.whole(draft.view, dataset)
+                draft.grant(standing.member, dataset, keys)
             return standing.name
 
         try:
@@ -202,9 +209,6 @@ class Settling:
         else:
             if name:
                 done.admitted.append(name)
-
-    async def _keys(self, draft: RosterDraft, dataset: bytes) -> Mapping[int, DatasetKey]:
-        return await self._grants.whole(draft.view, dataset)
 
     async def _remove(
         self, holder: Holder, organization: bytes, member: bytes, done: AppliedChanges
@@ -279,7 +283,7 @@ class Settling:
             return False
         epoch = present.epoch + 1
         key = DatasetKey.generate(draft.view.organization, dataset, epoch)
-        keys = {**await self._keys(draft, dataset), epoch: key}
+        keys = {**await self._grants.whole(draft.view, dataset), epoch: key}
         # Schemas that were deleted or moved since the heads were read are not in the dataset.
         schemas = {schema.schema for schema in draft.roster.schemas(dataset)}
         kept = [end for schema, end in sorted(ends.items()) if schema in schemas]
@@ -388,28 +392,18 @@ class Settling:
             # Grants are opened before the entry is signed, with the keys that they were encrypted
             # to.
             keys_by_dataset = {
-                dataset.dataset: await self._keys(draft, dataset.dataset)
+                dataset.dataset: await self._grants.whole(view, dataset.dataset)
                 for dataset in draft.roster.datasets()
                 if dataset.slug
             }
             root = keyring.root(version)
             identity = root.identity(view.organization, view.user, version)
-            anchor = root.anchor(view.organization, view.user, version).anchor(draft.roster.found)
-            proof = identity.sign("keys", draft.roster.found, view.user, identity.keys, anchor)
-            draft.sign(
-                form.MemberStanding(
-                    view.user,
-                    form.PERSON,
-                    form.OWNER,
-                    standing.name,
-                    identity.keys,
-                    anchor,
-                    proof,
-                    b"",
-                    0,
-                    [],
-                )
+            anchor = root.anchor(view.organization, view.user, version)
+            proven = prove_keys(identity, anchor, draft.roster.found, view.user)
+            restated = form.MemberStanding(
+                view.user, form.PERSON, form.OWNER, standing.name, *proven, b"", 0, []
             )
+            draft.sign(restated)
             draft.identity = identity
             for dataset, keys in keys_by_dataset.items():
                 draft.grant(view.user, dataset, keys)
@@ -434,10 +428,6 @@ def _open_log(roster: Roster, schema: SchemaEntry, error: ErsError) -> Trouble:
 
 async def _by_this_clock() -> float:
     return runtime.wall()
-
-
-async def _require_owner(draft: RosterDraft) -> None:
-    draft.require_owner()
 
 
 def _named(error: Conflict) -> set[bytes]:
@@ -551,10 +541,11 @@ class Sharing:
         attend_seconds: float = EVERY_SECONDS,
         certain: Callable[[], Awaitable[float]] = _by_this_clock,
     ) -> Sharing:
-        """Args:
-        certain: the latest time, in seconds since 1970, that is not in doubt.
-        heads: heads of logs, at which an epoch ends them.
-        attend_seconds: minimum time between two checks for pending changes.
+        """
+        Args:
+            certain: the latest time, in seconds since 1970, that is not in doubt.
+            heads: heads of logs, at which an epoch ends them.
+            attend_seconds: minimum time between two checks for pending changes.
         """
         api = RosterApi(transport)
         reader = RosterReader(api, keyrings, rosters)

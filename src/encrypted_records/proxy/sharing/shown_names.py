@@ -19,10 +19,8 @@ from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model.signatures import Withheld, require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.reading import RosterReader, hidden_roster
+from encrypted_records.proxy.sharing.reading import FRESH, RosterReader, hidden_roster
 
-#: Age in seconds up to which a roster that was read is used without another request.
-_FRESH: Final = 10.0
 #: How many slugs or ids an error lists.
 _LISTED: Final = 5
 
@@ -108,7 +106,7 @@ class ShownNames:
         """
         rosters = self._reader.rosters
         organizations = set(await runtime.in_thread(rosters.organizations, holder.user))
-        named = await self._named(holder, organizations, collection, slug, within=_FRESH)
+        named = await self._named(holder, organizations, collection, slug, within=FRESH)
         fitting = [key for key, other in named.items() if other == slug]
         if len(fitting) != 1:
             # The slug may be in a roster that this proxy has not read yet, or in a newer entry.
@@ -140,17 +138,9 @@ class ShownNames:
         """The signed slugs of objects that the user reads, by id."""
         named: dict[bytes, str] = {}
         for organization in organizations:
-            try:
-                view = await self._reader.read(holder, organization, within=within)
-            except (errors.KeyMissing, errors.IdentityReplaced):
-                continue  # the user cannot decrypt or store there
-            except (errors.NotFound, errors.NotAllowed):
-                # The user may have left the organization. But an API response does not revoke a
-                # signed name.
-                kept = await self._reader.slugs(holder.user, organization)
-                if any(other == slug or isinstance(other, Withheld) for other in kept.values()):
-                    raise hidden_roster() from None
-                continue
+            view, kept = await self._reader.read_or_slugs(holder, organization, within=within)
+            if any(other == slug or isinstance(other, Withheld) for other in kept.values()):
+                raise hidden_roster()
             if view is not None:
                 named |= _slugs(view.roster, holder.user, collection)
         require_shown(*named.values())
@@ -178,7 +168,7 @@ class ShownNames:
         ask = partial(
             self._find, holder, shown, organizations, everywhere=everywhere, by_names=by_names
         )
-        found = await ask(within=_FRESH)
+        found = await ask(within=FRESH)
         if any(
             named is not None and (named.signed is False or named.shown != resource)
             for resource, named in zip(shown, found, strict=True)
@@ -202,16 +192,11 @@ class ShownNames:
         hidden: set[bytes] = set()
         for organization in organizations:
             try:
-                view = await self._reader.read(holder, organization, within=within)
-            except (errors.KeyMissing, errors.IdentityReplaced):
-                continue  # the user cannot decrypt or store there
-            except (errors.NotFound, errors.NotAllowed):
-                # The user may have left the organization. But an API response does not revoke a
-                # signed name.
-                hidden.update(await self._reader.slugs(holder.user, organization))
+                view, kept = await self._reader.read_or_slugs(holder, organization, within=within)
             except errors.Refused as error:
                 doubtful[organization] = error
             else:
+                hidden.update(kept)
                 if view is not None:
                     rosters[organization] = view.roster
         if by_names:
@@ -296,14 +281,10 @@ def _slugs(roster: Roster, user: bytes, collection: Collection) -> dict[bytes, s
 def _advice(kind: str, slug: str, known: Iterable[str]) -> str:
     """Suggest the slug that was probably meant, or list the known slugs."""
     slugs = sorted(set(known))
-    near = difflib.get_close_matches(slug, slugs, 1)
-    suggestion = (
-        f"did you mean {near[0]}?" if near else f"there are: {_join(slugs)}" if slugs else ""
-    )
     signing = f"the slug of a new {kind} counts from its first records on: until then, use the id"
-    return (
-        f"{suggestion} {signing}".strip() if near else f"{suggestion}; {signing}".removeprefix("; ")
-    )
+    if near := difflib.get_close_matches(slug, slugs, 1):
+        return f"did you mean {near[0]}? {signing}"
+    return f"there are: {_join(slugs)}; {signing}" if slugs else signing
 
 
 def _join(texts: Sequence[str]) -> str:
