@@ -146,9 +146,10 @@ def _basic(secret: str) -> RequestCredentials:
 
 
 def refuse_service_string(*shown: str) -> None:
-    """Raises:
-    NotAuthenticated: one of these values is a service's secret key, which the API would
-        receive.
+    """
+    Raises:
+        NotAuthenticated: one of these values is a service's secret key, which the API would
+            receive.
     """
     if any(looks_like_service_key(text) for text in shown):
         raise NotAuthenticated(
@@ -194,7 +195,8 @@ class _KnownLogin:
 
 
 class Access:
-    """Args:
+    """
+    Args:
         mirror: the secret of the mirror that replaces the API; None without a mirror.
 
     Attributes:
@@ -256,9 +258,10 @@ class Access:
         return Caller(user, f"Basic {base64.b64encode(shown.encode()).decode()}", service=service)
 
     def _over_mirror(self, credentials: RequestCredentials) -> Caller:
-        """Raises:
-        NotAuthenticated: the credentials are not a service's secret key, which identifies its
-            service without the API.
+        """
+        Raises:
+            NotAuthenticated: the credentials are not a service's secret key, which identifies its
+                service without the API.
         """
         service = credentials.service
         if service is None:

@@ -95,8 +95,9 @@ class _CursorText(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def parse_cursor(text: str) -> FeedCursor:
-    """Raises:
-    InvalidQuery: the cursor is malformed.
+    """
+    Raises:
+        InvalidQuery: the cursor is malformed.
     """
     try:
         data = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
@@ -523,8 +524,9 @@ class SuccessorIds:
     """
 
     def __init__(self, most: int = 2 * _MOST_PAIRED) -> None:
-        """Args:
-        most: maximum number of cached ids.
+        """
+        Args:
+            most: maximum number of cached ids.
         """
         self._most = most
         self._kept: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()

@@ -187,9 +187,10 @@ class Turns:
     """Used by one event loop."""
 
     def __init__(self, is_busy: Callable[[float], bool]) -> None:
-        """Args:
-        is_busy: returns whether short requests were under way within the last given number of
-            seconds.
+        """
+        Args:
+            is_busy: returns whether short requests were under way within the last given number of
+                seconds.
         """
         self._is_busy = is_busy
         self._queue = FairQueue(PARTS_AT_ONCE)

@@ -178,10 +178,11 @@ class WatchedClock:
         real: Callable[[], float] = runtime.elapsed,
         boot: Callable[[], str] = name_boot,
     ) -> None:
-        """Args:
-        wall: seconds since 1970.
-        real: seconds of a clock that is monotonic within a boot.
-        boot: the name of the current boot; empty if unknown.
+        """
+        Args:
+            wall: seconds since 1970.
+            real: seconds of a clock that is monotonic within a boot.
+            boot: the name of the current boot; empty if unknown.
         """
         self._heads = heads
         self.wall = wall

@@ -91,7 +91,8 @@ class Rosters:
     """Safe to use from several threads."""
 
     def __init__(self, path: Path, reference: Rosters | None = None) -> None:
-        """Args:
+        """
+        Args:
             reference: another memory, which is not changed: the rosters remembered here must be
                 prefixes of its rosters.
 

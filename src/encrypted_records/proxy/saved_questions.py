@@ -216,9 +216,10 @@ class QuestionLinks:
         return identifier, secret
 
     async def open(self, schema: bytes, identifier: bytes, secret: str) -> Form:
-        """Raises:
-        NotFound: there is no such link of this schema, or it has expired.
-        DoesNotOpen: the secret is wrong.
+        """
+        Raises:
+            NotFound: there is no such link of this schema, or it has expired.
+            DoesNotOpen: the secret is wrong.
         """
         sealed = await runtime.in_thread(self._store.find_link, identifier, schema)
         if sealed is None:
@@ -246,8 +247,9 @@ class KeptReadings:
         self._keyrings = keyrings
 
     async def find(self, holder: Holder, schema: bytes) -> bytes | None:
-        """Raises:
-        Conflict: ``reading_lost``; it was encrypted with another keyring, or altered.
+        """
+        Raises:
+            Conflict: ``reading_lost``; it was encrypted with another keyring, or altered.
         """
         found = await runtime.in_thread(self._store.find_reading, holder.user, schema)
         if found is None:
@@ -305,9 +307,10 @@ class SavedQuestions:
         return _find_question(known, identifier)
 
     async def add(self, holder: Holder, schema: bytes, name: str, form: Form) -> None:
-        """Raises:
-        BadInput: the name is empty or exists already, there are too many questions, or the
-            question is too long.
+        """
+        Raises:
+            BadInput: the name is empty or exists already, there are too many questions, or the
+                question is too long.
         """
 
         def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:
@@ -322,9 +325,10 @@ class SavedQuestions:
         await runtime.in_thread(self._store.change, holder.user, schema, decide)
 
     async def rename(self, holder: Holder, schema: bytes, identifier: bytes, name: str) -> None:
-        """Raises:
-        NotFound: as :meth:`find`.
-        BadInput: the name is empty or exists already.
+        """
+        Raises:
+            NotFound: as :meth:`find`.
+            BadInput: the name is empty or exists already.
         """
 
         def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:

@@ -201,9 +201,10 @@ class _IdentityServices:
 
 
 def _build_identity(settings: ProxySettings, folder: Path, api: Api) -> _IdentityServices:
-    """Raises:
-    OSError: the folder cannot be used.
-    Startup: its keys or their passphrase cannot be used.
+    """
+    Raises:
+        OSError: the folder cannot be used.
+        Startup: its keys or their passphrase cannot be used.
     """
     enrolment = _build_enrolment(settings, folder)
     keyrings = Keyrings(
@@ -475,8 +476,9 @@ class _LateLogHeads:
 
 
 def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
-    """Raises:
-    Startup: the proxy's folder, its keys or their passphrase cannot be used.
+    """
+    Raises:
+        Startup: the proxy's folder, its keys or their passphrase cannot be used.
     """
     api = Api(overrides.transport(settings.base_url))
     if settings.mirror is not None:
@@ -639,8 +641,9 @@ def _build_writing(
     beside: process.Background,
     overrides: Overrides,
 ) -> Writing:
-    """Args:
-    named: resolves the schema that a record names, and knows the origins of absolute URLs here.
+    """
+    Args:
+        named: resolves the schema that a record names, and knows the origins of absolute URLs here.
     """
     schemas = reading.schemas
     fetcher = reading.fetcher

@@ -309,9 +309,10 @@ class Spool:
     def __init__(
         self, folder: Path, *, keep_free: int = KEEP_FREE_BYTES, doubtful: int = _DOUBTFUL_BYTES
     ) -> None:
-        """Args:
-        keep_free: bytes that stay free on the disk.
-        doubtful: bytes at the end of a file that are decrypted and checked after a restart.
+        """
+        Args:
+            keep_free: bytes that stay free on the disk.
+            doubtful: bytes at the end of a file that are decrypted and checked after a restart.
         """
         self.folder = folder
         self._keep_free = keep_free

@@ -23,7 +23,8 @@ class Memory:
     """The remembered rosters and logs of all users of a proxy, to compare a copy with."""
 
     def __init__(self, folder: Path) -> None:
-        """Args:
+        """
+        Args:
             folder: the proxy's folder.
 
         Raises:

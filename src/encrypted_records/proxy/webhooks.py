@@ -121,8 +121,9 @@ class StoredWebhook:
     delivered_at: float | None = None
 
     def open(self, keyring: Keyring) -> WebhookTarget:
-        """Raises:
-        DoesNotOpen, KeyMissing: it was altered, or encrypted with another keyring.
+        """
+        Raises:
+            DoesNotOpen, KeyMissing: it was altered, or encrypted with another keyring.
         """
         plain = open_kept(keyring, self.id, self.sealed, self.schema + _PLACE)
         return msgspec.msgpack.decode(plain, type=WebhookTarget)
@@ -429,8 +430,9 @@ class Webhooks:
                 await runtime.sleep(LOCKED_SECONDS)
 
     async def _step(self, webhook: StoredWebhook, watch: WatchedSchema) -> None:
-        """Raises:
-        OutOfSpace, Unavailable: the store of webhooks cannot be used.
+        """
+        Raises:
+            OutOfSpace, Unavailable: the store of webhooks cannot be used.
         """
         try:
             await self._advance(webhook, watch)
@@ -469,9 +471,10 @@ class Webhooks:
             await self._feed.wait(reader, webhook.schema, watch, since, until)
 
     async def _deliver(self, webhook: StoredWebhook, target: WebhookTarget, page: FeedPage) -> None:
-        """Raises:
-        _NotTaken: the delivery was not accepted.
-        Gone: ``webhook_gone``; the receiver unsubscribed.
+        """
+        Raises:
+            _NotTaken: the delivery was not accepted.
+            Gone: ``webhook_gone``; the receiver unsubscribed.
         """
         head = {
             "webhook": reference("webhooks", webhook.id),

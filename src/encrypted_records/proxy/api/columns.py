@@ -94,8 +94,9 @@ async def read_columns(request: Request) -> Response:
 
 
 def require_arrow() -> None:
-    """Raises:
-    NotInstalled: the library for Arrow is not installed.
+    """
+    Raises:
+        NotInstalled: the library for Arrow is not installed.
     """
     if find_spec("pyarrow") is None:
         raise NotInstalled(

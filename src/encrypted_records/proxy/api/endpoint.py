@@ -169,8 +169,9 @@ def is_service_string(authorization: str) -> bool:
 
 
 def require_writing(token: credentials.BearerToken | None) -> None:
-    """Raises:
-    NotAllowed: ``token_limited``; the token is read-only.
+    """
+    Raises:
+        NotAllowed: ``token_limited``; the token is read-only.
     """
     if token is not None and not token.writes:
         raise NotAllowed(

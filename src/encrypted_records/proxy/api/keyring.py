@@ -398,8 +398,9 @@ async def _try_restoring(request: Request, restoration: Restoration) -> Response
 
 
 async def _open_backup(restoration: Restoration) -> Keyring:
-    """Raises:
-    BadInput: it is not a backup, or the passphrase is wrong.
+    """
+    Raises:
+        BadInput: it is not a backup, or the passphrase is wrong.
     """
     if restoration.phrases is not None:
         return await aside(keyring_of, restoration.phrases, created=int(runtime.wall()))

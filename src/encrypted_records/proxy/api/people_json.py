@@ -72,9 +72,10 @@ Shares = Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)]
 async def read_shares(
     services: Services, holder: Holder, wanted: Iterable[ShareWanted]
 ) -> list[form.Share]:
-    """Raises:
-    BadInput: a reference is unknown.
-    ErsError: as :meth:`ShownNames.by_slug`.
+    """
+    Raises:
+        BadInput: a reference is unknown.
+        ErsError: as :meth:`ShownNames.by_slug`.
     """
     find = services.sharing.shown_names.of_reference
     return [
@@ -271,8 +272,9 @@ def _known_by(roster: Roster, member: Member) -> str:
 
 
 def share_of(roster: Roster, share: form.Share, entry: int | None = None) -> Shared:
-    """Args:
-    entry: the entry since which a member has the share.
+    """
+    Args:
+        entry: the entry since which a member has the share.
     """
     schemas = [
         SharedSchema(reference("schemas", schema), _schema_name(roster, schema))

@@ -142,8 +142,9 @@ async def reseal_schema(request: Request) -> Response:
 
 
 def _decode(body: bytes) -> _Body:
-    """Raises:
-    InvalidQuery: the body is not valid.
+    """
+    Raises:
+        InvalidQuery: the body is not valid.
     """
     try:
         return msgspec.json.decode(body, type=_Body)

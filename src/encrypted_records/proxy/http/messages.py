@@ -432,9 +432,10 @@ class Download(StreamingResponse):
         *,
         by_line: bool = False,
     ) -> None:
-        """Args:
-        content: is closed when the answer ends, also if its client has disconnected.
-        by_line: whether it is NDJSON.
+        """
+        Args:
+            content: is closed when the answer ends, also if its client has disconnected.
+            by_line: whether it is NDJSON.
         """
         super().__init__(content, media_type=media_type)
         self._content = content

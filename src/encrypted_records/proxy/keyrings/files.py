@@ -166,7 +166,8 @@ _NOT_HERE = {
 
 
 class KeyringFiles:
-    """Args:
+    """
+    Args:
         folder: the proxy's folder.
         secrets: wrappers of keyrings, in order of preference. Without any, a machine key in
             ``folder`` encrypts them.

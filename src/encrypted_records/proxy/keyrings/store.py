@@ -443,8 +443,9 @@ class Keyrings:
             return self._core.open.setdefault(user, keyring)
 
     def check_passphrase(self, user: bytes, passphrase: Passphrase, *, counted: bytes) -> None:
-        """Raises:
-        NotFound, Throttled, Closed: as :meth:`unlock`; or the passphrase is wrong.
+        """
+        Raises:
+            NotFound, Throttled, Closed: as :meth:`unlock`; or the passphrase is wrong.
         """
         with self._core.lock, files.keyring_disk_errors():
             path, file = self._core.files.read(user)

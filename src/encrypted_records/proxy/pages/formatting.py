@@ -358,10 +358,11 @@ class Widget:
 
 
 def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
-    """Args:
-    kind: the field's type, or its enforced format.
-    spec: the field in the definition.
-    value: the shown value as text; empty for none.
+    """
+    Args:
+        kind: the field's type, or its enforced format.
+        spec: the field in the definition.
+        value: the shown value as text; empty for none.
     """
     field_type = BY_NAME[kind]
     control, label = field_type.control, field_type.said

@@ -303,8 +303,9 @@ _ACTIONS: Mapping[str, Callable[[Visit], Awaitable[Response | None]]] = {
 
 
 def _check_repeated(visit: Visit) -> None:
-    """Raises:
-    BadInput: the two typed passphrases differ.
+    """
+    Raises:
+        BadInput: the two typed passphrases differ.
     """
     if visit.text("passphrase") != visit.text("again"):
         raise BadInput("the two passphrases differ", hint="enter the same passphrase twice")

@@ -103,8 +103,9 @@ class FileForm:
     """``fields`` has the fields before the file; ``filename`` is empty if no file was chosen."""
 
     def __init__(self, request: Request) -> None:
-        """Raises:
-        BadInput: the request is not such a form.
+        """
+        Raises:
+            BadInput: the request is not such a form.
         """
         _, options = parse_options_header(request.headers.get("content-type"))
         boundary = options.get(b"boundary")

@@ -344,8 +344,9 @@ def find_member(people: dict[str, Any], member: str) -> dict[str, Any]:
 
 
 def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
-    """Raises:
-    BadInput: nothing was chosen, so the new member could read nothing.
+    """
+    Raises:
+        BadInput: nothing was chosen, so the new member could read nothing.
     """
     chosen = [choice.as_share() for choice in choices if choice.role]
     if not chosen:
@@ -440,9 +441,10 @@ def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> RightCell:
 
 
 def _changed_cells(lines: Sequence[MatrixRow]) -> Iterator[RightCell]:
-    """Raises:
-    BadInput: an unknown right.
-    Conflict: a changed cell no longer has the right that was shown.
+    """
+    Raises:
+        BadInput: an unknown right.
+        Conflict: a changed cell no longer has the right that was shown.
     """
     for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
         if cell.typed not in RIGHTS:

@@ -70,8 +70,9 @@ async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[ReasonText]:
 async def _explain(
     visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], part: str
 ) -> list[ReasonText]:
-    """Args:
-    part: the part, if it is not the only part.
+    """
+    Args:
+        part: the part, if it is not the only part.
     """
     name, op, value = where.get("field", ""), where.get("op", ""), where.get("value")
     if op == "between" and value and value[0] > value[1]:

@@ -137,8 +137,9 @@ class UploadService:
         names: OwnNames,
         clock: WatchedClock,
     ) -> None:
-        """Args:
-        clock: for the expiry of uploads; doubtful time ends none.
+        """
+        Args:
+            clock: for the expiry of uploads; doubtful time ends none.
         """
         self._store = store
         self._spool = spool
