@@ -152,3 +152,22 @@ def test_a_ctrl_c_that_a_question_did_not_see_comes_again(
     with pytest.raises(KeyboardInterrupt):
         terminal.ask("E-mail")
     assert signal.getsignal(signal.SIGINT) is held
+
+
+def test_a_bug_is_shown_for_a_report_without_what_it_quotes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_arguments: object, **_more: object) -> None:
+        raise KeyError("lupus erythematosus")
+
+    monkeypatch.setenv("ERS_TRACEBACK", "1")
+    monkeypatch.setattr(main.ers, "main", fail)
+    assert main.run(["record", "list"]) == 1
+    shown = capsys.readouterr().err
+    assert "in fail" in shown
+    assert "builtins.KeyError" in shown
+    assert "error: internal error (KeyError)" in shown
+    assert "report what that shows" in shown
+    # What follows the name of an error is its text; the line of the program stands there as well.
+    assert "KeyError: " not in shown
+    assert "KeyError('" not in shown

@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 
-from encrypted_records import errors
+from encrypted_records import errors, logs
 
 _IN_UTC = f"{__name__}.utc"
 #: Length of a date without a time, which is a day in UTC.
@@ -343,7 +343,9 @@ def _start_debugging(_ctx: click.Context, _param: click.Parameter, wanted: bool)
         # In the environment, so that child processes get it, too.
         os.environ["ERS_TRACEBACK"] = "1"
     if os.environ.get("ERS_TRACEBACK"):
-        logging.basicConfig(level=logging.INFO)
+        shown = logging.StreamHandler()
+        shown.setFormatter(logs.formatter("text"))
+        logging.basicConfig(level=logging.INFO, handlers=[shown])
     else:
         # Warnings about retries are not results, and the error contains them.
         logging.getLogger("encrypted_records").addHandler(logging.NullHandler())
@@ -360,8 +362,9 @@ debug_option = click.option(
 
 
 def _trace() -> None:
+    """Print where an error came from, without its text: reports of bugs contain this."""
     if os.environ.get("ERS_TRACEBACK"):
-        traceback.print_exc()
+        _complain(logs.TextFormatter().formatException(sys.exc_info()))
 
 
 def _error(message: str, hint: str) -> None:
