@@ -13,6 +13,7 @@ from encrypted_records.model.credentials import (
     parse_device_secret,
 )
 from encrypted_records.model.ids import from_text
+from encrypted_records.proxy.keyrings.holder import Attempts
 from tests.proxy.access.people import Person, code_of
 from tests.support.authenticator import Authenticator
 from tests.support.front import Front
@@ -75,6 +76,29 @@ def test_keys_go_out_and_change_for_a_fresh_proof_alone(
             assert code_of(refused) in ("proof_wrong", "throttled"), (path, refused.body)
             proxy.services.proofs.attempts.right(from_text(ada.user))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_wrong_password_makes_the_next_proof_wait_even_the_right_one(
+    front: Front, people: tuple[Person, Person], tmp_path: Path
+) -> None:
+    ada, bob = people
+    now = 0.0
+    with running_proxy(front.url, tmp_path, access="device") as proxy:
+        ada.ingest(proxy)
+        proxy.services.proofs.attempts = Attempts(clock=lambda: now)
+
+        def backup(password: str) -> Answer:
+            proof = {"proof": {"password": password}}
+            return ada.ask(proxy, "POST", "/api/keyring/backup/", proof)
+
+        assert code_of(backup(bob.account.password)) == "proof_wrong"
+        front.forget()
+        for password in (bob.account.password, ada.account.password):
+            assert code_of(backup(password)) == "throttled"
+        assert not [one for one in front.asked if bob.account.password.encode() in one.body]
+        now = 2.0
+        assert backup(ada.account.password).status == 200
+        assert code_of(backup(bob.account.password)) == "proof_wrong", "nothing is left of before"
 
 
 def test_a_password_that_was_changed_at_the_api_proves_nothing_any_more(
