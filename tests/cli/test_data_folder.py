@@ -151,6 +151,15 @@ def test_two_of_a_kind_cannot_hold_one_folder(
         pass
 
 
+def test_one_command_at_a_time_moves_or_reconciles_objects(folder: Path) -> None:
+    data_folder.prepare(folder)
+    told = Settings(data_dir=folder)
+    with data_folder.hold(folder, "storage"):
+        for command in (operating.move_stored, operating.reconcile_stored):
+            with pytest.raises(Startup, match=f"another ers storage .process {os.getpid()}"):
+                command(told)
+
+
 @pytest.mark.parametrize("role", ["up", "api", "proxy"])
 def test_a_start_waits_for_a_holder_that_ends_and_says_so(
     folder: Path, role: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

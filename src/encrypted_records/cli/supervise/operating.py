@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +58,8 @@ def move_stored(settings: Settings) -> bool:
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 
-    return operate.move(_of_api(settings), say)
+    with _alone(settings) as api:
+        return operate.move(api, say)
 
 
 def reconcile_stored(settings: Settings) -> bool:
@@ -68,7 +69,17 @@ def reconcile_stored(settings: Settings) -> bool:
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 
-    return operate.reconcile(_of_api(settings), say)
+    with _alone(settings) as api:
+        return operate.reconcile(api, say)
+
+
+@contextmanager
+def _alone(settings: Settings) -> Iterator[ApiSettings]:
+    """No other ``ers storage`` runs meanwhile: each would take what the other moves for lost."""
+    api = _of_api(settings)
+    there = settings.data_dir.is_dir()  # otherwise there is no database either
+    with data_folder.hold(settings.data_dir, "storage", wait=False) if there else nullcontext():
+        yield api
 
 
 def _of_api(settings: Settings) -> ApiSettings:
