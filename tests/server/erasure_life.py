@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -433,6 +434,29 @@ class Meetings(Scenes):
             place(type(held), "listing", listing)
             held.delete(["0-stray"])
             walk.PAGE = 5000
+
+        return meet
+
+    def a_clock_that_is_set_ahead(self) -> Callable[[], None]:
+        def meet() -> None:
+            from django.utils import timezone
+
+            from encrypted_records.server.objects import objects
+            from encrypted_records.server.records import store
+            from encrypted_records.server.records.models import BulkObject
+
+            right = timezone.now
+            with objects.written([b"replaced"]) as numbers:
+                objects.give_up(numbers)
+            doomed = BulkObject.objects.filter(pk__in=numbers)
+            objects.sweep(store.kept_for())
+            place(timezone, "now", lambda: right() + timedelta(days=35))
+            objects.sweep(store.kept_for())
+            assert doomed.exists()
+            place(timezone, "now", right)
+            doomed.update(since=right() - timedelta(days=35))
+            objects.sweep(store.kept_for())
+            assert not doomed.exists()
 
         return meet
 

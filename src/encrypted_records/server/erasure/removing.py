@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model import ids
@@ -33,7 +32,7 @@ from encrypted_records.server.records.models import (
     StagedPart,
     Staging,
 )
-from encrypted_records.server.records.store import cut, marks, owners_with_any
+from encrypted_records.server.records.store import certain_now, cut, marks, owners_with_any
 
 
 def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> None:
@@ -250,7 +249,7 @@ def drop_stale_merges(schema: Schema, moment: datetime) -> None:
 
 def drop_expired() -> None:
     """Drop stagings that received no part for a week."""
-    old = Staging.objects.filter(touched__lt=timezone.now() - KEPT_FOR)
+    old = Staging.objects.filter(touched__lt=certain_now() - KEPT_FOR)
     if not old.exists():
         return  # this query takes no lock
     with transaction.atomic():

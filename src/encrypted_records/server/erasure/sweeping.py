@@ -247,7 +247,7 @@ def drop_requests() -> bool:
     """
     if time.monotonic() < _next_runs.requests:
         return False
-    before = int((timezone.now() - REQUESTS_KEPT_FOR).timestamp() * 1000).to_bytes(6, "big")
+    before = int((store.certain_now() - REQUESTS_KEPT_FOR).timestamp() * 1000).to_bytes(6, "big")
     deleted = run(
         "DELETE FROM commit_request WHERE (schema_id, request) IN (SELECT schema_id, request"
         " FROM commit_request WHERE request < %s LIMIT %s)",
@@ -293,7 +293,7 @@ def _is_over(since: str, ended: str) -> Q:
         since: the column with the time at which it ended.
         ended: the column with the version that ended it.
     """
-    over = Q(**{f"{since}__lt": timezone.now() - store.kept_for()})
+    over = Q(**{f"{since}__lt": store.certain_now() - store.kept_for()})
     if not erasing.is_requested():
         return over  # an index answers this; otherwise all rows in their grace period are read
     return over | Q(erasing.requested(ended), **{f"{since}__isnull": False})

@@ -31,7 +31,7 @@ from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import BoundPart, PackedBatch
 from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
-from encrypted_records.server.records.store import cut
+from encrypted_records.server.records.store import certain_now, cut
 
 WRITING, STORED, NAMED, DOOMED, LOST = "writing", "stored", "named", "doomed", "lost"
 #: An object that has been written for this long is given up.
@@ -194,10 +194,10 @@ def sweep(grace: timedelta) -> bool:
     Raises:
         StoreUnavailable: the objects stay for now.
     """
-    now = timezone.now()
+    now = certain_now()
     late = BulkObject.objects.filter(state=WRITING, since__lt=now - WRITING_FOR)
     if late.exists():  # this query takes no lock
-        late.update(state=DOOMED, since=now)
+        late.update(state=DOOMED, since=timezone.now())
     over = _pointless().filter(since__lt=now - grace)
     rows = list(over.order_by("since")[:MOST_AT_ONCE])
     store = choice.chosen().store

@@ -10,13 +10,13 @@ from datetime import timedelta
 from enum import StrEnum
 
 from django.core.cache import cache
-from django.utils import timezone
 
 from encrypted_records import logs
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.statements import insert
 from encrypted_records.server.http.middleware import source
 from encrypted_records.server.organizations.models import AuditEntry
+from encrypted_records.server.records.store import certain_now
 
 KEPT = timedelta(days=365)
 #: For frequent actions, one entry stands for the same action during this many seconds.
@@ -99,4 +99,4 @@ def note_once(user: User, action: Action, organization_id: str, subject: str) ->
 
 
 def drop_old() -> None:
-    AuditEntry.objects.filter(created__lt=timezone.now() - KEPT).delete()
+    AuditEntry.objects.filter(created__lt=certain_now() - KEPT).delete()

@@ -8,10 +8,12 @@ answer it.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -139,6 +141,30 @@ def kept_for() -> timedelta:
     """How long replaced data is kept for readers."""
     kept: timedelta = settings.KEEP_REPLACED
     return kept
+
+
+class _CertainClock:
+    """The clock without what it was set ahead by in the last day of this process: that is no
+    evidence that time has passed, and a deletion cannot be undone.
+    """
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        #: the least distance from the elapsed time, in this day of running and in the one before
+        self._today = self._before = math.inf
+
+    def now(self) -> datetime:
+        elapsed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        distance = timezone.now().timestamp() - elapsed
+        if elapsed - self._began >= _DAY_SECONDS:
+            self._began, self._today, self._before = elapsed, distance, self._today
+        self._today = min(self._today, distance)
+        return datetime.fromtimestamp(elapsed + min(self._today, self._before), UTC)
+
+
+_DAY_SECONDS = 86_400.0
+#: The latest moment that has certainly come; for deletions by age.
+certain_now = _CertainClock().now
 
 
 @dataclass(frozen=True)
