@@ -20,6 +20,8 @@ def test_a_statement_is_run_by_its_key_and_its_rows_are_those_of_the_records(
     visitor.go("/")
     visitor.page.get_by_role("navigation", name="Main").get_by_role("link", name="SQL").click()
     visitor.expect_heading("SQL")
+    example = "SELECT * FROM census.people LIMIT 10"
+    expect(visitor.page.get_by_label(BOX)).to_have_attribute("placeholder", example)
     visitor.type(BOX, COUNTED)
     visitor.page.keyboard.press("Control+Enter")
     result = visitor.page.locator("#result")
