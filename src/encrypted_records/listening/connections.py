@@ -180,6 +180,21 @@ _NO_HANDSHAKE = raw_answer(
 _MALFORMED = raw_answer(problem.document(400, "malformed", "the request is not HTTP/1.1"))
 
 
+#: The name of a field that asks for another protocol than WebSocket, and the end of a head.
+_OTHER_UPGRADE = re.compile(rb"\r\nupgrade(?=:(?![ \t]*websocket[ \t]*\r\n))", re.IGNORECASE)
+_HEAD_END = re.compile(rb"\r\n\r\n")
+
+
+def _ignore_upgrade(data: memoryview) -> None:
+    """Rename the field in a head that ``data`` begins with, for the parser, which skips the body of
+    such a request. Java's HttpClient asks for HTTP/2 with every first request, and a server may
+    ignore that (RFC 9110, section 7.8).
+    """
+    end = _HEAD_END.search(data)
+    for field in _OTHER_UPGRADE.finditer(data, 0, end.end() if end else len(data)):
+        data[field.start() + 2 : field.end()] = b"ignored"
+
+
 class ServerConnection(asyncio.BufferedProtocol):
     """The protocol that the event loop calls, until the connection becomes a WebSocket."""
 
@@ -243,6 +258,7 @@ class _Http(HttpToolsProtocol):
         begins = self._is_between_requests
         if begins:
             self._watch.owes_head(self)
+            _ignore_upgrade(data)
         # Bytes at the end of another request, or before another head, are not counted.
         head = self._heads + (begins and not self._in_head)
         self.data_received(data)  # type: ignore[arg-type]  # any buffer will do
@@ -300,7 +316,8 @@ class _Http(HttpToolsProtocol):
         ):
             return _HEAD
         hosts: set[bytes] = set()
-        # The parser would take the body for the next request.
+        # The parser would take the body for the next request. A head that begins a read has no
+        # upgrade here.
         skips_body = self.parser.should_upgrade()
         for name, value in self.headers:
             if skips_body and name in (b"content-length", b"transfer-encoding") and value != b"0":
