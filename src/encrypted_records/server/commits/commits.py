@@ -61,6 +61,8 @@ from encrypted_records.server.records.models import (
 )
 from encrypted_records.server.rows import contents, queries
 
+#: From a commit as it was checked to the commit as it is stored.
+_Ready = Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit]
 #: Selects a schema by id and locks its row.
 _locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")
 
@@ -141,14 +143,10 @@ def _reach(
     return [(schema, commit) for (schema, _), commit in zip(found, commits, strict=True)]
 
 
-def _as_sent(_: Schema, commit: checks.CheckedCommit) -> checks.CheckedCommit:
-    return commit
-
-
 def _apply_all(
     user: User,
     commits: Sequence[checks.CheckedCommit],
-    ready: Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit] = _as_sent,
+    ready: _Ready = lambda _, commit: commit,
     *,
     by_retention: bool = False,
 ) -> CommitOutcome:
@@ -174,7 +172,7 @@ def _apply_locked(
     user: User,
     schema: Schema,
     commit: checks.CheckedCommit,
-    ready: Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit],
+    ready: _Ready,
     *,
     by_retention: bool,
 ) -> tuple[Receipt, bool]:
@@ -235,7 +233,7 @@ def _apply_one(
     schema: Schema,
     commit: checks.CheckedCommit,
     found: storing.Facts,
-    ready: Callable[[Schema, checks.CheckedCommit], checks.CheckedCommit],
+    ready: _Ready,
 ) -> tuple[Receipt, bool]:
     receipt = _receipt(commit, found.logged)
     if receipt is not None:
@@ -275,7 +273,8 @@ def _apply_one(
     if standing is not None:
         standing.finish(numbers, version)
     added = sum(group.count for group in body.groups) if body.adds_records else 0
-    _log(schema, commit, version, is_first=found.head is None)
+    log_digest = wire.next_log_digest(bytes(schema.log_digest), commit.commit)
+    _log(schema, commit, version, log_digest, is_first=found.head is None)
     update(
         Schema,
         {"id": schema.pk},
@@ -283,7 +282,7 @@ def _apply_one(
         **key_state(schema, body, version, reseals=ends_all and bool(body.exact)),
         **changed,
         **({"added_at": version} if body.adds_records else {}),
-        log_digest=wire.next_log_digest(bytes(schema.log_digest), commit.commit),
+        log_digest=log_digest,
         live_rows=schema.live_rows + added - len(killed),
         stored_rows=schema.stored_rows + added,
         live_segments=schema.live_segments + segments_change,
@@ -298,12 +297,8 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
         MergeFirst: the schema would have too many small segments.
     """
     # Staged segments cannot be merged before they are visible; the proxy merges them right after.
-    added = (
-        []
-        if staged
-        else [segment for segment in body.segments if segment.count <= SMALL_SEGMENT_ROWS]
-    )
-    if schema.live_segments + len(added) <= MAX_SMALL_SEGMENTS:
+    added = 0 if staged else sum(new.count <= SMALL_SEGMENT_ROWS for new in body.segments)
+    if schema.live_segments + added <= MAX_SMALL_SEGMENTS:
         return
     # The replaced segments have already been superseded.
     small = IndexSegment.objects.filter(
@@ -314,7 +309,7 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
         staging=None,
         count__lte=SMALL_SEGMENT_ROWS,
     )
-    if small.count() + len(added) > MAX_SMALL_SEGMENTS:
+    if small.count() + added > MAX_SMALL_SEGMENTS:
         raise errors.MergeFirst(
             f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
             " search has to read all of them"
@@ -331,10 +326,18 @@ def _ends_all(schema: Schema, body: CommitBody) -> bool:
     return live.count() == len(body.ended)
 
 
-def _log(schema: Schema, commit: checks.CheckedCommit, version: int, *, is_first: bool) -> None:
+def _log(
+    schema: Schema,
+    commit: checks.CheckedCommit,
+    version: int,
+    log_digest: bytes,
+    *,
+    is_first: bool,
+) -> None:
     """Add a commit to the log.
 
     Args:
+        log_digest: of the log with this commit.
         is_first: whether the writer has no commit yet.
 
     Raises:
@@ -356,7 +359,7 @@ def _log(schema: Schema, commit: checks.CheckedCommit, version: int, *, is_first
             version=version,
             commit_id=body.id,
             digest=commit.digest,
-            log_digest=wire.next_log_digest(bytes(schema.log_digest), commit.commit),
+            log_digest=log_digest,
             body=commit.commit.body,
             mac=commit.commit.mac,
             signature=commit.commit.signature,

@@ -223,9 +223,7 @@ def known_among(names: Collection[str]) -> set[str]:
 # Drafts: parts, divided into objects and rows small enough for the database.
 
 _CHANGED = store.RowTable(
-    "COPY changed_row (group_id, ordinal, record_id, version) FROM STDIN (FORMAT BINARY)",
-    ("int8", "int8", "bytea", "int8"),
-    "INSERT INTO changed_row (group_id, ordinal, record_id, version) VALUES (%s, %s, %s, %s)",
+    "changed_row", "group_id, ordinal, record_id, version", ("int8", "int8", "bytea", "int8")
 )
 
 

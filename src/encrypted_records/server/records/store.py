@@ -169,36 +169,23 @@ certain_now = _CertainClock().now
 
 @dataclass(frozen=True)
 class RowTable:
-    """The columns of a bulky table in insertion order; ``types`` are PostgreSQL's, in the same
-    order.
-    """
+    """A bulky table, and its columns in insertion order with PostgreSQL's types."""
 
-    copy: str
+    name: str
+    columns: str
     types: tuple[str, ...]
-    insert: str
 
 
 _ROWS = RowTable(
-    "COPY record_row (group_id, ordinal, record_id, version, sealed) FROM STDIN (FORMAT BINARY)",
+    "record_row",
+    "group_id, ordinal, record_id, version, sealed",
     ("int8", "int8", "bytea", "int8", "bytea"),
-    "INSERT INTO record_row (group_id, ordinal, record_id, version, sealed)"
-    " VALUES (%s, %s, %s, %s, %s)",
 )
 _PAGES = RowTable(
-    "COPY index_page (segment_id, number, digest, data) FROM STDIN (FORMAT BINARY)",
-    ("int8", "int8", "bytea", "bytea"),
-    "INSERT INTO index_page (segment_id, number, digest, data) VALUES (%s, %s, %s, %s)",
+    "index_page", "segment_id, number, digest, data", ("int8", "int8", "bytea", "bytea")
 )
-_RUNS = RowTable(
-    "COPY row_run (group_id, first, digests) FROM STDIN (FORMAT BINARY)",
-    ("int8", "int8", "bytea"),
-    "INSERT INTO row_run (group_id, first, digests) VALUES (%s, %s, %s)",
-)
-_DEAD = RowTable(
-    "COPY dead_row (group_id, ordinal, version) FROM STDIN (FORMAT BINARY)",
-    ("int8", "int8", "int8"),
-    "INSERT INTO dead_row (group_id, ordinal, version) VALUES (%s, %s, %s)",
-)
+_RUNS = RowTable("row_run", "group_id, first, digests", ("int8", "int8", "bytea"))
+_DEAD = RowTable("dead_row", "group_id, ordinal, version", ("int8", "int8", "int8"))
 
 _fields_decoder = msgspec.msgpack.Decoder(list[bytes])
 _holes = msgspec.json.Decoder(list[tuple[int, int]])
@@ -272,20 +259,23 @@ def add_dead(rows: Iterable[tuple[int, int, int]]) -> None:
 
 def insert(table: RowTable, rows: Iterable[tuple[Any, ...]]) -> None:
     """Store rows in a bulky table. A few rows are inserted faster than a COPY starts."""
+    place = f"{table.name} ({table.columns})"
+    statement = f"INSERT INTO {place} VALUES {marks(len(table.types))}"  # noqa: S608  no input
     first = list(islice(left := iter(rows), FEW + 1))
     if len(first) <= FEW:
         for row in first:
-            execute(as_driver_has_it(table.insert), row)
+            execute(as_driver_has_it(statement), row)
         return
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             # COPY bypasses Django's cursor, which would convert the driver's errors to Django's.
-            with connection.wrap_database_errors, cursor.cursor.copy(table.copy) as copy:
+            sql = f"COPY {place} FROM STDIN (FORMAT BINARY)"
+            with connection.wrap_database_errors, cursor.cursor.copy(sql) as copy:
                 copy.set_types(table.types)
                 for row in chain(first, left):
                     copy.write_row(row)
         else:
-            cursor.executemany(table.insert, [*first, *left])
+            cursor.executemany(statement, [*first, *left])
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,7 @@ def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple
     return found
 
 
-_ERASED = store.RowTable(
-    "COPY erased_row (group_id, ordinal, digest) FROM STDIN (FORMAT BINARY)",
-    ("int8", "int8", "bytea"),
-    "INSERT INTO erased_row (group_id, ordinal, digest) VALUES (%s, %s, %s)",
-)
+_ERASED = store.RowTable("erased_row", "group_id, ordinal, digest", ("int8", "int8", "bytea"))
 
 
 def note_erased(rows: Iterable[tuple[int, int, bytes]]) -> None:
