@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from encrypted_records.server import serve
+
+if TYPE_CHECKING:
+    from encrypted_records.server.inventory.examining import CheckResult as CheckResult  # noqa: PLC0414 - exported
 
 
 @contextmanager
@@ -78,12 +82,8 @@ def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         return not (outcome.pages or outcome.rows)
 
 
-def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, str, str, str]]:
+def examine(settings: serve.ApiSettings, little_space: int) -> list[CheckResult]:
     """Check whether the database and the bulk store do what an API needs of them.
-
-    Returns:
-        For each check its subject, its state (``ok``, ``warning``, ``failed``), the finding, and
-        what to do.
 
     Raises:
         Startup: as :func:`at_database`.
@@ -91,8 +91,7 @@ def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, s
     with at_database(settings):
         from encrypted_records.server.inventory import examining  # noqa: PLC0415
 
-        found = examining.check_all(little_space)
-        return [(result.check, result.state, result.message, result.hint) for result in found]
+        return list(examining.check_all(little_space))
 
 
 def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:

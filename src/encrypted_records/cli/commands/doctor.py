@@ -41,11 +41,6 @@ from encrypted_records.errors import ErsError, InvalidSetting, NotAuthenticated,
 LOG_IN = "run: ers login (or set ERS_EMAIL and ERS_PASSWORD); ers register makes an account"
 #: Days until deleted data is erased, if proxies run and no hold keeps it longer.
 _ERASED_WITHIN_DAYS = 31
-_STATES: dict[str, Literal["ok", "warning", "failed"]] = {
-    "ok": "ok",
-    "warning": "warning",
-    "failed": "failed",
-}
 #: A proxy on this machine answers in milliseconds; what takes longer than this feels slow.
 _SLOW_SECONDS = 0.5
 _SET_CLOCKS = "set both by NTP: tokens, invitations and codes expire by the clock"
@@ -132,8 +127,14 @@ def stored_findings(settings: Settings, little: int) -> list[Finding]:
     except ErsError as error:
         return [_report_failure("database", error)]
     return [
-        Finding(check, _STATES[state], message, hint, FAILED if state == "failed" else DONE)
-        for check, state, message, hint in results
+        Finding(
+            result.check,
+            result.state,
+            result.message,
+            result.hint,
+            FAILED if result.state == "failed" else DONE,
+        )
+        for result in results
     ]
 
 

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from encrypted_records.cli.commands.import_file import (
-    NO_READING_OPTIONS,
-    ReadingOptions,
-    import_file,
-    takes_reading,
-)
+from encrypted_records.cli.commands.import_file import ReadingOptions, import_file, takes_reading
 from encrypted_records.cli.commands.job import (
-    NO_JOB_OPTIONS,
     JobFlags,
     takes_job_options,
     upload_exactly,
@@ -142,7 +136,7 @@ async def import_(
         file = await asyncio.to_thread(open_input, source)
         columns = schema is None and file.path.suffix.lower() in COLUMNAR and not job.exact
         if not columns and (job.exact or is_exact(file, names_schema=schema is not None)):
-            if rules != WantedRules() or name is not None or reading != NO_READING_OPTIONS:
+            if rules != WantedRules() or name is not None or reading != ReadingOptions():
                 raise InvalidSetting(
                     "this file is read exactly: options that describe another form, or a new"
                     " schema, do not apply",
@@ -162,7 +156,7 @@ async def import_(
             "columns of PostgreSQL, Parquet and Arrow have declared types",
             hint="--unique and --required can be added",
         )
-    if job != NO_JOB_OPTIONS:
+    if job != JobFlags():
         raise InvalidSetting(
             "--on-conflict, --by, --again, --detach and --batch-size do not apply to a new schema"
             " of declared types",

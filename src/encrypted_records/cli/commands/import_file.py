@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +62,22 @@ _OPTIONS = {
 class ReadingOptions:
     """The options of a command that say how a file is read."""
 
-    delimiter: str | None
-    encoding: str | None
-    header_row: int | None
-    below: int | None
-    sheet: str | None
-    decimal: tuple[str, ...]
-    date_format: tuple[str, ...]
-    null: tuple[str, ...]
-    type: tuple[str, ...]
-    boolean: tuple[str, ...]
-    rename: tuple[str, ...]
-    leave_out: tuple[str, ...]
-    time_zone: str | None
-    round: bool
-    reading: str | None
-    keep: bool
+    delimiter: str | None = None
+    encoding: str | None = None
+    header_row: int | None = None
+    below: int | None = None
+    sheet: str | None = None
+    decimal: tuple[str, ...] = ()
+    date_format: tuple[str, ...] = ()
+    null: tuple[str, ...] = ()
+    type: tuple[str, ...] = ()
+    boolean: tuple[str, ...] = ()
+    rename: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+    time_zone: str | None = None
+    round: bool = False
+    reading: str | None = None
+    keep: bool = False
 
     @property
     def uses_kept(self) -> bool:
@@ -128,27 +128,6 @@ class ReadingOptions:
         if columns:
             choices["columns"] = columns
         return json.dumps(choices, ensure_ascii=False).encode() if choices else b""
-
-
-#: None of them was given.
-NO_READING_OPTIONS = ReadingOptions(
-    delimiter=None,
-    encoding=None,
-    header_row=None,
-    below=None,
-    sheet=None,
-    decimal=(),
-    date_format=(),
-    null=(),
-    type=(),
-    boolean=(),
-    rename=(),
-    leave_out=(),
-    time_zone=None,
-    round=False,
-    reading=None,
-    keep=False,
-)
 
 
 def _read_json(path: str) -> Any:
@@ -207,8 +186,7 @@ def takes_form(command: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **values: Any) -> Any:
         names = ReadingOptions.__dataclass_fields__
         given = {name: values.pop(name) for name in names if name in values}
-        options = replace(NO_READING_OPTIONS, **given)
-        return command(*arguments, reading=options, **values)
+        return command(*arguments, reading=ReadingOptions(**given), **values)
 
     wrapped: Callable[..., Any] = call
     for option in (

@@ -56,18 +56,6 @@ class JobOrder:
     again: bool = False
     reading: bytes | None = None
 
-    @property
-    def members(self) -> dict[str, Any]:
-        return {
-            "schema": self.schema,
-            "batch_size": self.batch_size,
-            "skip_invalid": self.skip_invalid,
-            "on_conflict": self.on_conflict,
-            "by": self.by,
-            "again": self.again,
-            "reading": self.reading,
-        }
-
 
 @dataclass(frozen=True)
 class JobFlags:
@@ -78,13 +66,13 @@ class JobFlags:
         kind: format of the file, one of KINDS; None is what its name and first bytes say.
     """
 
-    exact: bool
-    kind: str | None
-    batch_size: int | None
-    on_conflict: OnConflict | None
-    by: tuple[str, ...]
-    detach: bool
-    again: bool
+    exact: bool = False
+    kind: str | None = None
+    batch_size: int | None = None
+    on_conflict: OnConflict | None = None
+    by: tuple[str, ...] = ()
+    detach: bool = False
+    again: bool = False
 
     def order(
         self, schema: str | None, *, skip_invalid: bool, reading: bytes | None = None
@@ -102,16 +90,6 @@ class JobFlags:
 
 #: Errors that say that a file is not written in the format of the HTTP API.
 _OF_FORM = frozenset({"csv_header", "file_type"})
-#: None of them was given.
-NO_JOB_OPTIONS = JobFlags(
-    exact=False,
-    kind=None,
-    batch_size=None,
-    on_conflict=None,
-    by=(),
-    detach=False,
-    again=False,
-)
 
 
 async def upload_exactly(
@@ -221,7 +199,7 @@ async def send_pieces(
     with bar("uploading", of_bytes=True) as move:
         body = _moving(pieces, size, move, flawed)
         try:
-            return await session.client.upload(body, media_type, **order.members, filename=filename)
+            return await session.client.upload(body, media_type, **vars(order), filename=filename)
         except Unavailable:
             # A failing source ends the connection; its error is the reason.
             if flawed:
@@ -277,7 +255,7 @@ async def _send_file(
             begun_upload = None
     if begun_upload is None:
         begun_upload = StartedUpload(
-            *await session.client.begin_upload(file, media_type, **order.members)
+            *await session.client.begin_upload(file, media_type, **vars(order))
         )
         begun.put(key, begun_upload)
     try:

@@ -12,12 +12,7 @@ import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.dataset import get_or_create_option, reseal, see_through
-from encrypted_records.cli.commands.import_file import (
-    NO_READING_OPTIONS,
-    ReadingOptions,
-    propose,
-    takes_form,
-)
+from encrypted_records.cli.commands.import_file import ReadingOptions, propose, takes_form
 from encrypted_records.cli.commands.schema_log import (
     as_json,
     lost_change_lines,
@@ -195,7 +190,7 @@ async def infer(
                 out.write(found.recipe + b"\n")
         Output("json").write_object(proposed)
         return
-    if into is not None or reading != NO_READING_OPTIONS:
+    if into is not None or reading != ReadingOptions():
         raise InvalidSetting(
             "this file is read exactly: options that describe another form do not apply",
             hint="leave them out, or save the pipe to a file first",

@@ -20,6 +20,7 @@ from encrypted_records.errors import InvalidSetting
 if TYPE_CHECKING:
     from encrypted_records.mirror.copier import CopyTotals
     from encrypted_records.mirror.verifying import MirrorProof
+    from encrypted_records.server.operate import CheckResult
     from encrypted_records.server.serve import ApiSettings
 
 
@@ -41,10 +42,8 @@ def verify_stored(settings: Settings) -> bool:
     return operate.verify(_of_api(settings), say)
 
 
-def examine_stored(settings: Settings, little_space: int) -> list[tuple[str, str, str, str]]:
-    """Check the database and the bulk store of an API; returns, for each check, its subject, state,
-    finding and remedy.
-    """
+def examine_stored(settings: Settings, little_space: int) -> list[CheckResult]:
+    """Check the database and the bulk store of an API."""
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 
