@@ -3,8 +3,10 @@ a key beside them."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,7 +21,7 @@ from encrypted_records.cli.supervise.supervisor import environment as environmen
 from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceWrappingKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.keyrings import files
+from encrypted_records.proxy.keyrings import files, key_services
 from encrypted_records.proxy.keyrings.files import secrets_from
 from encrypted_records.proxy.keyrings.keychain import KeychainSecret
 from tests.cli.keychain import FileKeychain
@@ -304,3 +306,9 @@ def test_what_is_taken_out_of_the_environment_never_reaches_the_api_beside_the_p
     settings = Settings(data_dir=tmp_path)
     assert "secret" in environment_of(settings, "proxy").values()
     assert "secret" not in environment_of(settings, "api").values()
+
+
+def test_every_variable_of_a_key_service_is_among_those_that_are_taken_out() -> None:
+    named = re.findall(r'"(ERS_[A-Z0-9_]+)"', inspect.getsource(key_services))
+    assert named
+    assert [name for name in named if not name.startswith(files._PREFIXES)] == []

@@ -3,6 +3,11 @@
 A file in the proxy's folder has the ciphertext, which each start has the service decrypt once. Each
 service binds the ciphertext to its purpose. :class:`KeyService` is the common interface; a class
 for each service follows, and :func:`services_from` finds the services in the environment.
+
+Another service is a class here, in ``_KINDS``, whose wrapping has a number in
+:mod:`encrypted_records.crypto.format`, a name and a remedy in :mod:`.files`, and a description in
+``ers keyring get``. Its variables have a prefix that :mod:`.files` takes out of the environment,
+and that the supervisor keeps from the API.
 """
 
 from __future__ import annotations
@@ -93,7 +98,7 @@ class KeyService(ABC):
         """The ciphertext of 32 bytes, as ASCII.
 
         Raises:
-            Refused, Unreachable, Unfit
+            ServiceRefusal, Unreachable, Unfit
         """
 
     @abstractmethod
@@ -101,7 +106,7 @@ class KeyService(ABC):
         """The plaintext of a ciphertext that :meth:`encrypt` returned.
 
         Raises:
-            Refused, Unreachable, Unfit
+            ServiceRefusal, Unreachable, Unfit
             ValueError: it is malformed.
         """
 
