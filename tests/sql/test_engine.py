@@ -193,6 +193,7 @@ def test_a_statement_beyond_a_limit_ends_by_name(
     with pytest.raises(SqlError) as caught:
         ask(proxy, statement, limits=SqlLimits(**limits))
     assert (caught.value.sqlstate, caught.value.reason) == (state, code)
+    assert "SET " not in caught.value.message
 
 
 def test_a_statement_is_cancelled_and_the_engine_goes_on(proxy: MakeClient) -> None:

@@ -97,6 +97,9 @@ def translate(
     if state == failures.UNKNOWN_TABLE:
         # DuckDB suggests tables of its internal catalogue.
         message = message.split("\nDid you mean")[0]
+    if state == failures.OUT_OF_MEMORY:
+        # DuckDB suggests settings, which nobody can change here.
+        message = message.split("\n\n")[0]
     if len(message) > _TOLD:
         message = f"{message[:_TOLD]}..."
     hint = _hint(state, code, message, catalogue, dataset)
