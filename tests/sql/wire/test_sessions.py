@@ -234,6 +234,28 @@ def test_catalogues_follow_the_login(running: Service, owner: Account, clinic: s
                 connection.execute(listed)
 
 
+def test_a_prepared_statement_never_gives_rows_under_names_that_have_changed(
+    running: Service, owner: Account, listener: Running
+) -> None:
+    def definition(name: str) -> dict[str, Any]:
+        return {"type": "object", "properties": {name: {"type": "string"}}, "required": []}
+
+    asked = "SELECT * FROM renaming.people"
+    with Client(running.proxy_url, email=owner.email, password=owner.password) as client:
+        dataset = client.create_dataset("Renaming", slug="renaming")
+        schema = dataset.create_schema("People", definition("name"), slug="people")
+        schema.ingest([{"name": "Ada"}])
+        with listener.connect(autocommit=True) as connection:
+            assert connection.execute(asked, prepare=True).fetchall() == [("Ada",)]
+            schema.change(definition("title"), renames={"title": "name"})
+            for _ in range(2):
+                with pytest.raises(psycopg.errors.FeatureNotSupported):
+                    connection.execute(asked, prepare=True)
+            cursor = connection.execute(asked, prepare=False)
+            assert cursor.fetchall() == [("Ada",)]
+            assert [column.name for column in cursor.description or ()] == ["title"]
+
+
 def test_wrong_keys_keep_nobody_else_from_cancelling(
     running: Service, owner: Account, clinic: str
 ) -> None:

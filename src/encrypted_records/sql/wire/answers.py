@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow
 
 from encrypted_records import runtime
+from encrypted_records.sql.catalogue import Catalogue
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.failures import Failure
 from encrypted_records.sql.wire.parameters import (
@@ -99,6 +100,11 @@ class StatementAnswers:
         self._user, self._settings, self._process = user, settings, process
         self._current: QueryRows | None = None
         self._fresh_seconds, self._read_at = fresh_seconds, runtime.monotonic()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The tables as they were last read."""
+        return self._engine.catalogue
 
     def _session(self) -> SessionFacts:
         return SessionFacts(self._user, self._settings(), self._process)

@@ -31,13 +31,15 @@ from encrypted_records.sql.wire.types import decode_parameter
 _AGAIN, _STUCK_SECONDS = 0.5, 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
-    """A parsed statement; without columns, it answers with no rows."""
+    """A parsed statement, described with this catalogue; without columns, it answers with no
+    rows.
+    """
 
     statement: st.SqlStatement
-    types: Sequence[int]
     described: Description
+    catalogue: object
 
 
 @dataclass(slots=True)
@@ -316,7 +318,7 @@ class WireSession:
             query = st.only(st.declared(statement).query)
             described = await self._answers.describe(query, message.types)
             described = Description(described.parameters, ())
-        self._prepared[message.name] = Prepared(statement, message.types, described)
+        self._prepared[message.name] = Prepared(statement, described, self._answers.catalogue)
         self._channel.write(m.PARSE_COMPLETE)
 
     def _named(self, name: str) -> Prepared:
@@ -396,24 +398,41 @@ class WireSession:
 
     async def _execute_query(self, portal: Portal, most: int) -> None:
         self._check_transaction(portal.prepared.statement)
-        described = portal.prepared.described
         if portal.done:
             self._channel.write(m.command_complete("SELECT 0"))
             return
-        if portal.answer is None:
-            portal.answer = await self._answers.run(
-                portal.prepared.statement, described, portal.parameters
-            )
-        encoder = RowEncoder(portal.answer.columns, portal.forms)
-        if encoder.oids != RowEncoder(described.columns, portal.forms).oids:
-            raise Failure("0A000", "cached plan must not change result type")
-        before = portal.answer.sent
-        if await self._send_rows(portal.answer, encoder, most):
+        answer = await self._rows_of(portal)
+        before = answer.sent
+        if await self._send_rows(answer, RowEncoder(answer.columns, portal.forms), most):
             self._channel.write(m.PORTAL_SUSPENDED)
             return
         portal.done = True
-        self._channel.write(m.command_complete(f"SELECT {portal.answer.sent - before}"))
-        await portal.answer.close()
+        self._channel.write(m.command_complete(f"SELECT {answer.sent - before}"))
+        await answer.close()
+
+    async def _rows_of(self, portal: Portal) -> QueryRows:
+        """The rows of a portal, whose statement starts when they are first needed.
+
+        Raises:
+            Failure: the columns are no longer those that were described.
+        """
+        if portal.answer is None:
+            statement, described = portal.prepared.statement, portal.prepared.described
+            portal.answer = await self._answers.run(statement, described, portal.parameters)
+            if self._answers.catalogue is not portal.prepared.catalogue:
+                # Fields of the same type may have other names, or another order.
+                types = [kind.oid for kind in described.parameters]
+                described = await self._answers.describe(statement, types)
+            oids = RowEncoder(portal.answer.columns, ()).oids
+            columns = portal.prepared.described.columns
+            if described.columns != columns or oids != RowEncoder(columns, ()).oids:
+                raise Failure(
+                    "0A000",
+                    "cached plan must not change result type",
+                    hint="a schema has changed: prepare the statement again, or reconnect",
+                )
+            portal.prepared.catalogue = self._answers.catalogue
+        return portal.answer
 
     async def _drop(self, name: str) -> None:
         portal = self._portals.pop(name, None)
@@ -567,7 +586,8 @@ class WireSession:
             raise Failure("42P02", f"there is no parameter ${len(described.parameters)}")
         forms = [0] * len(described.columns)
         parameters = given.parameters if given is not None else ()
-        self._portals[declared.name] = Portal(Prepared(query, (), described), parameters, forms)
+        prepared = Prepared(query, described, self._answers.catalogue)
+        self._portals[declared.name] = Portal(prepared, parameters, forms)
 
     def _cursor(self, fetched: st.Fetched) -> Description:
         return self._portal(fetched.name).prepared.described
@@ -585,15 +605,12 @@ class WireSession:
             encoder = RowEncoder(columns, target.forms)
         if portal.done:
             return "FETCH 0"
-        if portal.answer is None:
-            portal.answer = await self._answers.run(
-                portal.prepared.statement, portal.prepared.described, portal.parameters
-            )
-        before = portal.answer.sent
-        if not await self._send_rows(portal.answer, encoder, fetched.rows):
+        answer = await self._rows_of(portal)
+        before = answer.sent
+        if not await self._send_rows(answer, encoder, fetched.rows):
             portal.done = True
-            await portal.answer.close()
-        return f"FETCH {portal.answer.sent - before}"
+            await answer.close()
+        return f"FETCH {answer.sent - before}"
 
     async def _close_cursor(self, statement: st.SqlStatement) -> None:
         name = statement.words[-1].word
