@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from encrypted_records import runtime
+from encrypted_records import logs, runtime
 from encrypted_records.cli.commands.selection import dataset_option
 from encrypted_records.cli.login.session import CommandSession, ProxyAddress, connected
 from encrypted_records.cli.output import Output
@@ -74,6 +75,9 @@ async def serve(
         raise InvalidSetting("--tls-cert and --tls-key must be given together")
     tls = tls_context(certificate, key) if certificate and key else None
     check_host(host, tls)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logs.formatter("text"))
+    logging.getLogger("encrypted_records.sql").addHandler(handler)
     listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD_WIRE, sql_limits=STANDARD)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -243,9 +243,9 @@ class Listener:
         except ClientGone:
             raise
         except Exception as error:
-            # The exception's text may contain a value.
-            log.error("a session failed because of an internal error: %s", type(error).__name__)  # noqa: TRY400
-            _end(channel, Failure("XX000", "internal error: the log of ers sql names its kind"))
+            # Without its text, which may contain a value.
+            log.error("a session failed because of an internal error", exc_info=error)  # noqa: TRY400
+            _end(channel, Failure("XX000", "internal error: the output of ers sql names its place"))
 
     @staticmethod
     def _keep_alive(writer: asyncio.StreamWriter) -> None:
