@@ -189,7 +189,8 @@ async def _or_tool_error(request: Awaitable[T]) -> T:
         hint = f" ({error.hint})" if error.hint else ""
         # DuckDB's further lines suggest columns, of which the verified log may have none.
         message = error.message.partition("\n")[0]
-        raise ToolError(f"{message}{hint}") from None
+        flaws = (f"; {flaw.pointer or flaw.field}: {flaw.detail}" for flaw in error.flaws)
+        raise ToolError(f"{message}{''.join(flaws)}{hint}") from None
 
 
 def _shown(cell: pyarrow.Array) -> Any:

@@ -71,6 +71,9 @@ def test_an_agent_lists_describes_and_queries(
                 where={"field": "name", "op": "eq", "value": "zoë"},
             )
             assert why["records"] == 3
+            condition = {"field": "nome", "op": "eq", "value": "zoë"}
+            refused = await agent.call_tool("why_nothing", {"table": "patient", "where": condition})
+            assert "/where/field: " in str(refused.content)
             for wrong in ("DELETE FROM patient", "SELECT * FROM read_text('/etc/passwd')"):
                 refused = await agent.call_tool("query", {"sql": wrong})
                 assert refused.is_error
