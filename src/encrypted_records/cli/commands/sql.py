@@ -125,7 +125,7 @@ _HELP = r"""\dt          list the tables
 \d TABLE     list a table's columns
 \timing      show how long a statement takes, or no longer
 \q           quit; so does Ctrl-D
-Ctrl-C cancels a statement. Statements end with a semicolon."""
+Ctrl-C cancels a statement, or discards its lines. Statements end with a semicolon."""
 
 
 @click.command(short_help="Run SELECT over your records.")
@@ -248,13 +248,16 @@ class _SqlShell:
         say(f"{len(engine.tables())} tables; \\? for help")
         unfinished = ""
         while True:
-            line = _read_line("  -> " if unfinished else f"{engine.dataset or 'ers'}=> ")
-            if line is None:
-                return
-            if not unfinished and line.strip() in ("\\q", "quit", "exit"):
-                return
             try:
+                line = _read_line("  -> " if unfinished else f"{engine.dataset or 'ers'}=> ")
+                if line is None or line.strip() == "\\q":
+                    return
+                if not unfinished and line.strip() in ("quit", "exit"):
+                    return
                 unfinished = await self._take(engine, unfinished, line)
+            except KeyboardInterrupt:
+                show("")
+                unfinished = ""
             except ErsError as error:
                 unfinished = ""
                 state = f" ({error.sqlstate})" if isinstance(error, SqlError) else ""
@@ -264,13 +267,16 @@ class _SqlShell:
 
     async def _take(self, engine: Engine, unfinished: str, line: str) -> str:
         """The unfinished statement after another line."""
-        if not unfinished and line.startswith("\\"):
+        from encrypted_records.sql.wire.statements import tokens  # noqa: PLC0415 - slow to import
+
+        if line.startswith("\\") or (line.strip() == "help" and not unfinished):
             await self._command(engine, line.split())
-            return ""
+            return unfinished
         unfinished += f"{line}\n"
-        if not unfinished.strip():
+        words = [token.text for token in tokens(unfinished)]
+        if not words:
             return ""
-        if not unfinished.rstrip().endswith(";"):
+        if words[-1] != ";" or "'" in words or '"' in words:  # a quote alone is still open
             return unfinished
         for statement in await engine.split(unfinished):
             await self.run(engine, statement)
@@ -328,13 +334,14 @@ def _read(file: Path | None) -> str:
 
 
 def _read_line(prompt: str) -> str | None:
-    """A line of input, an empty one after Ctrl-C; None at the end."""
+    """A line of input; None at the end.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return input(prompt)
-    except KeyboardInterrupt:
-        show("")
-        return ""
     except EOFError:
         show("")
         return None
