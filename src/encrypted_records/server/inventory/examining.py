@@ -88,8 +88,8 @@ def _check_database(little_space: int) -> CheckResult:
             "database",
             "failed",
             f"{vendor} cannot be read and written: {type(error).__name__}",
-            "check its log and its disk; a replica cannot be used; on a new database, start"
-            " this version's API once",
+            "check that it runs, that ERS_DATABASE_URL names it, its log and its disk; a replica"
+            " cannot be used; on a new database, start this version's API once",
         )
     message = f"{vendor} can be read and written, and knows of {count} objects"
     if connection.vendor != "sqlite":
