@@ -260,14 +260,7 @@ class JobStore:
                 "INSERT INTO flaws VALUES (?, ?, ?)",
                 [(job, number, sealed) for number, sealed in enumerate(errors)],
             )
-            database.executemany(
-                'INSERT INTO chunk (job, number, "offset", "row", first, last)'
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (job, chunk.number, chunk.offset, chunk.row, chunk.first, chunk.last)
-                    for chunk in chunks
-                ],
-            )
+            tables.insert_chunks(database, job, chunks)
             database.executemany(
                 "INSERT INTO checked VALUES (?, ?, ?, ?, ?)",
                 [
@@ -305,15 +298,7 @@ class JobStore:
         rows = self._rows(
             "SELECT schema, definition, key_version, tails_version FROM checked WHERE job = ?", job
         )
-        return [
-            CheckedSchema(
-                schema=row["schema"],
-                definition=row["definition"],
-                key_version=row["key_version"],
-                tails_version=row["tails_version"],
-            )
-            for row in rows
-        ]
+        return [CheckedSchema(**row) for row in rows]
 
     def next_attempt(self, job: bytes) -> int:
         """A number above the number of every part that the job has made so far.
@@ -338,16 +323,7 @@ class JobStore:
     def _chunks(self, condition: str, job: bytes) -> list[ChunkAt]:
         columns = 'number, "offset", "row", first, last'
         rows = self._rows(f"SELECT {columns} FROM chunk {condition} ORDER BY number", job)  # noqa: S608
-        return [
-            ChunkAt(
-                number=row["number"],
-                offset=row["offset"],
-                row=row["row"],
-                first=row["first"],
-                last=row["last"],
-            )
-            for row in rows
-        ]
+        return [ChunkAt(**row) for row in rows]
 
     def done(self, job: bytes, chunk: ChunkAt, parts: Sequence[SealedPart]) -> None:
         """Record that the API has the parts of this chunk."""

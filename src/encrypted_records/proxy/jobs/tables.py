@@ -249,6 +249,13 @@ def forget(database: sqlite3.Connection, job: bytes) -> None:
         database.execute(statement, (job,))
 
 
+def insert_chunks(database: sqlite3.Connection, job: bytes, chunks: Iterable[ChunkAt]) -> None:
+    database.executemany(
+        'INSERT INTO chunk (job, number, "offset", "row", first, last) VALUES (?, ?, ?, ?, ?, ?)',
+        [(job, chunk.number, chunk.offset, chunk.row, chunk.first, chunk.last) for chunk in chunks],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class SealTarget:
     """``definition`` is the canonical text to seal for, empty for the current definition;
@@ -309,19 +316,12 @@ class Targets:
             (end,) = database.execute(statement, (job,)).fetchone()
         return end or 0
 
-    def add_chunks(self, job: bytes, chunks: Iterable[ChunkAt]) -> None:
+    def add_chunks(self, job: bytes, chunks: Sequence[ChunkAt]) -> None:
         """Add chunks after the existing chunks; their records count as further work of the job."""
         with self._database.writing() as database:
-            for chunk in chunks:
-                database.execute(
-                    'INSERT INTO chunk (job, number, "offset", "row", first, last)'
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    (job, chunk.number, chunk.offset, chunk.row, chunk.first, chunk.last),
-                )
-                database.execute(
-                    "UPDATE job SET total = total + ? WHERE id = ?",
-                    (chunk.last - chunk.first + 1, job),
-                )
+            insert_chunks(database, job, chunks)
+            records = sum(chunk.last - chunk.first + 1 for chunk in chunks)
+            database.execute("UPDATE job SET total = total + ? WHERE id = ?", (records, job))
 
     def split(self, job: bytes, first: ChunkAt, second: ChunkAt) -> None:
         """Cut a chunk in two; ``first`` keeps its number."""
@@ -330,11 +330,7 @@ class Targets:
                 'UPDATE chunk SET "offset" = ?, last = ? WHERE job = ? AND number = ?',
                 (first.offset, first.last, job, first.number),
             )
-            database.execute(
-                'INSERT INTO chunk (job, number, "offset", "row", first, last)'
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (job, second.number, second.offset, second.row, second.first, second.last),
-            )
+            insert_chunks(database, job, [second])
 
 
 #: The numbers of the parts of packed segments begin here, after those of all chunks; and their
