@@ -80,6 +80,18 @@ def words_of(record: logging.LogRecord) -> str:
     return _QUOTES.split(str(record.msg))[0] if record.name == "asyncio" else record.getMessage()
 
 
+def log_to_stderr(form: str = "text", level: int = logging.INFO, *, force: bool = False) -> None:
+    """Write the lines of this process to standard error.
+
+    Args:
+        form: ``text`` or ``json``.
+        force: also if something is configured already.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(form))
+    logging.basicConfig(level=level, handlers=[handler], force=force)
+
+
 def log_uncaught() -> None:
     """Log errors that end a thread of this process, or that come where nobody can catch them."""
     threading.excepthook = sys.unraisablehook = _log_uncaught

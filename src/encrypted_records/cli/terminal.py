@@ -343,9 +343,7 @@ def _start_debugging(_ctx: click.Context, _param: click.Parameter, wanted: bool)
         # In the environment, so that child processes get it, too.
         os.environ["ERS_TRACEBACK"] = "1"
     if os.environ.get("ERS_TRACEBACK"):
-        shown = logging.StreamHandler()
-        shown.setFormatter(logs.formatter("text"))
-        logging.basicConfig(level=logging.INFO, handlers=[shown])
+        logs.log_to_stderr()
     else:
         # Warnings about retries are not results, and the error contains them.
         logging.getLogger("encrypted_records").addHandler(logging.NullHandler())

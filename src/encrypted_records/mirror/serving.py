@@ -82,9 +82,7 @@ def run(store: Store, host: str, port: int, secret: str | None, log_format: str)
         Startup: the port is taken, or others can reach the listener and there is no secret.
         MirrorBroken: there is no complete mirror.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(logs.formatter(log_format))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logs.log_to_stderr(log_format, force=True)
     if not secret and host not in (*LOCAL_NAMES, "::1"):
         raise errors.Startup(
             "others can reach the mirror, and it has no secret",

@@ -94,7 +94,8 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
     Raises:
         Startup: the port is taken, there are too few descriptors, or as :func:`create_app`.
     """
-    _log_to_stderr(settings.log_format)
+    logs.log_to_stderr(settings.log_format, force=True)
+    logs.log_uncaught()
     require_descriptors(LEAST_DESCRIPTORS)
     harden()
     bound_heap()
@@ -117,10 +118,3 @@ def server_of(app: Starlette) -> Server:
         sockets=Socket,
         proxy_headers=True,
     )
-
-
-def _log_to_stderr(form: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logs.formatter(form))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logs.log_uncaught()

@@ -6,10 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client as Agent
 from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from encrypted_records import Client
 from tests.support.service import Account, Service
@@ -80,6 +83,28 @@ def test_an_agent_lists_describes_and_queries(
                 assert "root:" not in str(refused.content)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("options", [[], ["--debug"]], ids=["plain", "debug"])
+def test_what_an_agents_statement_found_is_not_in_the_log_that_its_host_keeps(
+    running: Service, owner: Account, clinic: str, tmp_path: Path, options: list[str]
+) -> None:
+    token = token_of(running, owner, scope="read", datasets=[clinic])
+    log = tmp_path / "log"
+
+    async def run() -> None:
+        server = StdioServerParameters(
+            command=sys.executable, args=[*ARGUMENTS, *options], env=environment(running, token)
+        )
+        with log.open("w") as errors:
+            async with Agent(stdio_client(server, errors)) as agent:
+                statement = "SELECT CAST(name AS INTEGER) FROM patient"
+                refused = await agent.call_tool("query", {"sql": statement})
+                assert "O'Neil" in str(refused.content) or "Zoë" in str(refused.content)
+
+    asyncio.run(run())
+    written = log.read_text()
+    assert "O'Neil" not in written and "Zoë" not in written, written
 
 
 def test_a_token_that_writes_is_not_given_to_an_agent(running: Service, owner: Account) -> None:

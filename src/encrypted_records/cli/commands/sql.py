@@ -75,9 +75,7 @@ async def serve(
         raise InvalidSetting("--tls-cert and --tls-key must be given together")
     tls = tls_context(certificate, key) if certificate and key else None
     check_host(host, tls)
-    handler = logging.StreamHandler()
-    handler.setFormatter(logs.formatter("text"))
-    logging.getLogger("encrypted_records.sql").addHandler(handler)
+    logs.log_to_stderr()
     listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD_WIRE, sql_limits=STANDARD)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -430,5 +428,8 @@ async def mcp(session: CommandSession) -> None:
     from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional
 
     refuse_wide_token(await session.who.login() if session.who.login else "")
+    # An agent's host keeps this log. The library's lines quote answers, and so would its handler.
+    logs.log_to_stderr(level=logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.WARNING)
     async with Engine(session.client) as engine:
         await Tools(session.client, engine).server().run_stdio_async()
