@@ -90,6 +90,37 @@ def test_a_stop_breaks_an_answer_off_that_has_begun(start: Start) -> None:
     assert answer.endswith(b"1\r\nx\r\n")  # without the end of a whole answer
 
 
+async def stream(scope: Scope, _receive: Receive, send: Send) -> None:
+    """An answer of three parts and unknown length; ``/fails`` ends with an error instead."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for part in (b"one", b"two"):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    if scope["path"] == "/fails":
+        raise ValueError
+    await send({"type": "http.response.body", "body": b"three"})
+
+
+OLD = b"GET %s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+
+
+def test_a_client_of_http_1_0_gets_an_answer_without_chunks(start: Start) -> None:
+    with start(stream, SHORT).connect(OLD % b"/") as connection:
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert body == b"onetwothree"
+
+
+def test_an_answer_in_http_1_0_that_breaks_off_does_not_end_like_a_whole_one(start: Start) -> None:
+    connection = start(stream, SHORT).connect(OLD % b"/fails")
+    with connection, pytest.raises(ConnectionResetError):
+        while connection.recv(1 << 16):
+            pass
+
+
 def test_a_stop_refuses_a_socket_that_is_not_accepted_yet_by_name(start: Start) -> None:
     app = Waiting()
     server = start(app, SHORT, sockets=True)

@@ -25,6 +25,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
+import struct
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from encrypted_records.errors import ErsError, Misdirected, Stopping, TooSlow
 from encrypted_records.http import problem
@@ -306,6 +308,8 @@ class _Http(HttpToolsProtocol):
         if self.cycle is not before:
             joining = Joining(self.transport, self.loop)
             self.cycle.transport = cast("asyncio.Transport", joining)
+            if self.parser.get_http_version() == "1.0":
+                self.cycle.send = Unframed(self.cycle, self.transport)  # type: ignore[method-assign]
 
     def _refuse_head(self) -> dict[str, Any] | None:
         """The reason for refusing a head, as a problem document. The parser has accepted it, but it
@@ -466,6 +470,37 @@ class Joining:
             self._flushing.cancel()
         self._has_begun, self._unsent, self._flushing = True, b"", None
         self._transport.writelines(parts)
+
+
+#: For SO_LINGER: a close that resets the connection, and one that does not.
+_RESETTING, _ORDERLY = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
+
+
+class Unframed:
+    """Sends the answer to an HTTP/1.0 request. Without Content-Length it ends with the connection,
+    because HTTP/1.0 knows no chunks (RFC 9112, section 6.1); then an answer that breaks off resets
+    the connection, so that it does not look complete.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self._cycle = cycle
+        self._send: Any = cycle.send
+        self._socket = transport.get_extra_info("socket")
+        self._ends_with_connection = False
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            if b"content-length" not in dict(message["headers"]):
+                self._ends_with_connection = True
+                self._cycle.chunked_encoding = False
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETTING)
+        elif self._ends_with_connection:
+            self._cycle.expected_content_length = len(message.get("body", b""))
+            if not message.get("more_body"):
+                await self._send({**message, "more_body": True})
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ORDERLY)
+                message = {"type": "http.response.body"}
+        await self._send(message)
 
 
 #: Maximum seconds for reading the rest of a body.
