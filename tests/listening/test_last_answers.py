@@ -142,6 +142,12 @@ def test_an_application_that_fails_is_an_internal_error_by_name(
     assert b"a value" not in body
 
 
+def test_a_method_in_small_letters_is_refused_with_the_reason(start: Start) -> None:
+    answer = start(say_nothing, SHORT).ask(b"patch / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert "capitals" in json.loads(answer.partition(b"\r\n\r\n")[2])["hint"]
+
+
 def test_bytes_that_are_not_http_are_refused_by_name(start: Start) -> None:
     head, _, body = start(say_nothing, SHORT).ask(b"no such thing\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")

@@ -179,7 +179,14 @@ _OTHER_HOST = problem.of_error(
 _NO_HANDSHAKE = raw_answer(
     problem.document(400, "invalid", "the request is not a WebSocket handshake")
 )
-_MALFORMED = raw_answer(problem.document(400, "malformed", "the request is not HTTP/1.1"))
+_MALFORMED = raw_answer(
+    problem.document(
+        400,
+        "malformed",
+        "the request is not HTTP/1.1, or its method is unknown",
+        hint="methods are spelled in capitals: PATCH, not patch",
+    )
+)
 
 
 #: The name of a field that asks for another protocol than WebSocket, and the end of a head.
