@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from encrypted_records.listening.pace import ServerLimits
 from tests.listening.conftest import PATIENCE, SHORT, Running, echo, rest_of
 from tests.support.eventually import eventually
 
@@ -177,6 +178,14 @@ def test_beyond_capacity_those_go_who_have_waited_with_their_request_the_longest
     finally:
         for one in silent:
             one.close()
+
+
+def test_an_answer_says_how_long_its_connection_is_kept(start: Start) -> None:
+    assert b"keep-alive: timeout=%d\r\n" % SHORT.idle_seconds in start(echo).ask(CLOSE).lower()
+
+
+def test_a_connection_is_kept_for_longer_than_the_minute_of_many_clients() -> None:
+    assert ServerLimits().idle_seconds > 60
 
 
 def test_beyond_capacity_an_idle_connection_gives_way(start: Start) -> None:

@@ -27,8 +27,9 @@ class ServerLimits:
     #: For a head: from the connection, or from the first byte after a request.
     head_seconds: float = 10.0
     head_bytes: int = 64 << 10
-    #: Between two requests on one connection.
-    idle_seconds: int = 5
+    #: Between two requests on one connection: longer than the minute that many clients and front
+    #: servers keep theirs, so that none sends a request while the connection is being closed.
+    idle_seconds: int = 75
     #: How far a body may fall behind the minimum rate.
     grace_seconds: float = 10.0
     least_rate: float = (1 << 20) / 10

@@ -106,6 +106,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=limits.idle_seconds,
+                headers=[("Keep-Alive", f"timeout={limits.idle_seconds}")],
                 timeout_graceful_shutdown=stop_seconds,
                 http=partial(ServerConnection, self.watch),  # type: ignore[arg-type]  # called like one
                 ws=sockets or "none",
