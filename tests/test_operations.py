@@ -56,6 +56,9 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "tests/server/test_replicas.py"
         "::test_a_replica_that_hangs_is_given_up_and_the_primary_answers",
     ),
+    "runuser -u ers-api -- ers doctor": (
+        "tests/cli/test_data_folder.py::test_a_folder_of_another_user_is_refused_and_untouched",
+    ),
     "ers api --workers 4": (
         "tests/server/test_workers.py"
         "::test_any_process_of_an_api_may_be_killed_and_nothing_is_lost_or_doubled",
