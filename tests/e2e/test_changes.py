@@ -105,6 +105,17 @@ def test_a_stale_etag_changes_nothing(store: Store, method: str) -> None:
         assert send(store, method, f"{copy}/", body, fresh).status in (200, 204)
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_a_condition_that_there_is_no_record_changes_none(store: Store, method: str) -> None:
+    (identifier,) = store.ingest([ADA])
+    body = None if method == "DELETE" else {"data": {"name": "x"}}
+    url = f"{store.service.proxy_url}/api/records/{identifier}/"
+    for condition, status in (("*", 412), ('"7"', 400)):
+        headers = {"If-None-Match": condition}
+        assert call(method, url, body, auth=store.account.auth, headers=headers).status == status
+    assert data_of(store, identifier) == ADA
+
+
 @pytest.mark.parametrize(
     ("method", "data", "code"),
     [

@@ -251,11 +251,18 @@ def page_head(path: str, query: str, count: int, *, limit: int, offset: int) -> 
 
 
 def if_match(request: Request) -> frozenset[int] | None:
-    """The versions that If-Match allows; None if all are allowed (RFC 9110, section 13.1.1).
+    """The versions that If-Match allows; None if all are allowed (RFC 9110, section 13.1.1). An
+    If-None-Match of "*" allows none.
 
     Raises:
-        BadInput: it is not a list of ETags.
+        BadInput: it is not a list of ETags, or If-None-Match is another.
     """
+    unless = ", ".join(request.headers.getlist("if-none-match")).strip()
+    if unless not in ("", "*"):
+        detail = 'expected "*"; ETags are compared with If-Match only'
+        raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-None-Match"),))
+    if unless:
+        return frozenset()
     text = ", ".join(request.headers.getlist("if-match")).strip()
     if text in ("", "*"):
         return None
