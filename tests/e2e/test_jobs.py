@@ -211,6 +211,12 @@ def test_an_order_that_is_not_valid_is_refused(
     assert (answer.status, answer.json()["code"]) == (status, code)
 
 
+def test_a_form_with_a_file_is_told_to_send_the_file_itself(store: Store) -> None:
+    answer = upload(store, b"--x--", "multipart/form-data; boundary=x")
+    assert answer.status == 415
+    assert answer.json()["hint"].startswith("send the file itself, not a form")
+
+
 def test_a_text_that_is_neither_array_nor_object_is_refused_at_once(store: Store) -> None:
     for body in (b"", b"  ", b"name,age\n", b"7"):
         answer = upload(store, body)

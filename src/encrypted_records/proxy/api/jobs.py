@@ -199,7 +199,7 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
         raise errors.Unsupported(
             "an upload must be CSV or JSON",
             code="unsupported_media_type",
-            hint=f"send Content-Type: {MEDIA_TYPES}",
+            hint=f"send the file itself, not a form, with Content-Type: {MEDIA_TYPES}",
         )
     charset = charset_of(request.headers.get("content-type", ""))
     only(request, {"schema", "by"})

@@ -96,7 +96,7 @@ async def infer_schema(request: Request) -> Response:
         raise Unsupported(
             "a sample must be CSV or JSON",
             code="unsupported_media_type",
-            hint=f"send Content-Type: {MEDIA_TYPES}",
+            hint=f"send the file itself, not a form, with Content-Type: {MEDIA_TYPES}",
         )
     wishes = Wishes(
         enum=flag_of(request, "enum", default=False),
