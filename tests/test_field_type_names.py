@@ -37,8 +37,7 @@ LEFT = {
     # Tokens of the language of conditions, whose kinds are those of a lexer.
     "client/sdk/condition_language.py": 5,
     "proxy/pages/charts.py": 2,
-    # The header Date of HTTP, and the form of a control of pages.
-    "client/proxy/client.py": 1,
+    # The form of a control of pages.
     "proxy/pages/formatting.py": 1,
     # Arrow's type of a column: numbers that it sends as texts are not in the order of texts.
     "index/query/column_windows.py": 1,
