@@ -203,6 +203,8 @@ def test_a_page_that_is_not_there_keeps_what_surrounds_it(visitor: Visitor, cens
 
 def end_session(visitor: Visitor) -> None:
     """As if its time was over: ended from elsewhere, and the page has not noticed."""
+    # A picture that is asked for afterwards would show the login before the test does anything.
+    visitor.page.wait_for_load_state("networkidle")
     (cookie,) = (
         cooky
         for cooky in visitor.page.context.cookies()
