@@ -126,6 +126,7 @@ class ApiServer:
 
         from encrypted_records.server.erasure import erasing, sweeping
         from encrypted_records.server.objects import block_cache, choice
+        from encrypted_records.server.records import store
 
         own = connections["default"]
         with suppress(Exception):
@@ -140,6 +141,7 @@ class ApiServer:
         sweeping._next_runs.requests = 0.0
         block_cache._opened.clear()
         choice.chosen.cache_clear()
+        store._clock = store._CertainClock()
 
     def restart(self) -> None:
         """End the process and start another one on the same database."""

@@ -194,6 +194,7 @@ class _Patches:
             (time, "time_ns", world.wall_ns),
             (time, "monotonic", world.monotonic),
             (time, "perf_counter", world.monotonic),
+            (time, "clock_gettime", lambda _: world.elapsed()),
             (time, "sleep", lambda _: None),
             (os, "urandom", world.random_bytes),
             (random, "_urandom", world.random_bytes),

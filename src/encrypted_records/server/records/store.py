@@ -163,8 +163,12 @@ class _CertainClock:
 
 
 _DAY_SECONDS = 86_400.0
-#: The latest moment that has certainly come; for deletions by age.
-certain_now = _CertainClock().now
+_clock = _CertainClock()
+
+
+def certain_now() -> datetime:
+    """The latest moment that has certainly come; for deletions by age."""
+    return _clock.now()
 
 
 @dataclass(frozen=True)
