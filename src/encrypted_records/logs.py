@@ -27,7 +27,7 @@ NO_REQUEST = "-"
 #: The id of the request that this thread or task is answering; outgoing requests carry it on.
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 
-#: What the event loop quotes begins in another line, or is an argument.
+#: Quotations of the event loop begin in another line, or are arguments.
 _QUOTES = re.compile(r"[\n(]")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

@@ -31,8 +31,8 @@ class Timing:
 
 #: For a proxy. A connection is kept idle for a short time: while a command waits for input on the
 #: terminal, it does not notice that the proxy closes the connection, and the next request on it may
-#: not be repeatable. A proxy may need long before it answers, and up to five
-#: seconds to start again.
+#: not be repeatable. A proxy may need long before it answers, and up to five seconds to start
+#: again.
 PROXY_TIMING = Timing(idle_seconds=3.0, silent_seconds=120.0, restart_seconds=4.0)
 
 

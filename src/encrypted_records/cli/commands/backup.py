@@ -45,7 +45,8 @@ def backup(settings: Settings, folder: Path) -> None:
     running; the copy contains everything acknowledged before the command began.
 
     FOLDER appears only when the copy is complete. It contains the keys: keep it as safe as the data
-    folder. Of a service on PostgreSQL it contains what the proxy has: see docs/operations.md.
+    folder. If the service uses PostgreSQL, it contains the proxy's data only: see
+    docs/operations.md.
 
     \b
     Example:

@@ -120,7 +120,7 @@ def require_etag(etag: str | None) -> str:
         raise explain(
             errors.BadInput(
                 "a record of a search does not know whether it has changed since",
-                hint="nothing was changed; read it with schema.get(id), and change that one",
+                hint="nothing was changed; read it with schema.get(id), and change that record",
             )
         )
     return etag

@@ -346,7 +346,7 @@ class RosterReader:
             since = max(roster.number - 1, 0)
             shown = await self._api.entries(roster.organization, since, holder.auth)
             entries = shown[roster.number - since :]
-            if roster.number and [form.entry_digest(one) for one in shown[:1]] != [
+            if roster.number and [form.entry_digest(entry) for entry in shown[:1]] != [
                 roster.head.digest
             ]:
                 known.restart()

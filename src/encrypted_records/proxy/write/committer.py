@@ -168,7 +168,7 @@ class Committer:
             raise _unproven(min(unproven, key=lambda error: not isinstance(error, errors.Closed)))
 
 
-class Attempts:
+class ChangeAttempts:
     """The attempts at one change. Races that are lost to changes which others go on making for a
     while are not counted, see :func:`keeps_moving`."""
 

@@ -44,7 +44,12 @@ from encrypted_records.proxy.process import Gathering, Waiting, WaitingLine, by_
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.proxy.write.committer import LOST_RACES, STORED_BEFORE, Attempts, Committer
+from encrypted_records.proxy.write.committer import (
+    LOST_RACES,
+    STORED_BEFORE,
+    ChangeAttempts,
+    Committer,
+)
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import Owner, UniqueKeys, claim, not_unique, owners_of
 
@@ -166,7 +171,7 @@ class DirectIngest:
         wanted = await group_by_schema(caller, raw, self._shown_names, self._own_origins)
         request = IngestRequest(wanted, key, len(body))
         until = self._merger.give_up_at()
-        attempts = Attempts(until, LOST_RACES)
+        attempts = ChangeAttempts(until, LOST_RACES)
         while attempts.left:
             states = await self._load(caller, wanted)
             try:

@@ -56,7 +56,7 @@ from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.lookup import CurrentRecord, look_up, require_unaltered
 from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.proxy.write.committer import ROW_RACES, Attempts, Committer
+from encrypted_records.proxy.write.committer import ROW_RACES, ChangeAttempts, Committer
 from encrypted_records.proxy.write.ingest import group_by_schema
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import (
@@ -364,7 +364,7 @@ class Updater:
                 :func:`keeps_moving`.
         """
         until = self._merger.give_up_at() if until is None else until
-        attempts = Attempts(until, ROW_RACES)
+        attempts = ChangeAttempts(until, ROW_RACES)
         while attempts.left:
             try:
                 outcome = await attempt()
@@ -482,7 +482,7 @@ class Upserter:
         raw = await run(parse_records, body)
         schema = await self._schema_of(caller, raw)
         until = self._merger.give_up_at()
-        attempts = Attempts(until, ROW_RACES)
+        attempts = ChangeAttempts(until, ROW_RACES)
         while attempts.left:
             state = await self._schemas.load(caller, schema)
             before = state.definition.digest
