@@ -81,3 +81,33 @@ def test_roster_and_logs_are_taken_back_together_and_what_is_lost_is_listed(
             assert set(place.people()) == {ada.email}
             assert place.names() == ["Ada", "Alan"]
             assert "nothing to accept" in ers.done("proxy", "accept-rollback").out
+
+
+def test_a_file_whose_records_a_restored_api_has_lost_is_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, lost = tmp_path / "kept.csv", tmp_path / "lost.csv"
+    kept.write_text("name\nAda\n")
+    lost.write_text("name\nAlan\n")
+    with running_service(tmp_path / "data", ports=free_ports(2)) as service:
+        ada = service.new_account()
+        ers = Ers(monkeypatch, capsys, **environment(service, ada))
+        ers.done("dataset", "create", "--name", "Medical", "--slug", "medical")
+        made = ("schema", "create", "--dataset", "medical", "--name", "Patient")
+        ers.done(*made, "--slug", "patient", "--file", "-", typed=SCHEMA)
+        store = ("import", "--exact", "--schema", "patient")
+        ers.done(*store, kept)
+        backup = ("backup", str(tmp_path / "backup"), "--data-dir", str(service.data_dir))
+        assert run_here(clean_environment(), *backup).code == 0
+        ers.done(*store, lost)
+        with put_back(service, tmp_path) as restored:
+            ers.set(**environment(restored, ada))
+            unaccepted = ers(*store, lost)
+            assert (unaccepted.code, "accept-rollback" in unaccepted.err) == (4, True)
+            ers.done("proxy", "accept-rollback", "--yes")
+            ers.done(*store, lost)
+            for path in (kept, lost):
+                repeated = ers(*store, path)
+                assert (repeated.code, "stored this file at" in repeated.err) == (4, True)
+            found = ers.done("record", "search", "--schema", "patient").lines
+            assert sorted(one["data"]["name"] for one in found) == ["Ada", "Alan"]

@@ -97,6 +97,20 @@ class Publisher:
                 return list(states.values()), True in found
         raise LogBroken("the API has published a job in some of its schemas only")
 
+    async def is_lost(self, job: StoredJob, caller: Holder) -> bool:
+        """Whether no log contains this job any more, although it was published: the API was
+        restored to an earlier state, which the caller has accepted.
+
+        Raises:
+            ErsError: as :meth:`Schemas.knowing`.
+        """
+        stored = await runtime.in_thread(self._store.stored_groups, job.id)
+        for schema, groups in stored.items():
+            state = await self._schemas.knowing(caller, schema, job.id)
+            if state.ledger.has_request(job.id) or state.ledger.snapshot().groups.keys() & groups:
+                return False
+        return bool(stored)
+
     async def _parts(self, job: StoredJob) -> dict[CheckedSchema, list[StagedContents]]:
         """The staged parts by schema; schemas without parts are left out."""
         parts: dict[CheckedSchema, list[StagedContents]] = {}

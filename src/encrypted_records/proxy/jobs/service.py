@@ -292,10 +292,9 @@ class BatchJobs:
             once: whether the file is refused if it was stored before.
 
         Raises:
-            UploadedBefore: a job of the caller's has stored this file in this schema, or is
-                storing it.
+            UploadedBefore, ErsError: as :meth:`refuse_repeated`.
         """
-        owner = caller or Holder.of_accepted_work(job.user)
+        owner = caller or Holder.of_accepted_work(job.user, await self.runner.authorization_of(job))
         ends = await runtime.in_thread(self._digest_of_ends, owner, job.id, size)
         note_of_sender = await self.note_of(owner, job) or FileNote()
         note = msgspec.structs.replace(note_of_sender, ends=ends)
@@ -417,10 +416,12 @@ class BatchJobs:
         Raises:
             UploadedBefore: a job of the caller's has stored this file in this schema, or is
                 storing it.
+            ErsError: the log does not show whether a job's records are there.
         """
         for job in await runtime.in_thread(self._uses.store.of_size, caller.user, size):
             known = await self.note_of(caller, job)
-            if job.options.named == options.named and known and known.is_same(note):
+            is_repeated = job.options.named == options.named and known and known.is_same(note)
+            if is_repeated and not await self.runner.publisher.is_lost(job, caller):
                 raise uploaded_before(job)
 
     async def errors(self, caller: Holder, job: StoredJob) -> list[Flaw]:
