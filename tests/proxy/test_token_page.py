@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Answer, Service, call
-from tests.support.store import new_store
+from tests.support.store import Store, new_store
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 PATH = "/account/tokens/"
@@ -81,3 +82,38 @@ def test_without_the_password_there_is_no_token_and_what_was_typed_stays(
     assert "ersw1_" not in page
     answer = call("GET", f"{service.proxy_url}/api/tokens/", auth=store.account.auth)
     assert answer.json()["results"] == []
+
+
+def listed(service: Service, store: Store) -> list[str]:
+    answer = call("GET", f"{service.proxy_url}/api/tokens/", auth=store.account.auth)
+    return sorted(token["name"] for token in answer.json()["results"])
+
+
+def drawn_in(page: Answer) -> str:
+    return str(re.findall(r'name="drawn" value="([A-Za-z0-9_-]{16})"', text_of(page))[-1])
+
+
+def test_a_button_that_is_pressed_twice_makes_one_token_and_both_answers_show_it(
+    service: Service,
+) -> None:
+    store = new_store(service, DEFINITION)
+    browser = logged_in(service, store.account)
+    drawn = drawn_in(browser.visit(PATH))
+    with ThreadPoolExecutor() as clicks:
+        sent = [clicks.submit(make, browser, store.account.password, drawn=drawn) for _ in "12"]
+        answers = [answer.result() for answer in sent]
+    assert len({token_in(answer) for answer in answers}) == 1
+    assert listed(service, store) == ["report"]
+
+
+def test_what_is_typed_otherwise_or_into_another_page_makes_another_token(
+    service: Service,
+) -> None:
+    store = new_store(service, DEFINITION)
+    browser = logged_in(service, store.account)
+    drawn = drawn_in(browser.visit(PATH))
+    refused = make(browser, "another password", drawn=drawn)
+    assert refused.status == 400
+    for form in ({"drawn": drawn}, {"drawn": drawn, "name": "other"}, {"drawn": drawn_in(refused)}):
+        assert make(browser, store.account.password, **form).status == 200
+    assert listed(service, store) == ["other", "report", "report"]

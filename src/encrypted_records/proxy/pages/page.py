@@ -17,6 +17,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -29,7 +31,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from encrypted_records.client.messages import Journal, PageCost, keep_journal
@@ -602,7 +604,7 @@ def page(
                 if not visit.known:
                     return await endpoint(visit)
                 with keep_journal(visit.journal, visit.tally):
-                    response = await endpoint(visit)
+                    response = await (_answer_once(visit, endpoint) if changes else endpoint(visit))
                 response.headers["X-Server-Asked"] = visit.cost
                 return response
             finally:
@@ -635,6 +637,38 @@ def page(
             return visit.problem(ErsError("an unexpected error occurred in the proxy"))
 
     return Route(path, answer, methods=list(methods))
+
+
+@dataclass
+class _SentForm:
+    """The form that a session sent last: its digest, and its answer once it was carried out."""
+
+    digest: bytes
+    answering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answer: Response | None = field(default=None, repr=False)
+
+
+async def _answer_once(visit: Visit, endpoint: Endpoint) -> Response:
+    """Carry out a form once, even if its button is pressed a second time before the answer comes;
+    scripts prevent that by themselves.
+    """
+    drawn = visit.text("drawn")
+    has_file = visit.sent_file is not None and visit.sent_file.filename
+    if not drawn or has_file or "hx-request" in visit.request.headers:
+        return await endpoint(visit)
+    content = repr((visit.here, sorted(visit.form.items()))).encode()
+    digest = hashlib.sha256(content).digest()
+    sent = visit.desk.find(("sent",), _SentForm)
+    if sent is None or sent.digest != digest:
+        sent = _SentForm(digest)
+        visit.desk.put(("sent",), sent)
+    async with sent.answering:
+        if sent.answer is not None:
+            return sent.answer
+        response = await endpoint(visit)
+        if response.status_code < 400 and not isinstance(response, StreamingResponse):
+            sent.answer = response
+        return response
 
 
 def moved(old: str, new: str) -> Route:

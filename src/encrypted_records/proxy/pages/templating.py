@@ -34,6 +34,7 @@ from encrypted_records.errors import ErsError, Flaw
 from encrypted_records.proxy.pages import formatting
 from encrypted_records.proxy.pages.formatting import widget_of
 from encrypted_records.proxy.pages.search_form import example_of
+from encrypted_records.runtime import random_text
 
 # --- static files ---------------------------------------------------------------------------------
 
@@ -229,4 +230,4 @@ templates = Environment(
 templates.filters |= formatting.FILTERS
 templates.filters |= {"error_text": error_text, "flaws_of": flaws_of}
 templates.globals |= {"static": static_address, "find_help": find_help}
-templates.globals |= {"widget_of": widget_of, "example_of": example_of}
+templates.globals |= {"widget_of": widget_of, "example_of": example_of, "random_text": random_text}
