@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from encrypted_records.errors import Unavailable
@@ -19,6 +20,7 @@ from tests.server.conftest import Stopped
 from tests.server.test_serve import refusal
 from tests.support.doctor import looked_at
 from tests.support.forked import run
+from tests.support.postgres import NewDatabase
 from tests.support.service import ERS, clean_environment
 
 #: Has SQLite take no page more than its file has: what it says then is what it says of a full disk.
@@ -229,3 +231,23 @@ def test_a_file_system_that_became_read_only_is_named(tmp_path: Path) -> None:
     fault = meaning_of(write, tmp_path / "a.sqlite3")
     assert fault is not None
     assert fault.reason == "database_disk_failed"
+
+
+def test_an_api_without_its_database_does_not_say_that_all_is_well(
+    postgresql: NewDatabase, tmp_path: Path
+) -> None:
+    url = postgresql.with_tables()
+    name = url.rpartition("/")[2]
+    reach = f"ALTER DATABASE {name} ALLOW_CONNECTIONS"
+    end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+    with (
+        running_api(tmp_path, database_url=url) as api,
+        psycopg.connect(f"{postgresql.server}/postgres", autocommit=True) as connection,
+    ):
+        connection.execute(f"{reach} false")
+        connection.execute(end, [name])
+        refused = api.call("GET", "/api/status/")
+        assert (refused.status, refused.code) == (503, "database_unavailable")
+        assert "Retry-After" in refused.headers
+        connection.execute(f"{reach} true")
+        assert api.call("GET", "/api/status/").json()["status"] == "ok"

@@ -38,7 +38,7 @@ from encrypted_records.server.accounts.authentication import READS, Basic, JobTo
 from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.passwords import MAX_ADDRESS, check_new_password
 from encrypted_records.server.db.fields import ReferenceField
-from encrypted_records.server.db.statements import Statement
+from encrypted_records.server.db.statements import Statement, fetch
 from encrypted_records.server.http.bodies import KnownMembers, Shown, TextField, answer
 from encrypted_records.server.organizations import audit
 
@@ -186,6 +186,7 @@ class OpenView(APIView):
 class StatusView(OpenView):
     @extend_schema(auth=[], responses=answer(resources.StatusResource))
     def get(self, request: Request) -> Response:
+        fetch("SELECT 1 FROM django_migrations LIMIT 1")  # an API without its database is not well
         return Response(
             resources.StatusResource(status="ok", api_version=__version__, behind_proxy=False)
         )
