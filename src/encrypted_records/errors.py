@@ -382,8 +382,8 @@ class RosterUnknown(Closed):
     code = "roster_unknown"
     default_hint = (
         "nothing was decrypted, encrypted or signed; use a proxy that knows the"
-        " organization, or the keyring with which you joined it, or ask an owner to invite"
-        " you again"
+        " organization, or restore the keyring with which you joined it (ers keyring restore),"
+        " or ask an owner to invite you again"
     )
 
 

@@ -64,6 +64,9 @@ def test_roster_and_logs_are_taken_back_together_and_what_is_lost_is_listed(
             place.running = restored
             refused = place.as_ada()("record", "search", "--schema", "patient")
             assert (refused.code, "accept-rollback" in refused.err) == (4, True), refused.err
+            doctor = ers("doctor").out
+            assert "accept-rollback" in doctor
+            assert "keyring restore" not in doctor
             unasked = ers("proxy", "accept-rollback")
             assert (unasked.code, "--yes" in unasked.err) == (2, True)
             said = ers.done("proxy", "accept-rollback", "--yes")

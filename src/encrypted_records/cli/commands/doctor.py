@@ -97,7 +97,7 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
     async for finding in _webhooks(session):
         yield finding
     for resource in schemas or ():
-        found = [await _search(session, resource)]
+        found = [await _search(session, resource.url, resource.slug)]
         if found[0].state != "failed":
             found += [await _index(session, resource), await _erasure(session, resource)]
         if schema is None and all(finding.state == "ok" for finding in found):
@@ -222,8 +222,7 @@ async def _schemas(session: CommandSession, schema: str | None) -> list[ShownSch
 async def _keyring(
     session: CommandSession, schemas: list[ShownSchema] | None
 ) -> AsyncIterator[Finding]:
-    """The keyring, and whether it has the keys of the schemas that have records: of these, or of
-    all that the proxy knows."""
+    """The keyring; if the schemas are not known by their names, also why some do not open."""
     try:
         keyring = await session.client.keyring()
     except NotFound:
@@ -244,17 +243,10 @@ async def _keyring(
             yield Finding("keyring", "warning", text, hint)
         async for finding in _owners(session, keyring):
             yield finding
-    looked_at = None if schemas is None else {schema.url for schema in schemas}
-    for schema_key in await session.client.sealed_schemas():
-        if (looked_at is None or schema_key.url in looked_at) and not schema_key.held:
-            yield Finding(
-                "keyring",
-                "failed",
-                f"the key {schema_key.key_id} of {schema_key.name} is not in it",
-                "use the proxy that stored the records, or restore its keyring: ers keyring"
-                " restore",
-                FAILED,
-            )
+    if schemas is None:
+        for schema_key in await session.client.sealed_schemas():
+            if not schema_key.held:
+                yield await _search(session, schema_key.url, schema_key.name)
 
 
 async def _webhooks(session: CommandSession) -> AsyncIterator[Finding]:
@@ -301,12 +293,12 @@ async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterato
             )
 
 
-async def _search(session: CommandSession, schema: ShownSchema) -> Finding:
+async def _search(session: CommandSession, url: str, name: str) -> Finding:
     """Whether a question is answered: the log, the key and the index are all needed for it."""
-    check = f"schema {schema.slug}"
+    check = f"schema {name}"
     start = time.perf_counter()
     try:
-        page = await session.client.search(schema.url, limit=0)
+        page = await session.client.search(url, limit=0)
     except ErsError as error:
         return _report_failure(check, error)
     seconds = time.perf_counter() - start

@@ -121,7 +121,7 @@ async def get(session: CommandSession, output: Output) -> None:
     foreign = [schema for schema in schemas if not schema.held]
     if foreign:
         say()
-        say("Encrypted with keys that are not in this keyring:")
+        say("Encrypted with keys that this keyring does not open (ers doctor says why):")
         for line in table(
             [
                 {"key": schema.key_id, "version": schema.key_version, "schema": _name(schema)}
