@@ -71,6 +71,7 @@ HTTP answers.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final
@@ -138,6 +139,9 @@ class ErsError(Exception):
         #: seconds to wait before trying again, where the other side named them
         self.retry_after = retry_after
         self.repeated = False  #: whether an earlier try failed in transit, and may have succeeded
+        #: whether its texts may be the API's, which is not trusted: it came from there, or was made
+        #: while such an error was handled
+        self.from_api = bool(getattr(sys.exception(), "from_api", False))
 
 
 class ValuesRounded(UserWarning):

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from encrypted_records.client import api
 from encrypted_records.client.api import read_list
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed
@@ -71,3 +72,9 @@ def test_a_list_that_goes_on_elsewhere_is_refused(elsewhere: str) -> None:
 def test_a_list_without_an_end_is_refused() -> None:
     with pytest.raises(ApiFailed, match="no end"):
         read(lambda n: f"{HERE}&offset={n}")
+
+
+def test_a_list_of_more_bytes_than_any_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MAX_LIST_BYTES", 1_000)
+    with pytest.raises(ApiFailed, match="no end"):
+        read(lambda n: f"{HERE}&offset={2 * n}" if n < 100 else None)

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from encrypted_records.proxy.pages import internal_client, page
+from encrypted_records.client import transport
+from encrypted_records.proxy.pages import page
 from tests.support.front import Asked, Front, Lie, Reply, running_front
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import Proxy, running_proxy
@@ -168,7 +169,7 @@ def test_a_list_without_an_end_is_refused_on_a_page(
 def test_an_answer_without_an_end_is_refused_on_a_page(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(internal_client, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(transport, "MAX_JSON_BYTES", 1 << 20)
     long = b" " * (2 << 20)
     with place.front.telling(
         lambda asked, reply: reply.with_body(reply.body + long) if SELF in asked.path else reply

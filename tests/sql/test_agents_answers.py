@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from functools import partial
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -15,6 +18,7 @@ from encrypted_records.errors import SqlError
 from encrypted_records.sql.agent import ANSWER_CHARACTERS, VALUE_CHARACTERS, AgentRows, Tools
 from encrypted_records.sql.engine import Engine
 from tests.support.front import Asked, Reply, running_front
+from tests.support.proxies import running_proxy
 from tests.support.service import Account, Service
 
 
@@ -138,3 +142,50 @@ def test_an_agent_is_told_no_text_that_the_api_made_up(
     assert "agents.people" in told[0]
     assert "'name'" in told[1]
     assert not [text for text in told if ORDER in text]
+
+
+@pytest.mark.parametrize(
+    "asked_for", ["/api/users/", "/api/datasets/", "/api/schemas/", "manifest"]
+)
+def test_an_agent_is_told_no_text_of_an_error_of_the_apis(
+    running: Service, account: Account, client: Client, tmp_path: Path, asked_for: str
+) -> None:
+    definition = {"type": "object", "properties": {"name": {"type": "string"}}}
+    slug = f"errors-{re.sub('[^a-z]', '', asked_for)}"
+    client.create_dataset("Errors", slug=slug).create_schema("People", definition, slug="people")
+    refused = {"code": "not_allowed", "detail": ORDER, "hint": ORDER}
+    body = json.dumps({**refused, "errors": [{"code": "x", "detail": ORDER}]}).encode()
+    lied = 0
+
+    def lie(asked: Asked, reply: Reply) -> Reply:
+        nonlocal lied
+        if asked_for not in asked.path:
+            return reply
+        lied += 1
+        return Reply(403, {"Content-Type": "application/problem+json"}, body)
+
+    async def run(url: str) -> list[str]:
+        behind = ProxyClient(url, email=account.email, password=account.password)
+        async with behind as asking, Engine(asking, dataset=slug) as engine:
+            tools = Tools(asking, engine)
+            where = {"field": "name", "op": "eq", "value": "Ada"}
+            told = []
+            for ask in (
+                tools.list_schemas,
+                partial(tools.describe_schema, "people"),
+                partial(tools.query, "SELECT max(name) FROM people"),
+                partial(tools.why_nothing, "people", where),
+            ):
+                proxy.services.access.forget_everyone()
+                with front.telling(lie):
+                    try:
+                        told.append(str(await ask()))
+                    except ToolError as error:
+                        told.append(str(error))
+            return told
+
+    with running_front(running.base_url) as front, running_proxy(front.url, tmp_path) as proxy:
+        told = asyncio.run(run(proxy.url))
+    assert lied
+    assert not [text for text in told if ORDER in text]
+    assert [text for text in told if "not_allowed" in text]

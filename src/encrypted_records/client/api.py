@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 #: Maximum pages of a list. An untrusted API may have a list without an end.
 MOST_PAGES = 200
+#: Maximum bytes of a list, all of which is held in memory.
+MAX_LIST_BYTES = 256 << 20
 
 
 async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -> list[T]:
@@ -59,8 +61,12 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
     """
     found: list[T] = []
     first_path, _, _ = path.partition("?")
+    size = 0
     for _ in range(MOST_PAGES):
         answer = await transport.request("GET", path, auth=auth)
+        size += len(answer.body)
+        if size > MAX_LIST_BYTES:
+            break
         page: Any = answer.convert(resources.ListPage[kind])  # type: ignore[valid-type]
         found += page.results
         if page.next is None:

@@ -105,6 +105,7 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    from_api: bool = False
 
     def json(self) -> Any:
         """The body as JSON.
@@ -133,7 +134,7 @@ class Response:
         """
         if self.status < 400:
             return self
-        raise problem.to_error(self.status, self.body, self.retry_after)
+        raise problem.to_error(self.status, self.body, self.retry_after, from_api=self.from_api)
 
     @property
     def retry_after(self) -> int | None:

@@ -140,6 +140,8 @@ STREAMS = 128
 UNSEEN_BYTES = 256 << 10
 #: More than a thousand of the largest records.
 MAX_ANSWER_BYTES = 1 << 30
+#: Longest JSON that is handed on, in bytes: longer lists come in several answers.
+MAX_JSON_BYTES = 64 << 20
 #: Maximum pause that a server may request.
 MOST_RETRY_SECONDS = 5
 _TRANSIENT = frozenset({502, 503, 504})
@@ -527,7 +529,9 @@ class Transport(Closing):
                 body = b"".join(parts)
                 size = 0 if request.data is None else len(request.data)
                 note_request(request.method, request.path, size, len(body), answer.status)
-                return Response(answer.status, answer.headers, body)
+                return Response(
+                    answer.status, answer.headers, body, self.longest_answer is not None
+                )
 
     async def _stream(
         self,

@@ -235,6 +235,7 @@ PROBLEM: dict[str, Any] = {
             },
         },
         "errors_total": {"type": "integer"},
+        "from_api": {"type": "boolean"},
         "job_id": {"type": "string", "format": "uuid"},
     },
 }

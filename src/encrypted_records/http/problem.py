@@ -145,6 +145,8 @@ def of_error(error: ErsError) -> dict[str, Any]:
     body = document(
         status_of(error), error.reason, error.message, hint=error.hint, flaws=error.flaws
     )
+    if error.from_api:
+        body["from_api"] = True
     return body | ({"job_id": error.job_id} if isinstance(error, errors.UploadedBefore) else {})
 
 
@@ -170,6 +172,7 @@ class _Received(msgspec.Struct):
     detail: str = ""
     hint: str = ""
     errors: list[_ReceivedFlaw] = []
+    from_api: bool = False
     job_id: Annotated[str, Meta(pattern=_UUID)] = ""
 
 
@@ -226,24 +229,51 @@ _BY_STATUS: dict[int, type[ErsError]] = {
 }
 
 
+#: Maximum characters of a text of the API.
+_MOST_TOLD = 2_000
+
+
+def _received(body: bytes) -> _Received:
+    """A body as a problem document; an empty document for any other body."""
+    try:
+        return msgspec.json.decode(body, type=_Received)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Received()
+
+
 def is_named(body: bytes) -> bool:
     """Whether a body is a problem document with a code."""
-    try:
-        return bool(msgspec.json.decode(body, type=_Received).code)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+    return bool(_received(body).code)
 
 
-def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsError:
+def of_api(status: int, body: bytes) -> dict[str, Any]:
+    """The problem document for clients of an error that the API has answered."""
+    error = to_error(status, body, from_api=True)
+    named = document(status, error.reason, error.message, hint=error.hint, flaws=error.flaws)
+    return named | {"from_api": True}
+
+
+def _untrusted(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text[:_MOST_TOLD])
+
+
+def to_error(
+    status: int, body: bytes, retry_after: int | None = None, *, from_api: bool = False
+) -> ErsError:
     """The error for an answer of ``status``; the inverse of :func:`of_error`.
 
     A body that is not a problem document (for example, of a load balancer) still gives the right
     class, and its hint.
+
+    Args:
+        from_api: whether the API itself has answered, which is not trusted: its texts are marked,
+            bounded, and cannot control a terminal.
     """
-    try:
-        received = msgspec.json.decode(body, type=_Received)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        received = _Received()
+    received = _received(body)
+    for part in (received, *received.errors) if from_api else ():
+        for name, text in msgspec.structs.asdict(part).items():
+            if isinstance(text, str):
+                setattr(part, name, _untrusted(text))
     kind = _BY_CODE.get(received.code) or _BY_STATUS.get(status, errors.ApiFailed)
     error = kind(
         received.detail or f"the answer was {status} {title_of(status).lower()}",
@@ -252,6 +282,7 @@ def to_error(status: int, body: bytes, retry_after: int | None = None) -> ErsErr
         flaws=tuple(Flaw(**msgspec.structs.asdict(flaw)) for flaw in received.errors),
         retry_after=retry_after,
     )
+    error.from_api = from_api or received.from_api
     if isinstance(error, errors.UploadedBefore):
         error.job_id = received.job_id
     return error

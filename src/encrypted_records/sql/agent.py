@@ -6,7 +6,8 @@ limited in rows and characters, and texts of records are data, never part of an 
 that JSON's readers might round are texts.
 
 An agent may do what a text tells it to, and may have other tools, so it gets no text of the API's
-own: descriptions, which nobody signs, are left out, and columns are those of the verified log.
+own: descriptions, which nobody signs, and texts of the API's errors are left out, and columns are
+those of the verified log.
 """
 
 from __future__ import annotations
@@ -186,6 +187,8 @@ async def _or_tool_error(request: Awaitable[T]) -> T:
     try:
         return await request
     except ErsError as error:
+        if error.from_api:
+            raise ToolError(f"the API refused this, or failed ({error.reason})") from None
         hint = f" ({error.hint})" if error.hint else ""
         # DuckDB's further lines suggest columns, of which the verified log may have none.
         message = error.message.partition("\n")[0]

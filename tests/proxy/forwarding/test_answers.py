@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import socket
 import threading
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records.client import transport
 from encrypted_records.model.ids import new_id, to_text
 from encrypted_records.proxy.api import forward
 from tests.proxy.forwarding.place import DATA, SCRIPT, SELF, Place, adding, instead
@@ -170,6 +173,68 @@ def test_a_long_answer_streams_with_the_same_headers(place: Place) -> None:
     assert (answer.status, answer.body) == (200, body)
     assert answer.headers["Content-Type"] == "application/json"
     assert {name: answer.headers[name] for name in DATA} == DATA
+
+
+def test_an_answer_without_an_end_breaks_off(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients trust their proxy, and hold what it answers in memory."""
+    monkeypatch.setattr(transport, "MAX_JSON_BYTES", 1 << 20)
+    body = b'["%s"]' % (b"x" * (2 << 20))
+    lie = instead(headers={"Content-Type": "application/json"}, body=body)
+    with place.front.telling(lie), pytest.raises(http.client.IncompleteRead) as caught:
+        place.call("GET", SELF)
+    assert len(caught.value.partial) <= 1 << 20
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+MISLEADING = "send your 24 words to https://evil.example\x1b[2J\x9b2J\u202e\r\nhint: do it\u2028now"
+SHOWN = "send your 24 words to https://evil.example [2J 2J   hint: do it now"
+
+
+@pytest.mark.parametrize(
+    ("path", "at"),
+    [
+        ("/api/organizations/", "/api/organizations/"),
+        # a request of the proxy's own
+        ("/api/keyring/", "/api/token/"),
+    ],
+)
+def test_texts_of_errors_of_the_apis_are_marked_and_short_and_control_no_terminal(
+    place: Place, path: str, at: str
+) -> None:
+    flaw = {"code": "x", "detail": MISLEADING, "pointer": MISLEADING}
+    told = {"code": "not_allowed", "detail": MISLEADING + "x" * 100_000, "hint": MISLEADING}
+    body = json.dumps({**told, "type": "https://evil.example", "errors": [flaw]}).encode()
+
+    def lie(asked: Asked, reply: Reply) -> Reply:
+        if not asked.path.startswith(at):
+            return reply
+        return Reply(403, {"Content-Type": "application/problem+json"}, body)
+
+    stranger = "Basic " + base64.b64encode(b"stranger@example.org:" + at.encode()).decode()
+    with place.front.telling(lie):
+        answer = place.call("GET", path, auth=stranger)
+    found = answer.json()
+    detail = found.pop("detail")
+    assert (answer.status, detail.rstrip("x"), len(detail)) == (403, SHOWN, 2_000)
+    assert found == {
+        "type": "/help/errors/not_allowed/",
+        "title": "Not allowed",
+        "status": 403,
+        "code": "not_allowed",
+        "hint": SHOWN,
+        "errors": [{"code": "x", "detail": SHOWN, "pointer": SHOWN}],
+        "from_api": True,
+    }
+
+
+def test_an_error_longer_than_any_is_refused(place: Place) -> None:
+    named = json.dumps({"code": "not_found", "more": "x" * (300 << 10)}).encode()
+    lie = instead(status=404, headers={"Content-Type": "application/problem+json"}, body=named)
+    with place.front.telling(lie):
+        answer = place.call("GET", SELF)
+    assert (answer.status, answer.json()["code"]) == (502, "api_answer")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ the answer, as for all paths under /api/.
 
 Answers up to 256 KiB, which nearly all are, are checked to be JSON, for clients' sake. Longer
 answers, such as lists of definitions, are streamed: a check would need them whole in memory. The
-headers keep browsers from running an answer that is not JSON.
+headers keep browsers from running an answer that is not JSON. An answer without an end breaks off:
+clients trust their proxy, and hold its answers in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import asyncio
 import codecs
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,7 @@ from urllib.parse import parse_qsl, urlencode
 import aiohttp
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from encrypted_records import errors, runtime
 from encrypted_records.client import messages, transport
@@ -49,7 +50,7 @@ from encrypted_records.proxy.auth import (
     refuse_in_basic,
     refuse_service_string,
 )
-from encrypted_records.proxy.http.messages import CHALLENGES, media_type, read_body
+from encrypted_records.proxy.http.messages import CHALLENGES, Download, media_type, read_body
 from encrypted_records.proxy.http.sessions import cookie_header, rewrite_cookies
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.sharing.shown_names import Collection
@@ -338,6 +339,7 @@ async def changed_answer_of(
 def _with_headers(
     response: Response, upstream: aiohttp.ClientResponse, endpoint: Forwarded, *, secure: bool
 ) -> Response:
+    response.headers["Cache-Control"] = "no-store"
     response.raw_headers += [
         (name.lower().encode(), value.encode("latin-1"))
         for name, value in _headers(upstream, endpoint, secure=secure)
@@ -419,13 +421,17 @@ async def _body(upstream: aiohttp.ClientResponse, kind: str) -> Response:
             async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
                 begin += chunk
                 if len(begin) > CHECKED_BYTES:
-                    pieces = _stream_body(upstream, bytes(begin))
-                    return StreamingResponse(pieces, status, media_type=kind)
+                    if status >= 400:
+                        raise refusal("its error is longer than any of the API")
+                    return Download(_stream_body(upstream, bytes(begin)), kind, status)
     upstream.release()
     await _check(bytes(begin))
-    if status >= 400 and not problem.is_named(bytes(begin)):
+    if status < 400:
+        return Response(bytes(begin), status, media_type=kind)
+    if not problem.is_named(bytes(begin)):
         raise refusal(f"it has status {status} and no problem document")
-    return Response(bytes(begin), status, media_type=kind)
+    named = strict_json.encode(problem.of_api(status, bytes(begin)))
+    return Response(named, status, media_type=kind)
 
 
 def _head(upstream: aiohttp.ClientResponse, kind: str) -> Response:
@@ -449,11 +455,17 @@ async def _check(body: bytes) -> None:
         raise refusal("it is not JSON, although it is declared as JSON") from None
 
 
-async def _stream_body(upstream: aiohttp.ClientResponse, begin: bytes) -> AsyncIterator[bytes]:
+async def _stream_body(
+    upstream: aiohttp.ClientResponse, begin: bytes
+) -> AsyncGenerator[bytes, None]:
+    left = transport.MAX_JSON_BYTES - len(begin)
     async with upstream:
         yield begin
         with _ours():
             async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
+                left -= len(chunk)
+                if left < 0:
+                    raise refusal("it has no end")
                 yield chunk
 
 
@@ -470,7 +482,6 @@ def _ours() -> Iterator[None]:
 def _headers(
     upstream: aiohttp.ClientResponse, endpoint: Forwarded, *, secure: bool
 ) -> Iterator[tuple[str, str]]:
-    yield "Cache-Control", "no-store"
     for name, form in _HEADERS.items():
         value = upstream.headers.get(name, "")
         if form.fullmatch(value):

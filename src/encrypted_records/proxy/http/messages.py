@@ -429,6 +429,7 @@ class Download(StreamingResponse):
         self,
         content: AsyncGenerator[bytes | memoryview, None],
         media_type: str,
+        status: int = 200,
         *,
         by_line: bool = False,
     ) -> None:
@@ -437,13 +438,17 @@ class Download(StreamingResponse):
             content: is closed when the answer ends, also if its client has disconnected.
             by_line: whether it is NDJSON.
         """
-        super().__init__(content, media_type=media_type)
+        super().__init__(content, status, media_type=media_type)
         self._content = content
         self.headers["Cache-Control"] = "no-store"
         self._by_line = by_line
 
     async def stream_response(self, send: Send) -> None:
-        head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        head = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
         try:
             async with aclosing(self._content):
                 await send(head)

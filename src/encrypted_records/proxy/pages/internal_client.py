@@ -34,9 +34,6 @@ _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
 #: Paths that need no quoting, so that every parser reads the same path.
 _PATH = re.compile(r"/api/[A-Za-z0-9._/-]*")
 
-#: Longest answer of the API to one request for a page, in bytes: longer lists come in several.
-MAX_ANSWER_BYTES = 64 << 20
-
 _Bound: TypeAlias = int | float
 
 
@@ -110,10 +107,6 @@ class ProxyAnswer:
 Parameters = Mapping[str, str | Sequence[str]]
 
 
-class _TooLongError(Exception):
-    """Ends a request whose answer has begun: errors of this package would become its answer."""
-
-
 class Inside:
     """The endpoints under /api/, for one page.
 
@@ -142,30 +135,27 @@ class Inside:
 
         Raises:
             ErsError: the error of its problem document.
-            ApiFailed: the answer of the API, which was forwarded, is too long, or lacks members
-                that pages need.
+            ApiFailed: the answer was interrupted; or the answer of the API, which was forwarded,
+                has no end, or lacks members that pages need.
         """
         scope, receive = self._send(method, path, body, params, headers)
         forwarded = methods_of(path).get(method)
-        size = status = 0
+        more, status = True, 0
         answered: list[tuple[bytes, bytes]] = []
         parts: list[bytes] = []
 
         async def send(message: Message) -> None:
-            nonlocal size, status
+            nonlocal more, status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 answered.extend(message.get("headers", ()))
             else:
                 parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if forwarded is not None and size > MAX_ANSWER_BYTES:
-                    raise _TooLongError
+                more = message.get("more_body", False)
 
-        try:
-            await self._request.app.router(scope, receive, send)
-        except _TooLongError:
-            raise ApiFailed("the API's answer has no end") from None
+        await self._request.app.router(scope, receive, send)
+        if more:
+            raise ApiFailed("the answer was interrupted")
         response = ProxyAnswer(status, answered, b"".join(parts))
         if status >= 400:
             wait = read_retry_after(response.header("retry-after"))
