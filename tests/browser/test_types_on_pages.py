@@ -99,6 +99,25 @@ def test_each_field_has_the_control_of_its_type_and_stores_what_it_says(clinic: 
     assert page.locator("dd.value").all_inner_texts() == ["Somebody", *expected[1:], "missing"]
 
 
+def test_a_value_is_chosen_in_its_cell_where_clicks_give_no_focus(
+    chromium: Browser, clinic: Clinic
+) -> None:
+    with visiting(chromium, clinic.visitor.site) as visitor:
+        visitor.focus_nothing_by_clicks()
+        visitor.log_in(clinic.account)
+        visitor.be_let_in(clinic.account)
+        visitor.go(f"/schemas/{clinic.schema}/search/")
+        cell = visitor.page.locator("table.records tbody tr:nth-child(2) td:nth-child(6)")
+        cell.dblclick()
+        cell.get_by_label("yes", exact=True).click()
+        expect(cell.get_by_label("yes", exact=True)).to_be_focused()
+        visitor.page.keyboard.press("Enter")
+        expect(cell).to_have_text("true")
+        # The button keeps the focus when the answer is there, and not the line that searches.
+        visitor.press("Dense")
+        expect(visitor.page.locator("#dense[aria-pressed=true]")).to_be_focused()
+
+
 def test_each_column_has_the_form_of_its_type(clinic: Clinic) -> None:
     visitor, page = clinic.visitor, clinic.visitor.page
     schema = f"/api/schemas/{clinic.schema}/"

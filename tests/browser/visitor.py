@@ -98,6 +98,15 @@ class Visitor:
         # What is done next would break off a form that is on its way.
         expect(self.page.locator(SENT_ONCE)).to_have_count(0)
 
+    def focus_nothing_by_clicks(self) -> None:
+        """From the next page on, a click moves the focus to no control, as in Safari and in
+        Firefox on macOS."""
+        self.page.add_init_script(
+            "addEventListener('mousedown', (event) => {"
+            " if (!event.target.closest('button, label, [type=checkbox], [type=radio]')) return;"
+            " event.preventDefault(); document.activeElement.blur(); }, true)"
+        )
+
     def type(self, label: str, text: str) -> None:
         field = self.page.get_by_label(label, exact=True)
         if field.evaluate("element => element.localName") == "select":

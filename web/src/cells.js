@@ -6,6 +6,7 @@ import htmx from "htmx.org";
 import { ask, post, token } from "./session.js";
 import { countAnswer } from "./strip.js";
 import { toast } from "./toast.js";
+import { isComposing } from "./typing.js";
 
 const documentOf = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
@@ -55,7 +56,7 @@ async function open(cell) {
     show(record);
   };
   form.addEventListener("keydown", (event) => {
-    const stores = event.key === "Enter" && !event.shiftKey && !event.isComposing;
+    const stores = event.key === "Enter" && !event.shiftKey && !isComposing(event);
     if (!stores && event.key !== "Escape") return event.stopPropagation();
     event.preventDefault();
     event.stopPropagation();
@@ -63,8 +64,9 @@ async function open(cell) {
     close();
     link.focus();
   });
-  form.addEventListener("focusout", ({ relatedTarget }) => {
-    if (!form.contains(relatedTarget) && !isChanged()) close();
+  form.addEventListener("focusout", () => {
+    // What is clicked may get the focus later (clicks.js).
+    setTimeout(() => form.contains(document.activeElement) || isChanged() || close());
   });
 }
 

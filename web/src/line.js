@@ -3,6 +3,7 @@
 
 import { post } from "./session.js";
 import { countAnswer } from "./strip.js";
+import { isComposing } from "./typing.js";
 
 const AFTER_MS = 120;
 
@@ -87,7 +88,7 @@ function take(option) {
 }
 
 function onKey(event) {
-  if (event.target.id !== "line" || event.isComposing) return;
+  if (event.target.id !== "line" || isComposing(event)) return;
   const all = list().hidden || line().value !== listed ? [] : options();
   const here = all.indexOf(chosen());
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {

@@ -38,15 +38,18 @@ async function copy() {
     body.set("csrf", token());
     return body;
   };
-  const answer = await post(form.getAttribute("action"), fieldsOf);
-  if (!answer.ok || answer.status === 204) return toast("Something went wrong: the records could not be read.");
-  const text = await answer.text();
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    return toast("The browser does not let this page write to the clipboard. Allow it, and copy again.");
-  }
-  toast(`${counted(chosen.length, "record")} copied, as a table.`);
+  const answer = post(form.getAttribute("action"), fieldsOf);
+  const isRead = answer.then(({ ok, status }) => ok && status !== 204);
+  const text = answer.then(async (read) => new Blob([await read.text()], { type: "text/plain" }));
+  // Promised while the button is pressed: Safari takes nothing later.
+  const table = isRead.then((is) => (is ? text : Promise.reject()));
+  const isWritten = navigator.clipboard.write([new ClipboardItem({ "text/plain": table })]).then(
+    () => true,
+    () => false,
+  );
+  if (!(await isRead)) return toast("Something went wrong: the records could not be read.");
+  if (await isWritten) return toast(`${counted(chosen.length, "record")} copied, as a table.`);
+  toast("The browser does not let this page write to the clipboard. Allow it, and copy again.");
 }
 
 export function useTicks() {

@@ -3,6 +3,10 @@
 
 const typed = new Map();
 
+/** Whether a key belongs to an input method, as Enter does that chooses a word of Japanese. Safari
+ * says so only by the old code of such keys. */
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
 /** Also a text that nobody has typed since the request was sent. */
 export const keepText = (field) => typed.set(field.id, field.value);
 
