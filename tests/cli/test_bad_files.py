@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from encrypted_records import Client
-from encrypted_records.client.sdk.sync_client import Dataset
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_client import Dataset, Schema
 from encrypted_records.errors import BadInput, ReadingQuestion
 from encrypted_records.model import credentials
 from encrypted_records.model.samples import FileReading

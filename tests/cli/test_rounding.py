@@ -20,7 +20,7 @@ from pyarrow import parquet
 from encrypted_records import Client
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.jobs import Job
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_client import Schema
 from encrypted_records.errors import BadInput, InvalidRecords, Unavailable, ValuesRounded
 from tests.cli.command import Ers
 from tests.support.service import Account, Service

@@ -15,8 +15,7 @@ import pytest
 
 from encrypted_records import Client
 from encrypted_records.client.proxy.records import Reasons
-from encrypted_records.client.sdk.sync_client import Dataset
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_client import Dataset, Schema
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model.field_types import TYPES
 from tests.support.service import Account, Service

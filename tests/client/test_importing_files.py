@@ -21,8 +21,7 @@ from psycopg import sql
 from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client.sdk.sync_client import Dataset
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_client import Dataset, Schema
 from encrypted_records.errors import (
     Conflict,
     InvalidRecords,
@@ -325,7 +324,9 @@ def test_what_was_said_of_a_file_holds_for_later_ones_only_if_it_is_to_be_kept(
     }
 
 
-def test_a_reading_is_kept_only_of_a_file_that_was_stored(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_reading_is_kept_only_of_a_file_that_was_stored(
+    client: Client, dataset: Dataset, tmp_path: Path
+) -> None:
     schema = dataset.create_schema(
         "Small",
         {
@@ -338,9 +339,9 @@ def test_a_reading_is_kept_only_of_a_file_that_was_stored(dataset: Dataset, tmp_
     none = schema.import_file(written(tmp_path, "n;\n60;\n50;\n"), reading=_OUT, skip_invalid=True)
     assert (none.stored, none.rejected) == (0, 2)
     with pytest.raises(NotFound):
-        schema._link.run(schema._link.proxy.kept_reading(schema.id))
+        client.calls.kept_reading(schema.id)
     schema.import_file(written(tmp_path, "n;\n5;\n6;\n"), reading=_OUT)
-    assert schema._link.run(schema._link.proxy.kept_reading(schema.id))["delimiter"] == ";"
+    assert client.calls.kept_reading(schema.id)["delimiter"] == ";"
 
 
 _OUT = {"columns": {"column_2": {"leave_out": True}}}

@@ -26,7 +26,7 @@ from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
 from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk import rows
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_client import Schema
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (
     ApiTimeout,
@@ -43,7 +43,6 @@ from encrypted_records.errors import (
     ProxyUnreachable,
 )
 from encrypted_records.proxy.http import messages
-from scripts import synchronous_client
 from tests.support.service import Account, Service
 
 DEFINITION = {
@@ -87,15 +86,6 @@ def schema(client: Client) -> Schema:
 def many(count: int) -> Iterator[dict[str, Any]]:
     """A generator: it can be gone through once."""
     return ({"name": f"person {number}", "age": number % 100} for number in range(count))
-
-
-def test_the_synchronous_client_is_made_of_the_asynchronous_one() -> None:
-    """Where it is not: python -m scripts.synchronous_client"""
-    made = {synchronous_client.target_of(source): source for source in synchronous_client.SOURCES}
-    folder = next(iter(made)).parent
-    assert set(folder.glob("sync_*.py")) == set(made)
-    for target, source in made.items():
-        assert target.read_text() == synchronous_client.synchronous_client(source), target.name
 
 
 def test_refused_credentials_are_answered_with_arguments_of_the_client(running: Service) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records import Client, Proof, new_device
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_client import Schema
 from encrypted_records.errors import ErsError, NotAllowed, NotFound
 from tests.support.proxies import running_proxy
 from tests.support.service import Account, Service

@@ -1,10 +1,8 @@
 """The asynchronous client: all functions of a proxy as objects, beginning with
 :class:`AsyncClient`.
 
-The modules ``async_*.py`` are the one source of the synchronous client, too: ``sync_*.py`` are made
-of them by ``python -m scripts.synchronous_client``, which leaves out what waits. What goes to the
-proxy is so always written as ``await self._link.proxy...`` or ``async for one in
-self._link.proxy...``.
+The coroutines of these objects are those of the synchronous client, too (:mod:`.sync_client`). So
+they await only ``self._link.proxy``, ``self._link.names``, each other, and the caller's rows.
 
 Names, slugs, ids and paths will do wherever something is to be named.
 """
@@ -15,10 +13,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from encrypted_records.client import DEFAULT_PROXY
-from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.connection import ShownDataset, several
 from encrypted_records.client.proxy.credentials import TOKEN_LIFETIME
@@ -26,7 +23,6 @@ from encrypted_records.client.proxy.erasure import ErasedData, KeysOfDataset
 from encrypted_records.client.proxy.keyring import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.records import FoundIn
 from encrypted_records.client.proxy.sql import SqlResult
-from encrypted_records.client.proxy.transport import Device
 from encrypted_records.client.sdk.async_schemas import (
     AsyncImportedFile,
     AsyncJob,
@@ -35,7 +31,7 @@ from encrypted_records.client.sdk.async_schemas import (
     AsyncSchema,
 )
 from encrypted_records.client.sdk.condition_language import Where, condition
-from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink
+from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink, ClientOptions
 from encrypted_records.client.sdk.files import (
     in_words_of_python,
     path_of,
@@ -44,7 +40,6 @@ from encrypted_records.client.sdk.files import (
 )
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame, check_record_id
-from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import Conflict, ReadingRefused
 from encrypted_records.model import resources
 
@@ -200,28 +195,8 @@ class AsyncClient:
     ``Unavailable``.
     """
 
-    def __init__(
-        self,
-        proxy_url: str = DEFAULT_PROXY,
-        *,
-        email: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        auth: Authorization | None = None,
-        device: Device | str | None = None,
-        organization: str | None = None,
-        limits: ClientLimits = STANDARD,
-    ) -> None:
-        self._link = AsyncLink(
-            proxy_url,
-            email=email,
-            password=password,
-            token=token,
-            auth=auth,
-            device=device,
-            organization=organization,
-            limits=limits,
-        )
+    def __init__(self, proxy_url: str = DEFAULT_PROXY, **options: Unpack[ClientOptions]) -> None:
+        self._link = AsyncLink(proxy_url, **options)
 
     async def __aenter__(self) -> Self:
         return self
@@ -256,7 +231,7 @@ class AsyncClient:
         """Devices that may use your keyring at this proxy, and events of the keyring."""
         return await self._link.proxy.devices()
 
-    async def add_device(self, name: str = "", **shown: str) -> OwnDevice:
+    async def add_device(self, /, name: str = "", **shown: str) -> OwnDevice:
         """Register this client's device, or a new one. Keep its secret.
 
         Args:

@@ -615,7 +615,7 @@ class AsyncSchema(AsyncCare):
         return await self._link.proxy.explain_nothing(self.url, condition(where))
 
     async def aggregate(
-        self, *measures: str, where: Where = None, raw: bool = False, **options: Any
+        self, /, *measures: str, where: Where = None, raw: bool = False, **options: Any
     ) -> Any:
         """Measures of the matching records, computed from the index.
 

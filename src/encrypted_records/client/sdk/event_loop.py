@@ -1,9 +1,11 @@
 """The shared part of a client's objects: the connection, the endpoints, and the event loop.
 
-A synchronous client runs the same coroutines as an asynchronous one, in a thread with an event loop
-of its own. So it works wherever it is called, in a notebook too, whose thread has a loop already.
-Each endpoint is declared by a line, as a method that waits, so that type checkers and editors know
-its arguments and its result. A test compares them with the methods of :class:`ProxyClient`.
+A synchronous client has the requests of an asynchronous one run in a thread with an event loop of
+its own. So it works wherever it is called, in a notebook too, whose thread has a loop already. All
+else of the asynchronous objects' coroutines runs in the caller's thread, with the caller's rows.
+
+Each method is declared by a line, as one that waits, so that type checkers and editors know its
+arguments and its result. A test compares them with those of the asynchronous objects.
 """
 
 from __future__ import annotations
@@ -13,257 +15,304 @@ import functools
 import os
 import selectors
 import threading
-import types
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from operator import attrgetter
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, overload
 
 from encrypted_records.client import DEFAULT_PROXY
-from encrypted_records.client.limits import STANDARD, ClientLimits
+from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.connection import begin_anew
 from encrypted_records.client.proxy.transport import Device, explain
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.client.transport import Authorization
-from encrypted_records.errors import ClientClosed, ErsError
+from encrypted_records.errors import ClientClosed, ErsError, InvalidRecords
 
 #: One method for each endpoint, to be awaited.
 AsyncCalls = ProxyClient
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def _bound(calls: Calls, method: Callable[..., Any]) -> Any:
-    """The method with its name and signature as callers see them, without ``self``."""
-    return types.MethodType(method, calls.link.proxy)
+A = TypeVar("A")
 
 
 class _Waited(Generic[P, T]):
-    """A method whose result is waited for."""
+    """A method of a :class:`Synchronous` object: that of the asynchronous object, waited for."""
 
-    def __init__(
-        self, method: Callable[Concatenate[ProxyClient, P], Coroutine[Any, Any, T]]
-    ) -> None:
-        self._method = method
+    def __init__(self, method: Callable[..., Any], kind: Callable[[Any], Any] | None) -> None:
+        self._method, self._kind = method, kind
 
-    def __get__(self, calls: Calls, _kind: type[Calls]) -> Callable[P, T]:
-        @functools.wraps(_bound(calls, self._method))
+    def __get__(self, owner: Synchronous | None, _type: type | None = None) -> Callable[P, T]:
+        owners = () if owner is None else (owner,)
+        method = self._method if owner is None else getattr(owner._inner, self._method.__name__)
+
+        @functools.wraps(method)
         def wait(*args: P.args, **options: P.kwargs) -> T:
-            return calls.link.run(self._method(calls.link.proxy, *args, **options))
+            answer: T = self._call(*owners, *args, **options)
+            return answer
 
         return wait
 
-
-class _Iterated(Generic[P, T]):
-    """A method whose items are waited for, one after the other."""
-
-    def __init__(self, method: Callable[Concatenate[ProxyClient, P], AsyncIterator[T]]) -> None:
-        self._method = method
-
-    def __get__(self, calls: Calls, _kind: type[Calls]) -> Callable[P, Iterator[T]]:
-        @functools.wraps(_bound(calls, self._method))
-        def each(*args: P.args, **options: P.kwargs) -> Iterator[T]:
-            return calls.link.each(self._method(calls.link.proxy, *args, **options))
-
-        return each
+    def _call(self, owner: Synchronous, /, *args: Any, **options: Any) -> Any:
+        answer = getattr(owner._inner, self._method.__name__)(*args, **options)
+        if isinstance(answer, AsyncIterator):
+            items = each_of(answer)
+            return items if self._kind is None else map(self._kind, items)
+        answer = finish(answer) if isinstance(answer, Coroutine) else answer
+        return answer if self._kind is None else self._kind(answer)
 
 
-class _Entered(Generic[P, T]):
-    """A method of a stream, which is read within a ``with`` block."""
+@overload
+def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> _Waited[P, T]: ...
+@overload
+def waited(method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> _Waited[P, Iterator[T]]: ...
+@overload
+def waited(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[AsyncIterator[T]]],
+) -> _Waited[P, AbstractContextManager[Iterator[T]]]: ...
+@overload
+def waited(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, A]], kind: Callable[[A], T]
+) -> _Waited[P, T]: ...
+@overload
+def waited(
+    method: Callable[Concatenate[Any, P], AsyncIterator[A]], kind: Callable[[A], T]
+) -> _Waited[P, Iterator[T]]: ...
+@overload
+def waited(method: Callable[Concatenate[Any, P], A], kind: Callable[[A], T]) -> _Waited[P, T]: ...
+def waited(method: Callable[..., Any], kind: Callable[[Any], Any] | None = None) -> Any:
+    """A method of the asynchronous object, waited for: iterators and streams become those of a
+    program without an event loop.
 
-    def __init__(
-        self,
-        method: Callable[
-            Concatenate[ProxyClient, P], AbstractAsyncContextManager[AsyncIterator[T]]
-        ],
-    ) -> None:
-        self._method = method
-
-    def __get__(
-        self, calls: Calls, _kind: type[Calls]
-    ) -> Callable[P, AbstractContextManager[Iterator[T]]]:
-        @functools.wraps(_bound(calls, self._method))
-        def enter(*args: P.args, **options: P.kwargs) -> AbstractContextManager[Iterator[T]]:
-            return calls.link.within(self._method(calls.link.proxy, *args, **options))
-
-        return enter
+    Args:
+        kind: the synchronous class of the asynchronous objects that it returns.
+    """
+    return _Waited(method, kind)
 
 
-class Calls:
+def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for a :class:`BlockingLink` only, and so never suspends:
+    it runs in the thread of the caller, with the caller's rows.
+
+    Raises:
+        InvalidRecords: it waits for something else, which only asynchronous rows do.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise explain(InvalidRecords("these are not rows", hint="give dicts, or a frame or table"))
+
+
+def each_of(things: AsyncIterator[T]) -> Iterator[T]:
+    """Items of an asynchronous iterator that waits for a :class:`BlockingLink` only."""
+    try:
+        while True:
+            yield finish(anext(things))  # type: ignore[arg-type] # it has the methods of one
+    except StopAsyncIteration:
+        pass
+    finally:
+        if isinstance(things, AsyncGenerator):
+            finish(things.aclose())
+
+
+class Synchronous:
+    """An object of the synchronous client: an asynchronous object whose answers are waited for.
+
+    Its annotated names are attributes of that object, its methods are made by :func:`waited`.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __init_subclass__(cls) -> None:
+        for name in cls.__annotations__:
+            setattr(cls, name, property(attrgetter(f"_inner.{name}")))
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("<Async", "<", 1)
+
+
+class Calls(Synchronous):
     """Direct calls of the proxy's endpoints. Asynchronous iterators become iterators, and streams
     become ``with`` blocks.
     """
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-
-    @property
-    def device(self) -> Device | None:
-        """As of :class:`ProxyClient`."""
-        return self.link.proxy.device
+    device: Device | None
 
     def show_device(self, device: Device | str | None) -> None:
         """As of :class:`ProxyClient`."""
-        self.link.proxy.show_device(device)
+        self._inner.show_device(device)
 
-    abandon_upload = _Waited(ProxyClient.abandon_upload)
-    accept_log = _Waited(ProxyClient.accept_log)
-    accept_rollback = _Waited(ProxyClient.accept_rollback)
-    add_device = _Waited(ProxyClient.add_device)
-    aggregate = _Waited(ProxyClient.aggregate)
-    answer_invitation = _Waited(ProxyClient.answer_invitation)
-    api_tokens = _Iterated(ProxyClient.api_tokens)
-    append = _Waited(ProxyClient.append)
-    ask_for_access = _Waited(ProxyClient.ask_for_access)
-    backup_file = _Waited(ProxyClient.backup_file)
-    backup_phrases = _Waited(ProxyClient.backup_phrases)
-    begin_second_factor = _Waited(ProxyClient.begin_second_factor)
-    begin_stream = _Waited(ProxyClient.begin_stream)
-    begin_upload = _Waited(ProxyClient.begin_upload)
-    cancel_job = _Waited(ProxyClient.cancel_job)
-    carry_out_retention = _Waited(ProxyClient.carry_out_retention)
-    change = _Waited(ProxyClient.change)
-    change_address = _Waited(ProxyClient.change_address)
-    change_email = _Waited(ProxyClient.change_email)
-    change_passphrase = _Waited(ProxyClient.change_passphrase)
-    change_password = _Waited(ProxyClient.change_password)
-    change_record = _Waited(ProxyClient.change_record)
-    change_role = _Waited(ProxyClient.change_role)
-    change_schema = _Waited(ProxyClient.change_schema)
-    changes = _Iterated(ProxyClient.changes)
-    clock = _Waited(ProxyClient.clock)
-    columns = _Entered(ProxyClient.columns)
-    confirm_backup = _Waited(ProxyClient.confirm_backup)
-    confirm_backup_file = _Waited(ProxyClient.confirm_backup_file)
-    confirm_email = _Waited(ProxyClient.confirm_email)
-    confirm_second_factor = _Waited(ProxyClient.confirm_second_factor)
-    count_subject = _Waited(ProxyClient.count_subject)
-    create = _Waited(ProxyClient.create)
-    create_dataset = _Waited(ProxyClient.create_dataset)
-    create_device = _Waited(ProxyClient.create_device)
-    create_schema = _Waited(ProxyClient.create_schema)
-    create_service = _Waited(ProxyClient.create_service)
-    create_token = _Waited(ProxyClient.create_token)
-    create_webhook = _Waited(ProxyClient.create_webhook)
-    decline_request = _Waited(ProxyClient.decline_request)
-    decrypt = _Waited(ProxyClient.decrypt)
-    delete = _Waited(ProxyClient.delete)
-    delete_account = _Waited(ProxyClient.delete_account)
-    delete_matching = _Waited(ProxyClient.delete_matching)
-    delete_record = _Waited(ProxyClient.delete_record)
-    delete_webhook = _Waited(ProxyClient.delete_webhook)
-    deletion = _Waited(ProxyClient.deletion)
-    detect = _Waited(ProxyClient.detect)
-    device_code = _Waited(ProxyClient.device_code)
-    devices = _Waited(ProxyClient.devices)
-    erase_record = _Waited(ProxyClient.erase_record)
-    erase_schema = _Waited(ProxyClient.erase_schema)
-    erase_subject = _Waited(ProxyClient.erase_subject)
-    erasure_cost = _Waited(ProxyClient.erasure_cost)
-    erasure_progress = _Waited(ProxyClient.erasure_progress)
-    estimate = _Waited(ProxyClient.estimate)
-    explain = _Waited(ProxyClient.explain)
-    explain_nothing = _Waited(ProxyClient.explain_nothing)
-    export = _Entered(ProxyClient.export)
-    forget_keys = _Waited(ProxyClient.forget_keys)
-    forget_reading = _Waited(ProxyClient.forget_reading)
-    has_door = _Waited(ProxyClient.has_door)
-    index_status = _Waited(ProxyClient.index_status)
-    infer = _Waited(ProxyClient.infer)
-    ingest = _Waited(ProxyClient.ingest)
-    ingest_records = _Waited(ProxyClient.ingest_records)
-    invite = _Waited(ProxyClient.invite)
-    is_known = _Waited(ProxyClient.is_known)
-    job = _Waited(ProxyClient.job)
-    job_about = _Waited(ProxyClient.job_about)
-    job_errors = _Iterated(ProxyClient.job_errors)
-    job_reading = _Waited(ProxyClient.job_reading)
-    jobs = _Iterated(ProxyClient.jobs)
-    keep_reading = _Waited(ProxyClient.keep_reading)
-    kept_reading = _Waited(ProxyClient.kept_reading)
-    keyring = _Waited(ProxyClient.keyring)
-    list_dataset = _Waited(ProxyClient.list_dataset)
-    listing = _Iterated(ProxyClient.listing)
-    lock_keyring = _Waited(ProxyClient.lock_keyring)
-    log_out = _Waited(ProxyClient.log_out)
-    log_standing = _Waited(ProxyClient.log_standing)
-    look_at_erasure = _Waited(ProxyClient.look_at_erasure)
-    look_at_file = _Waited(ProxyClient.look_at_file)
-    look_at_keys = _Waited(ProxyClient.look_at_keys)
-    look_at_retention = _Waited(ProxyClient.look_at_retention)
-    lost_of = _Waited(ProxyClient.lost_of)
-    merge = _Waited(ProxyClient.merge)
-    organizations = _Iterated(ProxyClient.organizations)
-    people = _Waited(ProxyClient.people)
-    preview = _Waited(ProxyClient.preview)
-    preview_file = _Waited(ProxyClient.preview_file)
-    read = _Waited(ProxyClient.read)
-    read_all = _Iterated(ProxyClient.read_all)
-    read_changes = _Waited(ProxyClient.read_changes)
-    record = _Waited(ProxyClient.record)
-    records = _Iterated(ProxyClient.records)
-    sealed_record = _Waited(ProxyClient.sealed_record)
-    sealed_records = _Iterated(ProxyClient.sealed_records)
-    recover_organization = _Waited(ProxyClient.recover_organization)
-    refresh_tokens = _Waited(ProxyClient.refresh_tokens)
-    register = _Waited(ProxyClient.register)
-    remove_person = _Waited(ProxyClient.remove_person)
-    remove_second_factor = _Waited(ProxyClient.remove_second_factor)
-    renew_recovery_codes = _Waited(ProxyClient.renew_recovery_codes)
-    repair = _Waited(ProxyClient.repair)
-    request = _Waited(ProxyClient.request)
-    reseal_schema = _Waited(ProxyClient.reseal_schema)
-    reset_password = _Waited(ProxyClient.reset_password)
-    resource = _Waited(ProxyClient.resource)
-    restore_keyring = _Waited(ProxyClient.restore_keyring)
-    restore_keyring_file = _Waited(ProxyClient.restore_keyring_file)
-    resume_webhook = _Waited(ProxyClient.resume_webhook)
-    revoke_device = _Waited(ProxyClient.revoke_device)
-    revoke_token = _Waited(ProxyClient.revoke_token)
-    roster_standing = _Waited(ProxyClient.roster_standing)
-    rotate_dataset = _Waited(ProxyClient.rotate_dataset)
-    rotate_keyring = _Waited(ProxyClient.rotate_keyring)
-    salvage = _Entered(ProxyClient.salvage)
-    sealed_schemas = _Waited(ProxyClient.sealed_schemas)
-    search = _Waited(ProxyClient.search)
-    search_all = _Iterated(ProxyClient.search_all)
-    search_dataset = _Waited(ProxyClient.search_dataset)
-    second_factor = _Waited(ProxyClient.second_factor)
-    send_reset_link = _Waited(ProxyClient.send_reset_link)
-    send_upload = _Waited(ProxyClient.send_upload)
-    settle = _Waited(ProxyClient.settle)
-    share = _Waited(ProxyClient.share)
-    sign_schema = _Waited(ProxyClient.sign_schema)
-    sql = _Waited(ProxyClient.sql)
-    status = _Waited(ProxyClient.status)
-    tokens = _Waited(ProxyClient.tokens)
-    try_backup = _Waited(ProxyClient.try_backup)
-    try_backup_file = _Waited(ProxyClient.try_backup_file)
-    unlock_keyring = _Waited(ProxyClient.unlock_keyring)
-    unshare = _Waited(ProxyClient.unshare)
-    update = _Waited(ProxyClient.update)
-    upload = _Waited(ProxyClient.upload)
-    upload_file = _Waited(ProxyClient.upload_file)
-    upload_offset = _Waited(ProxyClient.upload_offset)
-    upsert = _Waited(ProxyClient.upsert)
-    user = _Waited(ProxyClient.user)
-    verify_registration = _Waited(ProxyClient.verify_registration)
-    verify_schema = _Entered(ProxyClient.verify_schema)
-    verify_token = _Waited(ProxyClient.verify_token)
-    wait = _Waited(ProxyClient.wait)
-    watch = _Iterated(ProxyClient.watch)
-    webhooks = _Waited(ProxyClient.webhooks)
-    withdraw_request = _Waited(ProxyClient.withdraw_request)
+    abandon_upload = waited(ProxyClient.abandon_upload)
+    accept_log = waited(ProxyClient.accept_log)
+    accept_rollback = waited(ProxyClient.accept_rollback)
+    add_device = waited(ProxyClient.add_device)
+    aggregate = waited(ProxyClient.aggregate)
+    answer_invitation = waited(ProxyClient.answer_invitation)
+    api_tokens = waited(ProxyClient.api_tokens)
+    append = waited(ProxyClient.append)
+    ask_for_access = waited(ProxyClient.ask_for_access)
+    backup_file = waited(ProxyClient.backup_file)
+    backup_phrases = waited(ProxyClient.backup_phrases)
+    begin_second_factor = waited(ProxyClient.begin_second_factor)
+    begin_stream = waited(ProxyClient.begin_stream)
+    begin_upload = waited(ProxyClient.begin_upload)
+    cancel_job = waited(ProxyClient.cancel_job)
+    carry_out_retention = waited(ProxyClient.carry_out_retention)
+    change = waited(ProxyClient.change)
+    change_address = waited(ProxyClient.change_address)
+    change_email = waited(ProxyClient.change_email)
+    change_passphrase = waited(ProxyClient.change_passphrase)
+    change_password = waited(ProxyClient.change_password)
+    change_record = waited(ProxyClient.change_record)
+    change_role = waited(ProxyClient.change_role)
+    change_schema = waited(ProxyClient.change_schema)
+    changes = waited(ProxyClient.changes)
+    clock = waited(ProxyClient.clock)
+    columns = waited(ProxyClient.columns)
+    confirm_backup = waited(ProxyClient.confirm_backup)
+    confirm_backup_file = waited(ProxyClient.confirm_backup_file)
+    confirm_email = waited(ProxyClient.confirm_email)
+    confirm_second_factor = waited(ProxyClient.confirm_second_factor)
+    count_subject = waited(ProxyClient.count_subject)
+    create = waited(ProxyClient.create)
+    create_dataset = waited(ProxyClient.create_dataset)
+    create_device = waited(ProxyClient.create_device)
+    create_schema = waited(ProxyClient.create_schema)
+    create_service = waited(ProxyClient.create_service)
+    create_token = waited(ProxyClient.create_token)
+    create_webhook = waited(ProxyClient.create_webhook)
+    decline_request = waited(ProxyClient.decline_request)
+    decrypt = waited(ProxyClient.decrypt)
+    delete = waited(ProxyClient.delete)
+    delete_account = waited(ProxyClient.delete_account)
+    delete_matching = waited(ProxyClient.delete_matching)
+    delete_record = waited(ProxyClient.delete_record)
+    delete_webhook = waited(ProxyClient.delete_webhook)
+    deletion = waited(ProxyClient.deletion)
+    detect = waited(ProxyClient.detect)
+    device_code = waited(ProxyClient.device_code)
+    devices = waited(ProxyClient.devices)
+    erase_record = waited(ProxyClient.erase_record)
+    erase_schema = waited(ProxyClient.erase_schema)
+    erase_subject = waited(ProxyClient.erase_subject)
+    erasure_cost = waited(ProxyClient.erasure_cost)
+    erasure_progress = waited(ProxyClient.erasure_progress)
+    estimate = waited(ProxyClient.estimate)
+    explain = waited(ProxyClient.explain)
+    explain_nothing = waited(ProxyClient.explain_nothing)
+    export = waited(ProxyClient.export)
+    forget_keys = waited(ProxyClient.forget_keys)
+    forget_reading = waited(ProxyClient.forget_reading)
+    has_door = waited(ProxyClient.has_door)
+    index_status = waited(ProxyClient.index_status)
+    infer = waited(ProxyClient.infer)
+    ingest = waited(ProxyClient.ingest)
+    ingest_records = waited(ProxyClient.ingest_records)
+    invite = waited(ProxyClient.invite)
+    is_known = waited(ProxyClient.is_known)
+    job = waited(ProxyClient.job)
+    job_about = waited(ProxyClient.job_about)
+    job_errors = waited(ProxyClient.job_errors)
+    job_reading = waited(ProxyClient.job_reading)
+    jobs = waited(ProxyClient.jobs)
+    keep_reading = waited(ProxyClient.keep_reading)
+    kept_reading = waited(ProxyClient.kept_reading)
+    keyring = waited(ProxyClient.keyring)
+    list_dataset = waited(ProxyClient.list_dataset)
+    listing = waited(ProxyClient.listing)
+    lock_keyring = waited(ProxyClient.lock_keyring)
+    log_out = waited(ProxyClient.log_out)
+    log_standing = waited(ProxyClient.log_standing)
+    look_at_erasure = waited(ProxyClient.look_at_erasure)
+    look_at_file = waited(ProxyClient.look_at_file)
+    look_at_keys = waited(ProxyClient.look_at_keys)
+    look_at_retention = waited(ProxyClient.look_at_retention)
+    lost_of = waited(ProxyClient.lost_of)
+    merge = waited(ProxyClient.merge)
+    organizations = waited(ProxyClient.organizations)
+    people = waited(ProxyClient.people)
+    preview = waited(ProxyClient.preview)
+    preview_file = waited(ProxyClient.preview_file)
+    read = waited(ProxyClient.read)
+    read_all = waited(ProxyClient.read_all)
+    read_changes = waited(ProxyClient.read_changes)
+    record = waited(ProxyClient.record)
+    records = waited(ProxyClient.records)
+    sealed_record = waited(ProxyClient.sealed_record)
+    sealed_records = waited(ProxyClient.sealed_records)
+    recover_organization = waited(ProxyClient.recover_organization)
+    refresh_tokens = waited(ProxyClient.refresh_tokens)
+    register = waited(ProxyClient.register)
+    remove_person = waited(ProxyClient.remove_person)
+    remove_second_factor = waited(ProxyClient.remove_second_factor)
+    renew_recovery_codes = waited(ProxyClient.renew_recovery_codes)
+    repair = waited(ProxyClient.repair)
+    request = waited(ProxyClient.request)
+    reseal_schema = waited(ProxyClient.reseal_schema)
+    reset_password = waited(ProxyClient.reset_password)
+    resource = waited(ProxyClient.resource)
+    restore_keyring = waited(ProxyClient.restore_keyring)
+    restore_keyring_file = waited(ProxyClient.restore_keyring_file)
+    resume_webhook = waited(ProxyClient.resume_webhook)
+    revoke_device = waited(ProxyClient.revoke_device)
+    revoke_token = waited(ProxyClient.revoke_token)
+    roster_standing = waited(ProxyClient.roster_standing)
+    rotate_dataset = waited(ProxyClient.rotate_dataset)
+    rotate_keyring = waited(ProxyClient.rotate_keyring)
+    salvage = waited(ProxyClient.salvage)
+    sealed_schemas = waited(ProxyClient.sealed_schemas)
+    search = waited(ProxyClient.search)
+    search_all = waited(ProxyClient.search_all)
+    search_dataset = waited(ProxyClient.search_dataset)
+    second_factor = waited(ProxyClient.second_factor)
+    send_reset_link = waited(ProxyClient.send_reset_link)
+    send_upload = waited(ProxyClient.send_upload)
+    settle = waited(ProxyClient.settle)
+    share = waited(ProxyClient.share)
+    sign_schema = waited(ProxyClient.sign_schema)
+    sql = waited(ProxyClient.sql)
+    status = waited(ProxyClient.status)
+    tokens = waited(ProxyClient.tokens)
+    try_backup = waited(ProxyClient.try_backup)
+    try_backup_file = waited(ProxyClient.try_backup_file)
+    unlock_keyring = waited(ProxyClient.unlock_keyring)
+    unshare = waited(ProxyClient.unshare)
+    update = waited(ProxyClient.update)
+    upload = waited(ProxyClient.upload)
+    upload_file = waited(ProxyClient.upload_file)
+    upload_offset = waited(ProxyClient.upload_offset)
+    upsert = waited(ProxyClient.upsert)
+    user = waited(ProxyClient.user)
+    verify_registration = waited(ProxyClient.verify_registration)
+    verify_schema = waited(ProxyClient.verify_schema)
+    verify_token = waited(ProxyClient.verify_token)
+    wait = waited(ProxyClient.wait)
+    watch = waited(ProxyClient.watch)
+    webhooks = waited(ProxyClient.webhooks)
+    withdraw_request = waited(ProxyClient.withdraw_request)
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of a client, which :class:`.AsyncClient` describes."""
+
+    email: str | None
+    password: str | None
+    token: str | None
+    auth: Authorization | None
+    device: Device | str | None
+    organization: str | None
+    limits: ClientLimits
 
 
 class AsyncLink:
     """A proxy, and what is named there.
-
-    Args:
-        organization: where names are looked for; None is everywhere.
 
     Attributes:
         described: whose it is and where it leads, for people.
@@ -274,23 +323,11 @@ class AsyncLink:
         proxy_url: str = DEFAULT_PROXY,
         *,
         email: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        auth: Authorization | None = None,
-        device: Device | str | None = None,
         organization: str | None = None,
-        limits: ClientLimits = STANDARD,
+        **options: Any,
     ) -> None:
         self.described = f"{f'of {email} ' if email else ''}at {_show(proxy_url)}"
-        self.proxy = ProxyClient(
-            proxy_url,
-            email=email,
-            password=password,
-            token=token,
-            auth=auth,
-            device=device,
-            limits=limits,
-        )
+        self.proxy = ProxyClient(proxy_url, email=email, **options)
         self.names = Names(self.proxy, organization)
 
     @property
@@ -412,10 +449,6 @@ class Link(AsyncLink):
                 )
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    @property
-    def calls(self) -> Calls:  # type: ignore[override] # as everything here, it is waited for
-        return Calls(self)
-
     @contextmanager
     def within(
         self, context: AbstractAsyncContextManager[AsyncIterator[T]]
@@ -446,6 +479,54 @@ class Link(AsyncLink):
             self._closed = True
         if self._end is not None:
             self._end()
+
+
+class _Blocking:
+    """The proxy or the names of a link, whose answers are there once they are awaited: the link has
+    waited for them.
+    """
+
+    def __init__(self, link: Link, part: Literal["proxy", "names"]) -> None:
+        self._link, self._part = link, part
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(getattr(self._link, self._part), name)
+        return functools.wraps(found)(self._wait(found)) if callable(found) else found
+
+    def _wait(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            answer = method(*args, **options)
+            if isinstance(answer, Coroutine):
+                return _run(self._link, answer)
+            if isinstance(answer, AsyncIterator):
+                return _Each(self._link.each(answer))
+            if isinstance(answer, AbstractAsyncContextManager):
+                return self._link.within(answer)
+            return answer
+
+        return call
+
+
+async def _run(link: Link, coroutine: Coroutine[Any, Any, T]) -> T:
+    return link.run(coroutine)
+
+
+class _Each(AsyncIterator[T]):
+    def __init__(self, things: Iterator[T]) -> None:
+        self._things = things
+
+    async def __anext__(self) -> T:
+        for thing in self._things:
+            return thing
+        raise StopAsyncIteration
+
+
+class BlockingLink:
+    """A link for the asynchronous objects behind those of a synchronous client."""
+
+    def __init__(self, link: Link) -> None:
+        self.described = link.described
+        self.proxy, self.names = _Blocking(link, "proxy"), _Blocking(link, "names")
 
 
 #: The links of this program.

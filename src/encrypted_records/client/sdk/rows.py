@@ -8,6 +8,7 @@ JSON cannot say, such as NaN, is refused.
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import (
@@ -21,6 +22,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, is_dataclass
 from dataclasses import fields as dataclass_fields
+from itertools import takewhile
 from math import isfinite
 from typing import Any, ClassVar, Protocol, overload
 
@@ -411,7 +413,14 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
     if fields is not None:
         warning = tell_rounding(Counter(fields))
     if warning:
-        warnings.warn(warning, errors.ValuesRounded, stacklevel=3)
+        warnings.warn(warning, errors.ValuesRounded, stacklevel=_depth_of_caller())
+
+
+def _depth_of_caller() -> int:
+    """The number of frames from the function that calls this to the first outside this package."""
+    names = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_stack(None))
+    inside = takewhile(lambda name: name.startswith("encrypted_records."), names)
+    return len(list(inside))
 
 
 def to_arrow(
