@@ -53,6 +53,14 @@ def test_it_describes_what_the_proxy_has_and_forwards(document: dict[str, Any]) 
         assert ends_here not in document["paths"]
 
 
+def test_a_parameter_that_it_does_not_describe_is_refused(
+    service: Service, account: Account
+) -> None:
+    for path in (f"{account.organization}people/", "/api/webhooks/", "/api/jobs/"):
+        refused = call("GET", f"{service.proxy_url}{path}?colour=red", auth=account.auth)
+        assert (refused.status, refused.json()["code"]) == (400, "invalid_query"), path
+
+
 def test_of_the_apis_endpoints_it_has_those_that_are_handed_on(document: dict[str, Any]) -> None:
     own = {(method, nameless(path)) for method, path in OWN}
     others = {

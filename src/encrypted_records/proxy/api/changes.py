@@ -45,7 +45,6 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import (
     id_in_path,
     number_of,
-    only,
     requested_schema,
     schema_of,
 )
@@ -58,7 +57,7 @@ from encrypted_records.proxy.http.messages import (
     while_wanted,
 )
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.webhooks import ShownWebhook
 
 EVENTS = "text/event-stream"
@@ -100,10 +99,7 @@ endpoint = Endpoints("records")
     },
     problems=(410,),
 )
-async def list_changes(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"schema", "cursor", "limit", "wait"})
+async def list_changes(request: Request, services: Services, caller: Holder) -> Response:
     schema = await requested_schema(request, caller)
     limit = number_of(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
     seconds = number_of(request, "wait", 0, least=0, most=MAX_WAIT_SECONDS)
@@ -247,9 +243,7 @@ webhook_endpoint = Endpoints("webhooks")
     ),
     answers={201: json_answer(NewWebhook)},
 )
-async def create_webhook(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def create_webhook(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_struct(request, _NewWebhook)
     schema = await schema_of(services, caller, body.schema)
     shown, secret = await services.webhooks.create(
@@ -264,10 +258,7 @@ async def create_webhook(request: Request) -> Response:
     summary="List your webhooks at this proxy, oldest first.",
     answers={200: json_answer(WebhookList)},
 )
-async def list_webhooks(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def list_webhooks(request: Request, services: Services, caller: Holder) -> Response:
     listed = await services.webhooks.list(caller)
     return answer(WebhookList([Webhook(**_members(webhook)) for webhook in listed]))
 
@@ -278,9 +269,7 @@ async def list_webhooks(request: Request) -> Response:
     summary="Show a webhook and the state of its deliveries.",
     answers={200: json_answer(Webhook)},
 )
-async def get_webhook(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def get_webhook(request: Request, services: Services, caller: Holder) -> Response:
     found = await services.webhooks.find(caller, id_in_path(request))
     return answer(Webhook(**_members(found)))
 
@@ -292,9 +281,7 @@ async def get_webhook(request: Request) -> Response:
     body=json_body(object_of({}, token=_TOKEN)),
     answers={200: json_answer(Webhook)},
 )
-async def resume_webhook(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def resume_webhook(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_struct(request, _ResumedWebhook)
     shown = await services.webhooks.resume(caller, id_in_path(request), body.token)
     return answer(Webhook(**_members(shown)))
@@ -306,9 +293,7 @@ async def resume_webhook(request: Request) -> Response:
     summary="Delete a webhook: nothing more is sent.",
     answers={204: empty_answer("The webhook is deleted")},
 )
-async def delete_webhook(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def delete_webhook(request: Request, services: Services, caller: Holder) -> Response:
     await services.webhooks.delete(caller, id_in_path(request))
     return Response(status_code=204)
 

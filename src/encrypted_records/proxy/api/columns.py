@@ -30,7 +30,7 @@ from encrypted_records.proxy.api.json_schema import (
     json_body,
     object_of,
 )
-from encrypted_records.proxy.api.parameters import only, schema_of
+from encrypted_records.proxy.api.parameters import schema_of
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
 from encrypted_records.proxy.http.messages import (
     Download,
@@ -43,8 +43,9 @@ from encrypted_records.proxy.http.messages import (
     while_wanted,
     write_each,
 )
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.export import Batches, Export, export, put_first
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services
 
 #: The version of the schema's log that all columns show.
 VERSION_HEADER = "X-Log-Version"
@@ -75,10 +76,7 @@ endpoint = Endpoints("records")
     },
     problems=(501,),
 )
-async def read_columns(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def read_columns(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     require_arrow()
@@ -116,10 +114,7 @@ _OF_PAGES = ("limit", "offset", "cursor", "count")
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **FILE_FORM)),
     answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that matches")},
 )
-async def export_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def export_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     form = form_of(request, body)
     for name in _OF_PAGES:

@@ -72,7 +72,7 @@ class RevocationRequest(msgspec.Struct, forbid_unknown_fields=True):
 endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-z0-9]{8}$"})
 
 
-@endpoint(
+@endpoint.bare(
     "GET",
     "/api/devices/",
     summary="Show the access level, the keyring, its devices, and its events.",
@@ -127,7 +127,7 @@ def _info(device: DeviceRecord, this: str) -> DeviceInfo:
     )
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/devices/",
     summary="Register the device of this request, or create another device.",
@@ -256,7 +256,7 @@ async def _create(request: Request, services: Services, body: DeviceRequest) -> 
     return answer(OwnDevice(**made, device=device.text), 201)
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/devices/code/",
     summary="Create a code that registers one more device, once.",
@@ -288,7 +288,7 @@ async def create_device_code(request: Request) -> Response:
     return answer(Code(made.text, made.seconds), 201)
 
 
-@endpoint(
+@endpoint.bare(
     "DELETE",
     "/api/devices/{id}/",
     summary="Revoke a device. Revoking the caller's own device needs no proof.",

@@ -1,8 +1,9 @@
 """Declarations of endpoints: a decorator at each function makes its route and its documentation.
 
 ``endpoint = Endpoints("records")`` at the top of a module, ``@endpoint("GET", path, ...)`` above
-each function; :func:`routes_of` makes the routes. A path has one route for all of its methods, so
-that a missing method gives 405 with ``Allow``, and no other path can match in its place.
+each function, which gets the services and the holder of the caller's keys; :func:`routes_of` makes
+the routes. A path has one route for all of its methods, so that a missing method gives 405 with
+``Allow``, and no other path can match in its place.
 
 An API token may use the endpoints of two lists; all others are refused to tokens. This is decided
 by the form of the token alone, before anything is read: its rights are part of the string that the
@@ -17,7 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import wraps
+from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -27,12 +29,40 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute, request_r
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from encrypted_records.client.proxy.keyring import Proof
 from encrypted_records.errors import NotAllowed
 from encrypted_records.model import credentials
 from encrypted_records.proxy.api.json_schema import ID, Part, RequestBody, parameter, path_parameter
-from encrypted_records.proxy.api.parameters import collection_named, id_of_slug
+from encrypted_records.proxy.api.parameters import collection_named, id_of_slug, only
 from encrypted_records.proxy.auth import SAFE_METHODS
+from encrypted_records.proxy.http.messages import read_struct
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.mirrored import Mirrored
+from encrypted_records.proxy.services import Services, services_of
+
+
+class _ProvenBody(Protocol):
+    proof: Proof | None
+
+
+Proven = TypeVar("Proven", bound=_ProvenBody)
+
+
+async def proven(
+    request: Request,
+    kind: type[Proven],
+    read: Callable[[Request, type[Any]], Awaitable[Any]] = read_struct,
+) -> tuple[Services, Holder, Proven]:
+    """The holder whose keys a request may reveal or change, by the proof in its body, and the body.
+
+    Raises:
+        ErsError: as ``read`` and :meth:`Proofs.demand`.
+    """
+    services = services_of(request)
+    await services.caller(request)
+    body: Proven = await read(request, kind)
+    return services, await services.proofs.demand(request, body.proof), body
+
 
 # --- endpoints for API tokens ---------------------------------------------------------------------
 
@@ -184,6 +214,9 @@ def require_writing(token: credentials.BearerToken | None) -> None:
 # --- declarations ---------------------------------------------------------------------------------
 
 Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
+HolderHandler = TypeVar(
+    "HolderHandler", bound=Callable[[Request, Services, Holder], Awaitable[Response]]
+)
 #: Matches all paths without another route, and forwards some of them.
 LAST = "/api/{path:path}"
 SocketHandler = TypeVar("SocketHandler", bound=Callable[[WebSocket], Awaitable[None]])
@@ -206,6 +239,19 @@ class Operation:
     body: RequestBody | None = None
     parameters: tuple[Part, ...] = ()
     problems: tuple[int, ...] = ()
+
+
+class Description(TypedDict, total=False):
+    """Members of an :class:`Operation`. ``parameters`` are those beside the identifiers in the
+    path; ``name`` is the ``operationId`` if it is not the function's name.
+    """
+
+    summary: Required[str]
+    answers: Required[Mapping[int, Part]]
+    name: str
+    body: RequestBody | None
+    parameters: tuple[Part, ...]
+    problems: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -288,47 +334,45 @@ class Endpoints:
         self.sockets: list[SocketRoute] = []
 
     def __call__(
-        self,
-        method: str,
-        path: str,
-        *,
-        summary: str,
-        answers: Mapping[int, Part],
-        name: str = "",
-        body: RequestBody | None = None,
-        parameters: tuple[Part, ...] = (),
-        problems: tuple[int, ...] = (),
-    ) -> Callable[[Handler], Handler]:
-        """Declare that the decorated function answers ``method`` at ``path``.
-
-        Args:
-            name: the ``operationId``, if it is not the function's name.
-            parameters: in addition to the identifiers in the path.
-            problems: statuses of problems that few other endpoints have.
+        self, method: str, path: str, **described: Unpack[Description]
+    ) -> Callable[[HolderHandler], HolderHandler]:
+        """Declare that the decorated function answers ``method`` at ``path`` to a holder of keys. A
+        request with a parameter that is not described is refused.
         """
+        parameters = described.get("parameters", ())
+        known = {part["name"] for part in parameters if part["in"] == "query"}
+
+        def declare(handler: HolderHandler) -> HolderHandler:
+            @wraps(handler)
+            async def call(request: Request) -> Response:
+                services = services_of(request)
+                holder = await services.holder(request)
+                only(request, known)
+                return await handler(request, services, holder)
+
+            self.bare(method, path, **described)(call)
+            return handler
+
+        return declare
+
+    def bare(
+        self, method: str, path: str, **described: Unpack[Description]
+    ) -> Callable[[Handler], Handler]:
+        """Like :meth:`__call__`, for a function that checks itself who sent the request."""
 
         def declare(handler: Handler) -> Handler:
             at = self._at(path)
-            at.operations.append(
-                Operation(
-                    method=method,
-                    path=path,
-                    name=name or handler.__name__,
-                    tag=self._tag,
-                    summary=summary,
-                    answers=answers,
-                    body=body,
-                    parameters=(*self._in_path(path), *parameters),
-                    problems=problems,
-                )
-            )
+            parameters = self._in_path(path) + described.get("parameters", ())
+            members: dict[str, Any] = {"name": handler.__name__, **described}
+            members |= {"method": method, "path": path, "tag": self._tag, "parameters": parameters}
+            at.operations.append(Operation(**members))
             at.apps[method] = request_response(handler)
             return handler
 
         return declare
 
     def undescribed(self, method: str, path: str) -> Callable[[Handler], Handler]:
-        """Like :meth:`__call__`, for an endpoint that the API's document already describes."""
+        """Like :meth:`bare`, for an endpoint that the API's document already describes."""
 
         def declare(handler: Handler) -> Handler:
             self._at(path).apps[method] = request_response(handler)

@@ -46,10 +46,11 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
     shape,
 )
-from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of, only
+from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of
 from encrypted_records.proxy.http.messages import answer, read_json, read_struct
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.retention import DueRecords
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, KeysInUse
 
 _MANY = 2**31
@@ -114,10 +115,7 @@ def receipt_of(
     parameters=(_COUNTS,),
     answers={200: json_answer({"oneOf": [shape(ErasureLook), shape(ErasureLookBriefly)]})},
 )
-async def look_at_erasure(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"counts"})
+async def look_at_erasure(request: Request, services: Services, caller: Holder) -> Response:
     schema = id_in_path(request)
     if not flag_of(request, "counts", default=True):
         return answer(ErasureLookBriefly(await services.eraser.look_briefly(caller, schema)))
@@ -130,10 +128,7 @@ async def look_at_erasure(request: Request) -> Response:
     summary="Erase everything that was deleted or changed so far, and wait until it is gone.",
     answers={200: json_answer(ErasedData), 202: json_answer(ErasedData)},
 )
-async def erase_schema(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def erase_schema(request: Request, services: Services, caller: Holder) -> Response:
     return erased_answer(await services.eraser.erase(caller, [id_in_path(request)]))
 
 
@@ -153,10 +148,7 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
         202: json_answer(ErasedData),
     },
 )
-async def erase_subject(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"confirm", "dry_run"})
+async def erase_subject(request: Request, services: Services, caller: Holder) -> Response:
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
     sent = await read_json(request)
     try:
@@ -198,10 +190,7 @@ _RIGHT = parameter(
     summary="Show a schema's retention period and how many records have expired.",
     answers={200: json_answer(ExpiredRecords)},
 )
-async def look_at_retention(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def look_at_retention(request: Request, services: Services, caller: Holder) -> Response:
     due = await services.retainer.look(caller, id_in_path(request))
     return answer(ExpiredRecords(**_due(due), records=due.records))
 
@@ -213,10 +202,7 @@ async def look_at_retention(request: Request) -> Response:
     parameters=(_RIGHT,),
     answers={200: json_answer(DeletedExpired)},
 )
-async def carry_out_retention(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"clock_is_right"})
+async def carry_out_retention(request: Request, services: Services, caller: Holder) -> Response:
     right = flag_of(request, "clock_is_right", default=False)
     done = await services.retainer.run(caller, id_in_path(request), clock_is_right=right)
     return answer(DeletedExpired(**_due(done), deleted=done.records))
@@ -254,9 +240,7 @@ class _Forget(msgspec.Struct, forbid_unknown_fields=True):
         ),
     },
 )
-async def forget_keys(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def forget_keys(request: Request, services: Services, caller: Holder) -> Response:
     body, dataset = await read_struct(request, _Forget), id_in_path(request)
     if body.dry_run:
         return answer(_keys(await services.older_keys.look(caller, dataset)))

@@ -37,7 +37,7 @@ from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
 from encrypted_records.model.roster import EntryBody
 from encrypted_records.model.signatures import Withheld
-from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.endpoint import Endpoints, proven
 from encrypted_records.proxy.api.json_schema import (
     CSV,
     FILE_FORM,
@@ -50,21 +50,21 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     parameter,
 )
-from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
+from encrypted_records.proxy.api.parameters import id_in_path, number_of
 from encrypted_records.proxy.http.messages import (
     Form,
     answer,
     form_of,
     json_line,
     read_object,
-    read_struct,
     shown_record,
 )
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.differences import LogComparison
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.store import AcceptedHead
 from encrypted_records.proxy.search.salvage import Salvage
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.sharing.reading import RosterComparison
 from encrypted_records.proxy.write.repair import SchemaLoss
 
@@ -90,10 +90,7 @@ class LogAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     parameters=(parameter("query", "version", NUMBER, "Version whose digest is shown as well"),),
     answers={200: json_answer(LogStanding)},
 )
-async def get_log(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"version"})
+async def get_log(request: Request, services: Services, caller: Holder) -> Response:
     standing = await services.standings.of(caller, id_in_path(request))
     ledger, at = standing.sound.ledger, None
     if "version" in request.query_params:
@@ -102,7 +99,7 @@ async def get_log(request: Request) -> Response:
     return answer(_log_standing(standing, at))
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/schemas/{id}/accept-log/",
     summary="Accept, for the caller only, a log that lacks commits that this proxy has seen.",
@@ -114,11 +111,8 @@ async def get_log(request: Request) -> Response:
     },
 )
 async def accept_log(request: Request) -> Response:
-    services = services_of(request)
-    await services.caller(request)
-    acceptance = await read_struct(request, LogAcceptance)
     # An API that hides commits looks like an API that was restored: a stolen login is not enough.
-    holder = await services.proofs.demand(request, acceptance.proof)
+    services, holder, acceptance = await proven(request, LogAcceptance)
     head = LogHead(acceptance.version, bytes.fromhex(acceptance.digest))
     schema = id_in_path(request)
     before = await services.standings.accept(holder, schema, head, forked=acceptance.forked)
@@ -204,10 +198,8 @@ _UNKNOWN = (
         )
     },
 )
-async def salvage_records(request: Request) -> Response:
-    services = services_of(request)
+async def salvage_records(request: Request, services: Services, _caller: Holder) -> Response:
     schema = id_in_path(request)
-    await services.holder(request)
     body = await read_object(request)
     form = form_of(request, body)
     refuse_unknown(body, {"ended"})
@@ -278,10 +270,7 @@ _CONFIRM = parameter("query", "confirm", NUMBER, "Number of lost records that ma
     summary="Show what the API has lost of a schema: records, and segments of the index.",
     answers={200: json_answer(Loss)},
 )
-async def look_at_loss(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def look_at_loss(request: Request, services: Services, caller: Holder) -> Response:
     return answer(_loss(await services.repairer.look(caller, id_in_path(request))))
 
 
@@ -296,10 +285,7 @@ async def look_at_loss(request: Request) -> Response:
         )
     },
 )
-async def repair_schema(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"confirm"})
+async def repair_schema(request: Request, services: Services, caller: Holder) -> Response:
     confirmed = number_of(request, "confirm", 0, least=0, most=_MOST_LOST)
     schema = id_in_path(request)
     return answer(_loss(await services.repairer.repair_next(caller, schema, confirmed)))
@@ -331,13 +317,11 @@ class RosterAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     summary="Compare the roster with what this proxy has seen of it, and show what is lost.",
     answers={200: json_answer(RosterStanding)},
 )
-async def get_rollback(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def get_rollback(request: Request, services: Services, holder: Holder) -> Response:
     return answer(_shown_standing(await services.sharing.rollbacks.of(holder, id_in_path(request))))
 
 
-@people_endpoint(
+@people_endpoint.bare(
     "POST",
     _ROLLBACK_PATH,
     summary="Accept a roster that lacks entries that this proxy has seen.",
@@ -349,11 +333,8 @@ async def get_rollback(request: Request) -> Response:
     },
 )
 async def accept_rollback(request: Request) -> Response:
-    services = services_of(request)
-    await services.caller(request)
-    acceptance = await read_struct(request, RosterAcceptance)
     # A removed member may be a member again in the older roster.
-    holder = await services.proofs.demand(request, acceptance.proof)
+    services, holder, acceptance = await proven(request, RosterAcceptance)
     before = await services.sharing.rollbacks.accept(
         holder,
         id_in_path(request),

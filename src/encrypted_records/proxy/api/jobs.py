@@ -74,7 +74,6 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import (
     number_of,
-    only,
     page_head,
     page_range,
     requested_schema,
@@ -145,9 +144,7 @@ endpoint = Endpoints("jobs", id_schema=UUID)
     answers={201: JOB_ANSWER},
     problems=(507,),
 )
-async def create_job(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def create_job(request: Request, services: Services, caller: Holder) -> Response:
     metadata = header.read_metadata(request.headers.get("upload-metadata", ""))
     options, note = await _options(request, caller, metadata), note_of(metadata)
     length = request.headers.get("content-length", "0")
@@ -202,7 +199,6 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
             hint=f"send the file itself, not a form, with Content-Type: {MEDIA_TYPES}",
         )
     charset = charset_of(request.headers.get("content-type", ""))
-    only(request, {"schema", "by"})
     by = request.query_params.get("by")
     is_named = "schema" in request.query_params
     return options_of(
@@ -329,8 +325,9 @@ def invalid(name: str, detail: str) -> errors.InvalidQuery:
     summary="Show the progress of a job.",
     answers={200: json_answer(JobProgress)},
 )
-async def get_job(request: Request) -> Response:
-    return answer((await find_job(request))[2].progress())
+async def get_job(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
+    return answer(job.progress())
 
 
 @endpoint(
@@ -339,19 +336,10 @@ async def get_job(request: Request) -> Response:
     summary="Cancel a job, or remove a finished one from the list.",
     answers={204: empty_answer("The job is cancelled, or removed if it had finished")},
 )
-async def cancel_job(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def cancel_job(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
     await services.jobs.cancel(caller, job)
     return Response(status_code=204)
-
-
-async def find_job(request: Request) -> tuple[Services, Holder, StoredJob]:
-    """The caller, and the caller's job in the path."""
-    services = services_of(request)
-    caller = await services.holder(request)
-    return services, caller, await services.jobs.find(caller, request.path_params["id"])
 
 
 @endpoint.socket(
@@ -438,10 +426,7 @@ _MANY = 2**40
     parameters=(*PAGING, parameter("query", "schema", SCHEMA_NAME, "Jobs for this schema only")),
     answers={200: json_answer(JobPage)},
 )
-async def list_jobs(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"limit", "offset", "schema"})
+async def list_jobs(request: Request, services: Services, caller: Holder) -> Response:
     limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
     wanted = request.query_params.get("schema")
     schema = None if wanted is None else await schema_of(services, caller, wanted)
@@ -481,8 +466,9 @@ async def _describe(services: Services, caller: Holder, job: StoredJob) -> Job:
     summary="Show the progress of a job, its file's name, its schemas and its times.",
     answers={200: json_answer(Job)},
 )
-async def describe_job(request: Request) -> Response:
-    return answer(await _describe(*await find_job(request)))
+async def describe_job(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
+    return answer(await _describe(services, caller, job))
 
 
 @endpoint(
@@ -491,9 +477,8 @@ async def describe_job(request: Request) -> Response:
     summary="List the first invalid rows of a job, with their cells.",
     answers={200: json_answer(InvalidRows)},
 )
-async def list_bad_rows(request: Request) -> Response:
-    services, caller, job = await find_job(request)
-    only(request, set())
+async def list_bad_rows(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
     rows = await services.jobs.list_examples(caller, job)
     return answer(InvalidRows([InvalidRow(row, data) for row, data in rows]))
 
@@ -504,9 +489,8 @@ async def list_bad_rows(request: Request) -> Response:
     summary="Show how a job's file was read and how its cells were changed.",
     answers={200: json_answer(JobReading)},
 )
-async def report_reading(request: Request) -> Response:
-    services, caller, job = await find_job(request)
-    only(request, set())
+async def report_reading(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
     return answer(await services.jobs.report_reading(caller, job))
 
 
@@ -516,9 +500,8 @@ async def report_reading(request: Request) -> Response:
     summary="Count the records of a job that are still as the job stored them.",
     answers={200: json_answer(UnchangedRecords)},
 )
-async def count_job_records(request: Request) -> Response:
-    services, caller, job = await find_job(request)
-    only(request, set())
+async def count_job_records(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
     return answer(UnchangedRecords(await services.undo.count(caller, job)))
 
 
@@ -529,9 +512,8 @@ async def count_job_records(request: Request) -> Response:
     parameters=(parameter("query", "confirm", NUMBER, "Number of records"),),
     answers={200: json_answer(DeletedCount)},
 )
-async def delete_job_records(request: Request) -> Response:
-    services, caller, job = await find_job(request)
-    only(request, {"confirm"})
+async def delete_job_records(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
     return answer(DeletedCount(await services.undo.delete(caller, job, confirmed)))
 
@@ -545,9 +527,8 @@ async def delete_job_records(request: Request) -> Response:
         200: answer_of_kinds({JSON: shape(RowErrorPage), CSV: {}}, description="The invalid rows")
     },
 )
-async def list_job_errors(request: Request) -> Response:
-    services, caller, job = await find_job(request)
-    only(request, {"limit", "offset", "format"})
+async def list_job_errors(request: Request, services: Services, caller: Holder) -> Response:
+    job = await services.jobs.find(caller, request.path_params["id"])
     flaws = [
         RowError(flaw.row, flaw.field, flaw.code, flaw.detail)
         for flaw in await services.jobs.errors(caller, job)

@@ -36,7 +36,7 @@ from encrypted_records.crypto.recovery import (
 from encrypted_records.model import credentials, resources
 from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.admission import NOBODY, Applicant
-from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.endpoint import Endpoints, proven
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
     NAMES,
@@ -122,9 +122,7 @@ endpoint = Endpoints("keyring")
     summary="Show the keyring's fingerprints and dates. It does not create a keyring.",
     answers={200: json_answer(KeyringInfo)},
 )
-async def get_keyring(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def get_keyring(request: Request, services: Services, holder: Holder) -> Response:
     keyring = await existing(services, holder)
     return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
@@ -149,10 +147,8 @@ def info_of(services: Services, user: bytes, keyring: Keyring) -> KeyringInfo:
     summary="Show which key version encrypts each schema that you can reach.",
     answers={200: json_answer(array_of(shape(SealedSchema)))},
 )
-async def list_schema_keys(request: Request) -> Response:
+async def list_schema_keys(request: Request, services: Services, caller: Holder) -> Response:
     """The API names the versions, and can lie; whether a key is held is computed here."""
-    services = services_of(request)
-    caller = await services.holder(request)
     await existing(services, caller)
     shown = []
     for key in await services.api.schema_keys(caller.auth):
@@ -178,7 +174,7 @@ async def _holds(services: Services, caller: Holder, schema: resources.SchemaRes
     )
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/keyring/rotate/",
     summary="Rotate the key: add a version for new records.",
@@ -186,10 +182,7 @@ async def _holds(services: Services, caller: Holder, schema: resources.SchemaRes
     answers={201: json_answer(KeyringInfo)},
 )
 async def rotate_keyring(request: Request) -> Response:
-    services = services_of(request)
-    await services.caller(request)
-    body = await read_optional(request, ProvenRequest)
-    holder = await services.proofs.demand(request, body.proof)
+    services, holder, _ = await proven(request, ProvenRequest, read_optional)
     try:
         keyring = await deriving(services.keyrings.changes.rotate, holder)
     finally:
@@ -199,7 +192,7 @@ async def rotate_keyring(request: Request) -> Response:
     return answer(await runtime.in_thread(info_of, services, holder.user, keyring), 201)
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/keyring/backup/",
     summary="Show the recovery phrases of the versions that need a backup, or of all.",
@@ -208,10 +201,7 @@ async def rotate_keyring(request: Request) -> Response:
 )
 async def show_phrases(request: Request) -> Response:
     """If there is no keyring yet, one is made."""
-    services = services_of(request)
-    await services.caller(request)
-    body = await read_optional(request, PhrasesRequest)
-    holder = await services.proofs.demand(request, body.proof)
+    services, holder, body = await proven(request, PhrasesRequest, read_optional)
     keyring = await runtime.in_thread(services.keyrings.of, holder)
     missing = await runtime.in_thread(services.keyrings.backups.missing, holder.user, keyring)
     note(services, holder, "words_shown")
@@ -219,7 +209,7 @@ async def show_phrases(request: Request) -> Response:
     return answer([Phrase(version, phrase_of(keyring.roots[version])) for version in wanted])
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/keyring/backup/file/",
     summary="Download a keyring file under a passphrase, which any account can restore.",
@@ -254,9 +244,7 @@ async def write_backup_file(request: Request) -> Response:
     ),
     answers={200: json_answer(KeyringInfo)},
 )
-async def confirm_backup(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def confirm_backup(request: Request, services: Services, holder: Holder) -> Response:
     backup = await read_struct(request, ShownBackup)
     if backup.phrase is not None:
         shown_roots = [root_of(backup.phrase, created=0)]
@@ -275,7 +263,7 @@ async def confirm_backup(request: Request) -> Response:
     return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/keyring/restore/",
     summary="Restore a keyring from a backup, or only test the backup.",
@@ -491,7 +479,7 @@ class PassphraseChange(ProvenRequest, kw_only=True):
     old: str | None = None
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/keyring/unlock/",
     summary="Unlock the keyring.",
@@ -535,15 +523,13 @@ async def unlock_keyring(request: Request) -> Response:
     summary="Lock the keyring: forget its keys and everything decrypted with them.",
     answers={200: json_answer(object_of({"locked": FLAG | {"enum": [True]}}))},
 )
-async def lock_keyring(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def lock_keyring(request: Request, services: Services, holder: Holder) -> Response:
     await runtime.in_thread(services.keyrings.lock, holder)
     forget(services, holder.user)
     return answer({"locked": True})
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/keyring/passphrase/",
     summary="Set or change the keyring's passphrase, which each device then needs.",

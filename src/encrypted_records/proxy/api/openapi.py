@@ -43,7 +43,7 @@ _FORWARD_PROBLEMS = (400, 401, 404, 409, 413, 415, 422, 502, 504)
 endpoint = Endpoints("reference")
 
 
-@endpoint(
+@endpoint.bare(
     "GET",
     "/api/openapi.json",
     summary="Get the OpenAPI document of API and proxy together.",

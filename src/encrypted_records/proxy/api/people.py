@@ -33,7 +33,7 @@ from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.index.roster.access import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
-from encrypted_records.proxy.api.endpoint import Endpoints
+from encrypted_records.proxy.api.endpoint import Endpoints, proven
 from encrypted_records.proxy.api.json_schema import (
     NonEmpty,
     empty_answer,
@@ -154,9 +154,7 @@ _OWN_REQUEST = "/api/datasets/{id}/requests/"
     ),
     answers={200: json_answer(People)},
 )
-async def list_people(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def list_people(request: Request, services: Services, holder: Holder) -> Response:
     organization = id_in_path(request)
     view = await services.sharing.reader.read(holder, organization)
     if view is None:
@@ -189,7 +187,7 @@ async def list_people(request: Request) -> Response:
     return answer(people_of(view, answers, requests, first))
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     _PEOPLE,
     summary="Invite a person by twelve words, which only this answer contains.",
@@ -202,10 +200,7 @@ async def invite_person(request: Request) -> Response:
     somebody else had there. Tell the words by phone or in person: the mail has none. One invitation
     counts for each address: ``replaced`` shows the earlier one, with its shares.
     """
-    services = services_of(request)
-    await services.caller(request)
-    body = await read_struct(request, InvitationRequest)
-    holder = await services.proofs.demand(request, body.proof)
+    services, holder, body = await proven(request, InvitationRequest)
     organization = id_in_path(request)
     shares = None
     if body.shares is not None:
@@ -236,19 +231,17 @@ async def invite_person(request: Request) -> Response:
     body=json_body(GivenWords),
     answers={200: json_answer(Joined)},
 )
-async def answer_invitation(request: Request) -> Response:
+async def answer_invitation(request: Request, services: Services, holder: Holder) -> Response:
     """The words show that the organization's roster is the inviter's, and show the owners whose
     keys these are. An owner's proxy lets the invited in then.
     """
-    services = services_of(request)
-    holder = await services.holder(request)
     body = await read_struct(request, GivenWords)
     given = await services.sharing.inviting.accept(holder, id_in_path(request), body.words)
     organization = reference("organizations", given.organization)
     return answer(Joined(organization, given.inviter, given.members))
 
 
-@endpoint(
+@endpoint.bare(
     "PATCH",
     _PERSON,
     summary="Make a member an owner, or an owner a member without datasets; or sign another"
@@ -291,12 +284,10 @@ async def change_person(request: Request) -> Response:
     summary="Remove a member or a service, withdraw an invitation, or leave.",
     answers={200: json_answer(Settled)},
 )
-async def remove_person(request: Request) -> Response:
+async def remove_person(request: Request, services: Services, holder: Holder) -> Response:
     """The removal counts at once; then each dataset they were in gets a new key for later records.
     They may have copied earlier records.
     """
-    services = services_of(request)
-    holder = await services.holder(request)
     organization, member = id_in_path(request), _member_in_path(request)
     await services.sharing.members.remove(holder, organization, member)
     if member == holder.user:
@@ -305,7 +296,7 @@ async def remove_person(request: Request) -> Response:
     return await _settle(services, holder, organization)
 
 
-@endpoint(
+@endpoint.bare(
     "PUT",
     _IN_DATASET,
     summary="Share a dataset, or some of its schemas, with a member.",
@@ -313,10 +304,7 @@ async def remove_person(request: Request) -> Response:
     answers={200: json_answer(Settled)},
 )
 async def share_dataset(request: Request) -> Response:
-    services = services_of(request)
-    await services.caller(request)
-    change = await read_struct(request, ShareChange)
-    holder = await services.proofs.demand(request, change.proof)
+    services, holder, change = await proven(request, ShareChange)
     dataset, member = id_in_path(request), _member_in_path(request)
     wanted = await read_share(services, holder, dataset, change.role, change.schemas)
     organization = await _organization_of(services, holder, dataset)
@@ -331,9 +319,7 @@ async def share_dataset(request: Request) -> Response:
     summary="End a member's access to a dataset.",
     answers={200: json_answer(Settled)},
 )
-async def unshare_dataset(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def unshare_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset, member = id_in_path(request), _member_in_path(request)
     organization = await _organization_of(services, holder, dataset)
     await services.sharing.members.set_shares(holder, organization, dataset, member, [])
@@ -347,12 +333,10 @@ async def unshare_dataset(request: Request) -> Response:
     body=json_body(ListingChange),
     answers={200: json_answer(ListedDataset)},
 )
-async def list_dataset(request: Request) -> Response:
+async def list_dataset(request: Request, services: Services, holder: Holder) -> Response:
     """Owners sign this. Nobody gets access by it; that a dataset exists, and its name, every member
     reads in the roster anyhow.
     """
-    services = services_of(request)
-    holder = await services.holder(request)
     change, dataset = await read_struct(request, ListingChange), id_in_path(request)
     organization = await _organization_of(services, holder, dataset)
     if change.listed:
@@ -372,12 +356,10 @@ async def list_dataset(request: Request) -> Response:
         200: json_answer(OpenRequest, description="There is such a request, and it waits"),
     },
 )
-async def ask_for_access(request: Request) -> Response:
+async def ask_for_access(request: Request, services: Services, holder: Holder) -> Response:
     """The request is signed with your keys, and waits for the ``owners``. It takes the place of an
     earlier one for the same dataset. It contains no text: tell the owners why in another way.
     """
-    services = services_of(request)
-    holder = await services.holder(request)
     body, dataset = await read_struct(request, AccessWanted), id_in_path(request)
     right = right_of(body.role)
     view, made, new = await services.sharing.asking.ask(holder, dataset, right)
@@ -391,9 +373,7 @@ async def ask_for_access(request: Request) -> Response:
     summary="Withdraw a request for access.",
     answers={204: empty_answer("The request is withdrawn")},
 )
-async def withdraw_request(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def withdraw_request(request: Request, services: Services, holder: Holder) -> Response:
     await services.sharing.asking.end(holder, id_in_path(request), holder.user)
     return Response(status_code=204)
 
@@ -404,10 +384,8 @@ async def withdraw_request(request: Request) -> Response:
     summary="Decline a member's request for access.",
     answers={204: empty_answer("The request is declined")},
 )
-async def decline_request(request: Request) -> Response:
+async def decline_request(request: Request, services: Services, holder: Holder) -> Response:
     """The member sees it, and cannot repeat the request for a week. To agree, share the dataset."""
-    services = services_of(request)
-    holder = await services.holder(request)
     dataset, member = id_in_path(request), _member_in_path(request)
     await services.sharing.asking.end(holder, dataset, member)
     return Response(status_code=204)
@@ -421,9 +399,7 @@ async def decline_request(request: Request) -> Response:
     ),
     answers={200: json_answer(Settled)},
 )
-async def settle_organization(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def settle_organization(request: Request, services: Services, holder: Holder) -> Response:
     return await _settle(services, holder, id_in_path(request))
 
 
@@ -433,16 +409,14 @@ async def settle_organization(request: Request) -> Response:
     summary="Rotate a dataset's key for new records.",
     answers={200: json_answer(Settled)},
 )
-async def rotate_dataset(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
+async def rotate_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset = id_in_path(request)
     organization = await _organization_of(services, holder, dataset)
     await services.sharing.settling.rotate(holder, organization, dataset)
     return await _settle(services, holder, organization)
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/organizations/{id}/recover/",
     summary="Become an owner by the recovery phrases of an owner who lost access.",
@@ -451,16 +425,13 @@ async def rotate_dataset(request: Request) -> Response:
 )
 async def recover_organization(request: Request) -> Response:
     """The operator of the API has to make the caller an owner there first: ``ers api owner``."""
-    services = services_of(request)
-    await services.caller(request)
-    body = await read_struct(request, OwnersPhrases)
-    holder = await services.proofs.demand(request, body.proof)
+    services, holder, body = await proven(request, OwnersPhrases)
     name = await services.api.email(holder.auth)
     by = await services.sharing.recovering.recover(holder, id_in_path(request), name, body.phrases)
     return answer(Recovered(by))
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/organizations/{id}/services/",
     summary=(
@@ -471,10 +442,7 @@ async def recover_organization(request: Request) -> Response:
 )
 async def create_service(request: Request) -> Response:
     """``expires`` is in seconds since 1970; left out, the service does not expire."""
-    services = services_of(request)
-    await services.caller(request)
-    body = await read_struct(request, ServiceRequest)
-    holder = await services.proofs.demand(request, body.proof)
+    services, holder, body = await proven(request, ServiceRequest)
     now = int(runtime.wall())
     if body.expires is not None and not now < body.expires <= now + _LONGEST_SERVICE:
         raise BadInput(

@@ -36,7 +36,6 @@ from encrypted_records.proxy.api.parameters import (
     id_in_path,
     if_match,
     number_of,
-    only,
     requested_ids,
     requested_versions,
     schema_of,
@@ -46,7 +45,7 @@ from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
 from encrypted_records.proxy.http.messages import answer, read_object, read_records, record_answer
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import by_size
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.write.update import Edit, VersionsById
 
 #: Maximum number of records in a deletion request.
@@ -85,10 +84,7 @@ endpoint = Endpoints("records")
         200: json_answer(array_of(shape(UpsertedRecord))),
     },
 )
-async def upsert_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"by"})
+async def upsert_records(request: Request, services: Services, caller: Holder) -> Response:
     by = [name.strip() for name in request.query_params.get("by", "").split(",")]
     body = await read_records(request)
     stored = await services.upserter.store(caller, body, by)
@@ -114,8 +110,8 @@ async def upsert_records(request: Request) -> Response:
     body=_CHANGE,
     answers=_CHANGED,
 )
-async def replace_record(request: Request) -> Response:
-    return await _change(request, lambda sent: lambda _: sent, keeps=False)
+async def replace_record(request: Request, services: Services, caller: Holder) -> Response:
+    return await _change(request, services, caller, lambda sent: lambda _: sent, keeps=False)
 
 
 @endpoint(
@@ -126,14 +122,14 @@ async def replace_record(request: Request) -> Response:
     body=_CHANGE,
     answers=_CHANGED,
 )
-async def update_record(request: Request) -> Response:
-    return await _change(request, lambda sent: lambda data: {**data, **sent}, keeps=True)
+async def update_record(request: Request, services: Services, caller: Holder) -> Response:
+    editing = lambda sent: lambda data: {**data, **sent}  # noqa: E731
+    return await _change(request, services, caller, editing, keeps=True)
 
 
-async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def _change(
+    request: Request, services: Services, caller: Holder, editing: Any, *, keeps: bool
+) -> Response:
     record_id = id_in_path(request)
     versions = if_match(request)
     body = await read_object(request)
@@ -186,10 +182,7 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
         204: empty_answer("The record is deleted"),
     },
 )
-async def delete_record(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"erase", "dry_run"})
+async def delete_record(request: Request, services: Services, caller: Holder) -> Response:
     record_id = id_in_path(request)
     if _erases(request):
         return await _erase(request, caller, [record_id], {record_id: if_match(request)})
@@ -229,10 +222,7 @@ async def _erase(
         202: json_answer(ErasedData),
     },
 )
-async def delete_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"id", "version", "erase", "dry_run"})
+async def delete_records(request: Request, services: Services, caller: Holder) -> Response:
     named = requested_ids(request, most=MAX_IDS)
     versions = requested_versions(request, named)
     if _erases(request):
@@ -249,10 +239,7 @@ async def delete_records(request: Request) -> Response:
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
     answers=_DELETED,
 )
-async def delete_matching_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"confirm"})
+async def delete_matching_records(request: Request, services: Services, caller: Holder) -> Response:
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))

@@ -64,9 +64,10 @@ from encrypted_records.proxy.http.messages import (
     shown_record,
     to_json,
 )
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import by_size
 from encrypted_records.proxy.search.lookup import look_up, look_up_recent, open_sealed, read_sealed
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.write.ingest import HEADER, IdempotencyKey
 
 MAX_DECRYPT_RECORDS = 1000
@@ -108,10 +109,7 @@ endpoint = Endpoints("records")
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
     answers={201: json_answer(array_of(shape(StoredRecord)))},
 )
-async def ingest_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def ingest_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_records(request)
     once = IdempotencyKey.of(request.headers.get(HEADER), body)
     created = await services.direct_ingest.ingest(caller, body, once)
@@ -129,7 +127,7 @@ async def ingest_records(request: Request) -> Response:
     )
 
 
-@endpoint(
+@endpoint.bare(
     "GET",
     "/api/records/",
     summary="List a schema's records, decrypted; with ?sealed=true, as the API has them.",
@@ -152,7 +150,7 @@ async def list_records(request: Request) -> Response:
     )
 
 
-@endpoint(
+@endpoint.bare(
     "GET",
     "/api/records/{id}/",
     summary="Get a record, decrypted; with ?sealed=true, as the API has it.",
@@ -184,9 +182,7 @@ async def get_record(request: Request) -> Response:
     body=json_body(object_of({"ids": array_of(ID, minItems=1, maxItems=MAX_SEALED_RECORDS)})),
     answers={200: json_answer(array_of(OBJECT))},
 )
-async def read_sealed_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def read_sealed_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     ids = body.get("ids")
     if not isinstance(ids, list) or not 1 <= len(ids) <= MAX_SEALED_RECORDS or len(body) > 1:
@@ -210,9 +206,7 @@ async def read_sealed_records(request: Request) -> Response:
     body=json_body({"oneOf": [_RECORD_OR_SEALED, array_of(_RECORD_OR_SEALED)]}),
     answers={200: json_answer({"oneOf": [_RECORD, array_of(_RECORD)]})},
 )
-async def decrypt_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def decrypt_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_json(request)
     try:
         sent = await by_size(len(body))(_sealed_records, body)

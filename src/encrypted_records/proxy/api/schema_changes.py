@@ -42,7 +42,7 @@ from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
 from encrypted_records.proxy.jobs.service import target_of
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.write.definitions import DefinitionPlan, refuse_obstacles
 from encrypted_records.proxy.write.repair import VerificationCounts
 
@@ -81,9 +81,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
         ),
     },
 )
-async def change_schema(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def change_schema(request: Request, services: Services, caller: Holder) -> Response:
     body = _decode(await read_json(request))
     schema, text = id_in_path(request), bytes(body.schema)
     before = bytes(body.replaces) or None
@@ -135,9 +133,7 @@ async def _show(request: Request, caller: Holder, schema: bytes, text: bytes) ->
     summary="Re-encrypt all records under the current key and definition, as a job.",
     answers={202: JOB_ANSWER},
 )
-async def reseal_schema(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def reseal_schema(request: Request, services: Services, caller: Holder) -> Response:
     return job_answer(await services.reseals.begin(caller, id_in_path(request)), 202)
 
 
@@ -207,10 +203,8 @@ class SigningWanted(msgspec.Struct, forbid_unknown_fields=True):
         200: answer_of_kinds({NDJSON: {}}, description="Differences, and a report at the end")
     },
 )
-async def verify_schema(request: Request) -> Response:
-    services = services_of(request)
+async def verify_schema(request: Request, services: Services, _caller: Holder) -> Response:
     schema = id_in_path(request)
-    await services.holder(request)
     steps = services.verifier.verify(lambda: services.holder(request), schema)
     # A refusal of the whole request gets an HTTP status: the first step has read the log.
     first = await anext(steps)
@@ -248,9 +242,7 @@ def _report_json(done: VerificationCounts) -> dict[str, Any]:
     body=json_body(SigningWanted),
     answers={200: json_answer(SchemaSigned)},
 )
-async def sign_schema(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def sign_schema(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_struct(request, SigningWanted)
     schema = id_in_path(request)
     if body.dry_run:

@@ -71,7 +71,7 @@ MAX_ESTIMATE_BYTES = 16 << 20
 endpoint = Endpoints("schemas")
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/schemas/infer/",
     summary="Propose a definition for a CSV or JSON sample.",
@@ -132,7 +132,7 @@ class PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     whole: bool = True
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/schemas/preview/",
     summary="Show the first rows of a sample under a definition, and its invalid values.",
@@ -187,7 +187,7 @@ class EstimateRequest(msgspec.Struct, forbid_unknown_fields=True):
     sample: SampleText | None = None
 
 
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/schemas/estimate/",
     summary="Estimate the cost of a number of records under a definition.",
@@ -236,9 +236,7 @@ async def _answer(
     summary="Run the next merge of index segments, if one is worthwhile.",
     answers={200: json_answer(Merge)},
 )
-async def merge_segments(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
+async def merge_segments(request: Request, services: Services, caller: Holder) -> Response:
     state = await services.schemas.refresh(caller, id_in_path(request))
     merged = await services.merger.merge_next(caller, state)
     return answer(
@@ -256,7 +254,7 @@ async def merge_segments(request: Request) -> Response:
 reading_endpoint = Endpoints("readings")
 
 
-@reading_endpoint(
+@reading_endpoint.bare(
     "POST",
     "/api/readings/detect/",
     summary="Detect how a file is read, from the file or its beginning, and propose a definition.",
@@ -327,10 +325,7 @@ _READING_PATH = "/api/schemas/{id}/reading/"
     summary="Show the reading that is kept for a schema.",
     answers={200: json_answer(Recipe)},
 )
-async def get_reading(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
-    only(request, set())
+async def get_reading(request: Request, services: Services, holder: Holder) -> Response:
     schema = id_in_path(request)
     kept = await _kept_reading(services, holder, await services.schemas.refresh(holder, schema))
     if kept is None:
@@ -345,10 +340,7 @@ async def get_reading(request: Request) -> Response:
     body=json_body(Recipe),
     answers={204: empty_answer("The reading is kept")},
 )
-async def keep_reading(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
-    only(request, set())
+async def keep_reading(request: Request, services: Services, holder: Holder) -> Response:
     recipe = read_recipe(await read_json(request))
     schema = id_in_path(request)
     state = await services.schemas.refresh(holder, schema)
@@ -363,10 +355,7 @@ async def keep_reading(request: Request) -> Response:
     summary="Remove the reading that is kept for a schema.",
     answers={204: empty_answer("The reading is removed")},
 )
-async def forget_reading(request: Request) -> Response:
-    services = services_of(request)
-    holder = await services.holder(request)
-    only(request, set())
+async def forget_reading(request: Request, services: Services, holder: Holder) -> Response:
     schema = id_in_path(request)
     await services.schemas.load(holder, schema)
     await services.kept_readings.forget(holder, schema)

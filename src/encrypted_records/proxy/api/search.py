@@ -58,7 +58,7 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     shape,
 )
-from encrypted_records.proxy.api.parameters import id_in_path, only, requested_schema, schema_of
+from encrypted_records.proxy.api.parameters import id_in_path, requested_schema, schema_of
 from encrypted_records.proxy.http.messages import (
     answer,
     open_list,
@@ -69,6 +69,7 @@ from encrypted_records.proxy.http.messages import (
     to_json,
     write_each,
 )
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.search.search import (
     MOST_SHOWN,
@@ -78,7 +79,7 @@ from encrypted_records.proxy.search.search import (
     explain_nothing,
     search_dataset,
 )
-from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.services import Services
 
 #: Number of measures of groups beyond which writing takes long: some may be lists.
 MANY_MEASURES = 200
@@ -117,10 +118,7 @@ endpoint = Endpoints("records")
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
     answers={200: json_answer(SearchPage)},
 )
-async def search_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def search_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     outcome = await services.search.ask(caller, schema, body)
@@ -142,10 +140,7 @@ async def search_records(request: Request) -> Response:
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
     answers={200: json_answer({"oneOf": [shape(Aggregate), shape(GroupedAggregate)]})},
 )
-async def aggregate_records(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def aggregate_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     measured = await services.aggregates.ask(caller, schema, body)
@@ -192,10 +187,7 @@ def _result(name: str, measure: Measure, result: Any) -> MeasureResult:
     parameters=(SCHEMA_PARAMETER,),
     answers={200: json_answer(IndexStatus)},
 )
-async def get_index_status(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, {"schema"})
+async def get_index_status(request: Request, services: Services, caller: Holder) -> Response:
     state = await services.schemas.refresh(caller, await requested_schema(request, caller))
     snapshot = state.ledger.snapshot()
     past = state.ledger.past
@@ -226,10 +218,7 @@ async def get_index_status(request: Request) -> Response:
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))),
     answers={200: json_answer(Explanation)},
 )
-async def explain_query(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def explain_query(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     return answer(await explain(services.query_runner, caller, schema, body))
@@ -242,10 +231,7 @@ async def explain_query(request: Request) -> Response:
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
     answers={200: json_answer(Reasons)},
 )
-async def explain_why(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def explain_why(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     refuse_unknown(body, {"schema", "where", "filters"})
     schema = await schema_of(services, caller, body.get("schema"))
@@ -269,10 +255,7 @@ async def explain_why(request: Request) -> Response:
     ),
     answers={200: json_answer(FoundInPage)},
 )
-async def search_whole_dataset(request: Request) -> Response:
-    services = services_of(request)
-    caller = await services.holder(request)
-    only(request, set())
+async def search_whole_dataset(request: Request, services: Services, caller: Holder) -> Response:
     dataset = id_in_path(request)
     body = await read_object(request)
     found = await search_dataset(services.query_runner, caller, dataset, body)

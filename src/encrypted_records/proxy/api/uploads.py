@@ -80,14 +80,14 @@ _PROBLEMS = (410, 423, 460, 507)
 endpoint = Endpoints("files")
 
 
-@endpoint(
+@endpoint.bare(
     "OPTIONS",
     "/api/files/",
     name="describe_uploads",
     summary="List versions, extensions and limits of resumable uploads (TUS 1.0.0).",
     answers=_CAPABILITIES,
 )
-@endpoint(
+@endpoint.bare(
     "POST",
     "/api/files/",
     name="create_upload",
@@ -122,14 +122,14 @@ async def serve_uploads(request: Request) -> Response:
     return await _serve_tus(request, None)
 
 
-@endpoint(
+@endpoint.bare(
     "OPTIONS",
     "/api/files/{id}/",
     name="describe_upload",
     summary="List versions, extensions and limits, as for /api/files/.",
     answers=_CAPABILITIES,
 )
-@endpoint(
+@endpoint.bare(
     "HEAD",
     "/api/files/{id}/",
     name="get_upload_offset",
@@ -148,7 +148,7 @@ async def serve_uploads(request: Request) -> Response:
     },
     problems=_PROBLEMS,
 )
-@endpoint(
+@endpoint.bare(
     "PATCH",
     "/api/files/{id}/",
     name="append_to_upload",
@@ -158,7 +158,7 @@ async def serve_uploads(request: Request) -> Response:
     answers={204: empty_answer("Upload-Offset bytes are on disk", **_REACHED)},
     problems=_PROBLEMS,
 )
-@endpoint(
+@endpoint.bare(
     "DELETE",
     "/api/files/{id}/",
     name="terminate_upload",
