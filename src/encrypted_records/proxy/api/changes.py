@@ -23,25 +23,8 @@ from encrypted_records.errors import ErsError
 from encrypted_records.http import problem
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    JSON,
-    LIMIT,
-    NUMBER,
-    SCHEMA_NAME,
-    SCHEMA_PARAMETER,
-    TEXT,
-    TEXT_OR_NULL,
-    URL,
-    Part,
-    answer_of_kinds,
-    empty_answer,
-    json_answer,
-    json_body,
-    object_of,
-    parameter,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import (
     id_in_path,
     number_of,
@@ -67,7 +50,7 @@ PING_SECONDS = 15.0
 #: Cursor for a start without earlier records.
 NOW = "now"
 
-_WAIT = NUMBER | {"maximum": MAX_WAIT_SECONDS}
+_WAIT = spec.NUMBER | {"maximum": MAX_WAIT_SECONDS}
 
 endpoint = Endpoints("records")
 
@@ -80,19 +63,24 @@ endpoint = Endpoints("records")
         " a stream."
     ),
     parameters=(
-        SCHEMA_PARAMETER,
-        parameter(
-            "query", "cursor", TEXT, "Cursor of an earlier answer, or now; without it, all records"
+        spec.SCHEMA_PARAMETER,
+        spec.parameter(
+            "query",
+            "cursor",
+            spec.TEXT,
+            "Cursor of an earlier answer, or now; without it, all records",
         ),
-        parameter("query", "limit", LIMIT),
-        parameter("query", "wait", _WAIT, "Seconds to wait if nothing has changed"),
-        parameter("header", "Last-Event-ID", TEXT, "For a stream: the cursor of the last event"),
+        spec.parameter("query", "limit", spec.LIMIT),
+        spec.parameter("query", "wait", _WAIT, "Seconds to wait if nothing has changed"),
+        spec.parameter(
+            "header", "Last-Event-ID", spec.TEXT, "For a stream: the cursor of the last event"
+        ),
     ),
     answers={
-        200: answer_of_kinds(
+        200: spec.answer_of_kinds(
             {
-                JSON: shape(Changes),
-                EVENTS: TEXT,
+                spec.JSON: spec.shape(Changes),
+                EVENTS: spec.TEXT,
             },
             description="Changes in their order, and the cursor after them",
         )
@@ -222,7 +210,7 @@ class _ResumedWebhook(msgspec.Struct, forbid_unknown_fields=True):
     token: str | None = None
 
 
-_TOKEN: Part = {"type": "string", "pattern": "^ersr1_[A-Za-z0-9_-]{43}$"}
+_TOKEN: spec.Part = {"type": "string", "pattern": "^ersr1_[A-Za-z0-9_-]{43}$"}
 
 webhook_endpoint = Endpoints("webhooks")
 
@@ -234,14 +222,14 @@ webhook_endpoint = Endpoints("webhooks")
         "Create a webhook, which sends the changes of a schema to an address; only this"
         " answer contains its secret."
     ),
-    body=json_body(
-        object_of(
-            {"schema": SCHEMA_NAME, "url": URL, "token": _TOKEN},
-            cursor=TEXT_OR_NULL
+    body=spec.json_body(
+        spec.object_of(
+            {"schema": spec.SCHEMA_NAME, "url": spec.URL, "token": _TOKEN},
+            cursor=spec.TEXT_OR_NULL
             | {"description": ("now, or a cursor of the changes; null begins with all records")},
         )
     ),
-    answers={201: json_answer(NewWebhook)},
+    answers={201: spec.json_answer(NewWebhook)},
 )
 async def create_webhook(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_struct(request, _NewWebhook)
@@ -256,7 +244,7 @@ async def create_webhook(request: Request, services: Services, caller: Holder) -
     "GET",
     "/api/webhooks/",
     summary="List your webhooks at this proxy, oldest first.",
-    answers={200: json_answer(WebhookList)},
+    answers={200: spec.json_answer(WebhookList)},
 )
 async def list_webhooks(request: Request, services: Services, caller: Holder) -> Response:
     listed = await services.webhooks.list(caller)
@@ -267,7 +255,7 @@ async def list_webhooks(request: Request, services: Services, caller: Holder) ->
     "GET",
     "/api/webhooks/{id}/",
     summary="Show a webhook and the state of its deliveries.",
-    answers={200: json_answer(Webhook)},
+    answers={200: spec.json_answer(Webhook)},
 )
 async def get_webhook(request: Request, services: Services, caller: Holder) -> Response:
     found = await services.webhooks.find(caller, id_in_path(request))
@@ -278,8 +266,8 @@ async def get_webhook(request: Request, services: Services, caller: Holder) -> R
     "POST",
     "/api/webhooks/{id}/resume/",
     summary="Resume a webhook from where it was; with a new token, if one is sent.",
-    body=json_body(object_of({}, token=_TOKEN)),
-    answers={200: json_answer(Webhook)},
+    body=spec.json_body(spec.object_of({}, token=_TOKEN)),
+    answers={200: spec.json_answer(Webhook)},
 )
 async def resume_webhook(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_struct(request, _ResumedWebhook)
@@ -291,7 +279,7 @@ async def resume_webhook(request: Request, services: Services, caller: Holder) -
     "DELETE",
     "/api/webhooks/{id}/",
     summary="Delete a webhook: nothing more is sent.",
-    answers={204: empty_answer("The webhook is deleted")},
+    answers={204: spec.empty_answer("The webhook is deleted")},
 )
 async def delete_webhook(request: Request, services: Services, caller: Holder) -> Response:
     await services.webhooks.delete(caller, id_in_path(request))

@@ -16,20 +16,8 @@ from encrypted_records.model import record_formats
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.records import PlainRecord
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    ARROW,
-    BINARY,
-    CSV,
-    FILE_FORM,
-    NAMES,
-    NDJSON,
-    NUMBER,
-    RANKING,
-    answer_of_kinds,
-    json_body,
-    object_of,
-)
 from encrypted_records.proxy.api.parameters import schema_of
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
 from encrypted_records.proxy.http.messages import (
@@ -62,16 +50,20 @@ endpoint = Endpoints("records")
     "POST",
     "/api/records/columns/",
     summary="Export columns of the records that match a condition, as a stream of Arrow.",
-    body=json_body(
-        object_of(
-            CONDITIONS, **OPTIONAL_CONDITIONS, fields=NAMES, order_by=RANKING, **_FIRST_RECORDS
+    body=spec.json_body(
+        spec.object_of(
+            CONDITIONS,
+            **OPTIONAL_CONDITIONS,
+            fields=spec.NAMES,
+            order_by=spec.RANKING,
+            **_FIRST_RECORDS,
         )
     ),
     answers={
-        200: answer_of_kinds(
-            {ARROW: BINARY},
+        200: spec.answer_of_kinds(
+            {spec.ARROW: spec.BINARY},
             description="A record batch for each part of a segment",
-            X_Log_Version=NUMBER,
+            X_Log_Version=spec.NUMBER,
         )
     },
     problems=(501,),
@@ -86,7 +78,7 @@ async def read_columns(request: Request, services: Services, caller: Holder) -> 
         reading = ask(services.query_runner, caller, schema, body)
         columns = await while_wanted(request, reading)
     pieces = put_first(columns.first, services.turns.each(caller.user, columns.rest))
-    download = Download(services.admission.until_revoked(caller, pieces), ARROW)
+    download = Download(services.admission.until_revoked(caller, pieces), spec.ARROW)
     download.headers[VERSION_HEADER] = str(columns.version)
     return download
 
@@ -111,8 +103,14 @@ _OF_PAGES = ("limit", "offset", "cursor", "count")
     "POST",
     "/api/records/export/",
     summary="Export every record that matches a condition, streamed as NDJSON or CSV.",
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **FILE_FORM)),
-    answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that matches")},
+    body=spec.json_body(
+        spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **spec.FILE_FORM)
+    ),
+    answers={
+        200: spec.answer_of_kinds(
+            {spec.NDJSON: {}, spec.CSV: {}}, description="Every record that matches"
+        )
+    },
 )
 async def export_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)

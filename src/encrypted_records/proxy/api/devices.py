@@ -27,8 +27,8 @@ from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import credentials
 from encrypted_records.model.ids import from_text, to_text
 from encrypted_records.proxy.admission import NOBODY, Applicant, wrong_code, wrong_proof
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import empty_answer, json_answer, json_body, shape
 from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
 from encrypted_records.proxy.keyrings.devices import DeviceRecord, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
@@ -76,7 +76,7 @@ endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-
     "GET",
     "/api/devices/",
     summary="Show the access level, the keyring, its devices, and its events.",
-    answers={200: json_answer(Devices)},
+    answers={200: spec.json_answer(Devices)},
 )
 async def list_devices(request: Request) -> Response:
     """A caller whose device is not enrolled sees when the keyring was made, and how many devices it
@@ -131,9 +131,9 @@ def _info(device: DeviceRecord, this: str) -> DeviceInfo:
     "POST",
     "/api/devices/",
     summary="Register the device of this request, or create another device.",
-    body=json_body(DeviceRequest),
+    body=spec.json_body(DeviceRequest),
     answers={
-        201: json_answer({"anyOf": [shape(DeviceInfo), shape(OwnDevice)]}),
+        201: spec.json_answer({"anyOf": [spec.shape(DeviceInfo), spec.shape(OwnDevice)]}),
     },
 )
 async def add_device(request: Request) -> Response:
@@ -260,8 +260,8 @@ async def _create(request: Request, services: Services, body: DeviceRequest) -> 
     "POST",
     "/api/devices/code/",
     summary="Create a code that registers one more device, once.",
-    body=json_body(DeviceCodeRequest, required=False),
-    answers={201: json_answer(Code)},
+    body=spec.json_body(DeviceCodeRequest, required=False),
+    answers={201: spec.json_answer(Code)},
 )
 async def create_device_code(request: Request) -> Response:
     """With ``user``, it is for another user who has no other way in. That is possible through the
@@ -292,8 +292,8 @@ async def create_device_code(request: Request) -> Response:
     "DELETE",
     "/api/devices/{id}/",
     summary="Revoke a device. Revoking the caller's own device needs no proof.",
-    body=json_body(RevocationRequest, required=False),
-    answers={204: empty_answer("The device is revoked")},
+    body=spec.json_body(RevocationRequest, required=False),
+    answers={204: spec.empty_answer("The device is revoked")},
 )
 async def revoke_device(request: Request) -> Response:
     services = services_of(request)

@@ -241,7 +241,7 @@ class Operation:
     problems: tuple[int, ...] = ()
 
 
-class Description(TypedDict, total=False):
+class OperationDescription(TypedDict, total=False):
     """Members of an :class:`Operation`. ``parameters`` are those beside the identifiers in the
     path; ``name`` is the ``operationId`` if it is not the function's name.
     """
@@ -334,7 +334,7 @@ class Endpoints:
         self.sockets: list[SocketRoute] = []
 
     def __call__(
-        self, method: str, path: str, **described: Unpack[Description]
+        self, method: str, path: str, **described: Unpack[OperationDescription]
     ) -> Callable[[HolderHandler], HolderHandler]:
         """Declare that the decorated function answers ``method`` at ``path`` to a holder of keys. A
         request with a parameter that is not described is refused.
@@ -356,7 +356,7 @@ class Endpoints:
         return declare
 
     def bare(
-        self, method: str, path: str, **described: Unpack[Description]
+        self, method: str, path: str, **described: Unpack[OperationDescription]
     ) -> Callable[[Handler], Handler]:
         """Like :meth:`__call__`, for a function that checks itself who sent the request."""
 

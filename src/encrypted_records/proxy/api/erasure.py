@@ -35,17 +35,8 @@ from encrypted_records.client.proxy.erasure import (
 )
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.ids import reference
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    NUMBER,
-    TEXT,
-    json_answer,
-    json_body,
-    object_of,
-    parameter,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of
 from encrypted_records.proxy.http.messages import answer, read_json, read_struct
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -57,12 +48,14 @@ _MANY = 2**31
 
 endpoint = Endpoints("schemas")
 
-_COUNTS = parameter(
-    "query", "counts", FLAG, "With false, only show the progress, which costs little"
+_COUNTS = spec.parameter(
+    "query", "counts", spec.FLAG, "With false, only show the progress, which costs little"
 )
-_SUBJECT = object_of({"field": TEXT, "value": {"type": ["string", "number", "boolean"]}})
-DRY_RUN = parameter("query", "dry_run", FLAG, "Change nothing; show what the erasure would cost")
-_CONFIRM = parameter("query", "confirm", NUMBER, "Number of matching records")
+_SUBJECT = spec.object_of({"field": spec.TEXT, "value": {"type": ["string", "number", "boolean"]}})
+DRY_RUN = spec.parameter(
+    "query", "dry_run", spec.FLAG, "Change nothing; show what the erasure would cost"
+)
+_CONFIRM = spec.parameter("query", "confirm", spec.NUMBER, "Number of matching records")
 
 
 def costs_of(costs: Sequence[ErasureCost]) -> ErasureCosts:
@@ -113,7 +106,9 @@ def receipt_of(
     "/api/schemas/{id}/erasure/",
     summary="Show what is left of deleted or changed records, and who still reads it.",
     parameters=(_COUNTS,),
-    answers={200: json_answer({"oneOf": [shape(ErasureLook), shape(ErasureLookBriefly)]})},
+    answers={
+        200: spec.json_answer({"oneOf": [spec.shape(ErasureLook), spec.shape(ErasureLookBriefly)]})
+    },
 )
 async def look_at_erasure(request: Request, services: Services, caller: Holder) -> Response:
     schema = id_in_path(request)
@@ -126,7 +121,7 @@ async def look_at_erasure(request: Request, services: Services, caller: Holder) 
     "POST",
     "/api/schemas/{id}/erasure/",
     summary="Erase everything that was deleted or changed so far, and wait until it is gone.",
-    answers={200: json_answer(ErasedData), 202: json_answer(ErasedData)},
+    answers={200: spec.json_answer(ErasedData), 202: spec.json_answer(ErasedData)},
 )
 async def erase_schema(request: Request, services: Services, caller: Holder) -> Response:
     return erased_answer(await services.eraser.erase(caller, [id_in_path(request)]))
@@ -142,10 +137,10 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
     "/api/datasets/{id}/erase/",
     summary="Delete and erase every record of a dataset with a value, given their number.",
     parameters=(_CONFIRM, DRY_RUN),
-    body=json_body(_SUBJECT),
+    body=spec.json_body(_SUBJECT),
     answers={
-        200: json_answer({"oneOf": [shape(ErasedData), shape(MatchingCounts)]}),
-        202: json_answer(ErasedData),
+        200: spec.json_answer({"oneOf": [spec.shape(ErasedData), spec.shape(MatchingCounts)]}),
+        202: spec.json_answer(ErasedData),
     },
 )
 async def erase_subject(request: Request, services: Services, caller: Holder) -> Response:
@@ -176,10 +171,10 @@ def _counts_of(counts: Mapping[bytes, int]) -> MatchingCounts:
     )
 
 
-_RIGHT = parameter(
+_RIGHT = spec.parameter(
     "query",
     "clock_is_right",
-    FLAG,
+    spec.FLAG,
     "Confirm the clock: also delete records held back because of it",
 )
 
@@ -188,7 +183,7 @@ _RIGHT = parameter(
     "GET",
     "/api/schemas/{id}/retention/",
     summary="Show a schema's retention period and how many records have expired.",
-    answers={200: json_answer(ExpiredRecords)},
+    answers={200: spec.json_answer(ExpiredRecords)},
 )
 async def look_at_retention(request: Request, services: Services, caller: Holder) -> Response:
     due = await services.retainer.look(caller, id_in_path(request))
@@ -200,7 +195,7 @@ async def look_at_retention(request: Request, services: Services, caller: Holder
     "/api/schemas/{id}/retention/",
     summary="Delete the records that are past their schema's retention period.",
     parameters=(_RIGHT,),
-    answers={200: json_answer(DeletedExpired)},
+    answers={200: spec.json_answer(DeletedExpired)},
 )
 async def carry_out_retention(request: Request, services: Services, caller: Holder) -> Response:
     right = flag_of(request, "clock_is_right", default=False)
@@ -232,10 +227,10 @@ class _Forget(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/datasets/{id}/forget/",
     summary="Delete a dataset's older keys, which no longer encrypt anything.",
-    body=json_body(object_of({}, dry_run=FLAG)),
+    body=spec.json_body(spec.object_of({}, dry_run=spec.FLAG)),
     answers={
-        200: json_answer(KeysOfDataset),
-        202: json_answer(
+        200: spec.json_answer(KeysOfDataset),
+        202: spec.json_answer(
             KeysOfDataset, description="The re-encrypted data is not erased yet: repeat the request"
         ),
     },

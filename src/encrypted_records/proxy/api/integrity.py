@@ -37,19 +37,8 @@ from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
 from encrypted_records.model.roster import EntryBody
 from encrypted_records.model.signatures import Withheld
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints, proven
-from encrypted_records.proxy.api.json_schema import (
-    CSV,
-    FILE_FORM,
-    FLAG,
-    NDJSON,
-    NUMBER,
-    answer_of_kinds,
-    json_answer,
-    json_body,
-    object_of,
-    parameter,
-)
 from encrypted_records.proxy.api.parameters import id_in_path, number_of
 from encrypted_records.proxy.http.messages import (
     Form,
@@ -87,8 +76,10 @@ class LogAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     "GET",
     "/api/schemas/{id}/log/",
     summary="Show how far the log is valid, compared with what this proxy has seen.",
-    parameters=(parameter("query", "version", NUMBER, "Version whose digest is shown as well"),),
-    answers={200: json_answer(LogStanding)},
+    parameters=(
+        spec.parameter("query", "version", spec.NUMBER, "Version whose digest is shown as well"),
+    ),
+    answers={200: spec.json_answer(LogStanding)},
 )
 async def get_log(request: Request, services: Services, caller: Holder) -> Response:
     standing = await services.standings.of(caller, id_in_path(request))
@@ -103,9 +94,9 @@ async def get_log(request: Request, services: Services, caller: Holder) -> Respo
     "POST",
     "/api/schemas/{id}/accept-log/",
     summary="Accept, for the caller only, a log that lacks commits that this proxy has seen.",
-    body=json_body(LogAcceptance),
+    body=spec.json_body(LogAcceptance),
     answers={
-        200: json_answer(
+        200: spec.json_answer(
             LogStanding, description="The log is accepted; this is the earlier comparison"
         )
     },
@@ -191,10 +182,10 @@ _UNKNOWN = (
     "POST",
     "/api/schemas/{id}/salvage/",
     summary="Export every record that can be decrypted, whatever the state of the log.",
-    body=json_body(object_of({}, **FILE_FORM, ended=FLAG)),
+    body=spec.json_body(spec.object_of({}, **spec.FILE_FORM, ended=spec.FLAG)),
     answers={
-        200: answer_of_kinds(
-            {NDJSON: {}, CSV: {}}, description="Every record that can be decrypted"
+        200: spec.answer_of_kinds(
+            {spec.NDJSON: {}, spec.CSV: {}}, description="Every record that can be decrypted"
         )
     },
 )
@@ -261,14 +252,16 @@ def _report_json(salvaged: Salvage) -> dict[str, Any]:
 
 _MOST_LOST = 2**31
 _REPAIR_PATH = "/api/schemas/{id}/repair/"
-_CONFIRM = parameter("query", "confirm", NUMBER, "Number of lost records that may be deleted")
+_CONFIRM = spec.parameter(
+    "query", "confirm", spec.NUMBER, "Number of lost records that may be deleted"
+)
 
 
 @endpoint(
     "GET",
     _REPAIR_PATH,
     summary="Show what the API has lost of a schema: records, and segments of the index.",
-    answers={200: json_answer(Loss)},
+    answers={200: spec.json_answer(Loss)},
 )
 async def look_at_loss(request: Request, services: Services, caller: Holder) -> Response:
     return answer(_loss(await services.repairer.look(caller, id_in_path(request))))
@@ -280,7 +273,7 @@ async def look_at_loss(request: Request, services: Services, caller: Holder) -> 
     summary="Delete lost records, given their number, or rebuild one segment from rows.",
     parameters=(_CONFIRM,),
     answers={
-        200: json_answer(
+        200: spec.json_answer(
             Loss, description="The losses before this request; repeat it until nothing is left"
         )
     },
@@ -315,7 +308,7 @@ class RosterAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     "GET",
     _ROLLBACK_PATH,
     summary="Compare the roster with what this proxy has seen of it, and show what is lost.",
-    answers={200: json_answer(RosterStanding)},
+    answers={200: spec.json_answer(RosterStanding)},
 )
 async def get_rollback(request: Request, services: Services, holder: Holder) -> Response:
     return answer(_shown_standing(await services.sharing.rollbacks.of(holder, id_in_path(request))))
@@ -325,9 +318,9 @@ async def get_rollback(request: Request, services: Services, holder: Holder) -> 
     "POST",
     _ROLLBACK_PATH,
     summary="Accept a roster that lacks entries that this proxy has seen.",
-    body=json_body(RosterAcceptance),
+    body=spec.json_body(RosterAcceptance),
     answers={
-        200: json_answer(
+        200: spec.json_answer(
             RosterStanding, description="The roster is accepted; this is the earlier comparison"
         )
     },

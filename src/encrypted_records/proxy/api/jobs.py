@@ -49,29 +49,8 @@ from encrypted_records.model.record_formats import (
     charset_of,
     require_utf8,
 )
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    CSV,
-    JSON,
-    NDJSON,
-    NUMBER,
-    OBJECT,
-    PAGING,
-    SCHEMA_NAME,
-    SCHEMA_REFERENCE,
-    TEXT,
-    UUID,
-    Part,
-    RequestBody,
-    answer_of_kinds,
-    array_of,
-    empty_answer,
-    enum_of,
-    json_answer,
-    object_of,
-    parameter,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import (
     number_of,
     page_head,
@@ -96,30 +75,32 @@ from encrypted_records.proxy.uploads import tus as header
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _PAIR = f"[!-+.-~-]+( {_BASE64})?"
 #: Upload-Metadata.
-METADATA: Part = {"type": "string", "pattern": f"^({_PAIR}(,{_PAIR})*)?$"}
+METADATA: spec.Part = {"type": "string", "pattern": f"^({_PAIR}(,{_PAIR})*)?$"}
 #: Headers with options of a job.
 ORDER_PARAMETERS = (
-    parameter("header", "X-Batch-Size", {"type": "integer", "minimum": 1, "maximum": MAX_BATCH}),
-    parameter("header", "X-On-Invalid", enum_of("fail", "skip")),
-    parameter(
+    spec.parameter(
+        "header", "X-Batch-Size", {"type": "integer", "minimum": 1, "maximum": MAX_BATCH}
+    ),
+    spec.parameter("header", "X-On-Invalid", spec.enum_of("fail", "skip")),
+    spec.parameter(
         "header",
         "X-On-Conflict",
-        enum_of("fail", "skip", "replace"),
+        spec.enum_of("fail", "skip", "replace"),
         "Handling of rows whose unique values already exist",
     ),
 )
 #: The answer of endpoints that begin a job.
-JOB_ANSWER = json_answer(
+JOB_ANSWER = spec.json_answer(
     BegunJob,
     description="The job continues when the client disconnects",
-    X_Job_ID=UUID,
-    X_Job_Status_URL=TEXT,
-    X_Job_Websocket_URL=TEXT,
+    X_Job_ID=spec.UUID,
+    X_Job_Status_URL=spec.TEXT,
+    X_Job_Websocket_URL=spec.TEXT,
 )
 
 log = logging.getLogger(__name__)
 
-endpoint = Endpoints("jobs", id_schema=UUID)
+endpoint = Endpoints("jobs", id_schema=spec.UUID)
 
 
 @endpoint(
@@ -127,18 +108,22 @@ endpoint = Endpoints("jobs", id_schema=UUID)
     "/api/jobs/upload/",
     summary="Store a body of any size, as a job.",
     parameters=(
-        parameter("query", "schema", SCHEMA_NAME, "Schema of records that do not name one"),
-        parameter("query", "by", TEXT, "Unique fields that find the record to replace"),
-        parameter(
+        spec.parameter(
+            "query", "schema", spec.SCHEMA_NAME, "Schema of records that do not name one"
+        ),
+        spec.parameter("query", "by", spec.TEXT, "Unique fields that find the record to replace"),
+        spec.parameter(
             "header", "Upload-Metadata", METADATA, "The file's name, encoded as for /api/files/"
         ),
         *ORDER_PARAMETERS,
     ),
-    body=RequestBody(
+    body=spec.RequestBody(
         {
-            CSV: TEXT,
-            JSON: array_of(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE)),
-            NDJSON: TEXT,
+            spec.CSV: spec.TEXT,
+            spec.JSON: spec.array_of(
+                spec.object_of({"data": spec.OBJECT}, schema=spec.SCHEMA_REFERENCE)
+            ),
+            spec.NDJSON: spec.TEXT,
         }
     ),
     answers={201: JOB_ANSWER},
@@ -323,7 +308,7 @@ def invalid(name: str, detail: str) -> errors.InvalidQuery:
     "GET",
     "/api/jobs/{id}/",
     summary="Show the progress of a job.",
-    answers={200: json_answer(JobProgress)},
+    answers={200: spec.json_answer(JobProgress)},
 )
 async def get_job(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -334,7 +319,7 @@ async def get_job(request: Request, services: Services, caller: Holder) -> Respo
     "DELETE",
     "/api/jobs/{id}/",
     summary="Cancel a job, or remove a finished one from the list.",
-    answers={204: empty_answer("The job is cancelled, or removed if it had finished")},
+    answers={204: spec.empty_answer("The job is cancelled, or removed if it had finished")},
 )
 async def cancel_job(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -347,7 +332,7 @@ async def cancel_job(request: Request, services: Services, caller: Holder) -> Re
     summary=(
         "Follow the progress of a job until it ends; the connection then closes with code 1000."
     ),
-    answers={101: empty_answer("Progress messages, as the job changes")},
+    answers={101: spec.empty_answer("Progress messages, as the job changes")},
 )
 async def watch_job(socket: WebSocket) -> None:
     services = services_of(socket)
@@ -423,8 +408,11 @@ _MANY = 2**40
     "GET",
     "/api/jobs/",
     summary="List your jobs, newest first.",
-    parameters=(*PAGING, parameter("query", "schema", SCHEMA_NAME, "Jobs for this schema only")),
-    answers={200: json_answer(JobPage)},
+    parameters=(
+        *spec.PAGING,
+        spec.parameter("query", "schema", spec.SCHEMA_NAME, "Jobs for this schema only"),
+    ),
+    answers={200: spec.json_answer(JobPage)},
 )
 async def list_jobs(request: Request, services: Services, caller: Holder) -> Response:
     limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
@@ -464,7 +452,7 @@ async def _describe(services: Services, caller: Holder, job: StoredJob) -> Job:
     "GET",
     "/api/jobs/{id}/about/",
     summary="Show the progress of a job, its file's name, its schemas and its times.",
-    answers={200: json_answer(Job)},
+    answers={200: spec.json_answer(Job)},
 )
 async def describe_job(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -475,7 +463,7 @@ async def describe_job(request: Request, services: Services, caller: Holder) -> 
     "GET",
     "/api/jobs/{id}/bad-rows/",
     summary="List the first invalid rows of a job, with their cells.",
-    answers={200: json_answer(InvalidRows)},
+    answers={200: spec.json_answer(InvalidRows)},
 )
 async def list_bad_rows(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -487,7 +475,7 @@ async def list_bad_rows(request: Request, services: Services, caller: Holder) ->
     "GET",
     "/api/jobs/{id}/reading/",
     summary="Show how a job's file was read and how its cells were changed.",
-    answers={200: json_answer(JobReading)},
+    answers={200: spec.json_answer(JobReading)},
 )
 async def report_reading(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -498,7 +486,7 @@ async def report_reading(request: Request, services: Services, caller: Holder) -
     "GET",
     "/api/jobs/{id}/records/",
     summary="Count the records of a job that are still as the job stored them.",
-    answers={200: json_answer(UnchangedRecords)},
+    answers={200: spec.json_answer(UnchangedRecords)},
 )
 async def count_job_records(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -509,8 +497,8 @@ async def count_job_records(request: Request, services: Services, caller: Holder
     "DELETE",
     "/api/jobs/{id}/records/",
     summary="Delete the records that a job stored, given their number.",
-    parameters=(parameter("query", "confirm", NUMBER, "Number of records"),),
-    answers={200: json_answer(DeletedCount)},
+    parameters=(spec.parameter("query", "confirm", spec.NUMBER, "Number of records"),),
+    answers={200: spec.json_answer(DeletedCount)},
 )
 async def delete_job_records(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -522,9 +510,11 @@ async def delete_job_records(request: Request, services: Services, caller: Holde
     "GET",
     "/api/jobs/{id}/errors/",
     summary="List the invalid rows of a job, as JSON or CSV.",
-    parameters=(*PAGING, parameter("query", "format", enum_of("json", "csv"))),
+    parameters=(*spec.PAGING, spec.parameter("query", "format", spec.enum_of("json", "csv"))),
     answers={
-        200: answer_of_kinds({JSON: shape(RowErrorPage), CSV: {}}, description="The invalid rows")
+        200: spec.answer_of_kinds(
+            {spec.JSON: spec.shape(RowErrorPage), spec.CSV: {}}, description="The invalid rows"
+        )
     },
 )
 async def list_job_errors(request: Request, services: Services, caller: Holder) -> Response:

@@ -36,20 +36,8 @@ from encrypted_records.crypto.recovery import (
 from encrypted_records.model import credentials, resources
 from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.admission import NOBODY, Applicant
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints, proven
-from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    NAMES,
-    TEXT,
-    NonEmpty,
-    answer_of_kinds,
-    array_of,
-    json_answer,
-    json_body,
-    object_of,
-    or_null,
-    shape,
-)
 from encrypted_records.proxy.api.relay import refusal
 from encrypted_records.proxy.http.messages import answer, read_optional, read_struct
 from encrypted_records.proxy.keyrings.devices import RESTORE_TRIED, needed_device
@@ -82,7 +70,7 @@ class KeyringFileRequest(ProvenRequest, kw_only=True):
         passphrase: passphrase under which the file is encrypted.
     """
 
-    passphrase: NonEmpty
+    passphrase: spec.NonEmpty
 
 
 class ShownBackup(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,8 +98,13 @@ class Restoration(ProvenRequest):
 
 
 #: Options of a restore.
-_HOW = {"replace": FLAG, "older_keys": FLAG, "dry_run": FLAG, "proof": or_null(shape(Proof))}
-SOME_TEXT = TEXT | {"minLength": 1}
+_HOW = {
+    "replace": spec.FLAG,
+    "older_keys": spec.FLAG,
+    "dry_run": spec.FLAG,
+    "proof": spec.or_null(spec.shape(Proof)),
+}
+SOME_TEXT = spec.TEXT | {"minLength": 1}
 
 endpoint = Endpoints("keyring")
 
@@ -120,7 +113,7 @@ endpoint = Endpoints("keyring")
     "GET",
     "/api/keyring/",
     summary="Show the keyring's fingerprints and dates. It does not create a keyring.",
-    answers={200: json_answer(KeyringInfo)},
+    answers={200: spec.json_answer(KeyringInfo)},
 )
 async def get_keyring(request: Request, services: Services, holder: Holder) -> Response:
     keyring = await existing(services, holder)
@@ -145,7 +138,7 @@ def info_of(services: Services, user: bytes, keyring: Keyring) -> KeyringInfo:
     "GET",
     "/api/keyring/schemas/",
     summary="Show which key version encrypts each schema that you can reach.",
-    answers={200: json_answer(array_of(shape(SealedSchema)))},
+    answers={200: spec.json_answer(spec.array_of(spec.shape(SealedSchema)))},
 )
 async def list_schema_keys(request: Request, services: Services, caller: Holder) -> Response:
     """The API names the versions, and can lie; whether a key is held is computed here."""
@@ -178,8 +171,8 @@ async def _holds(services: Services, caller: Holder, schema: resources.SchemaRes
     "POST",
     "/api/keyring/rotate/",
     summary="Rotate the key: add a version for new records.",
-    body=json_body(ProvenRequest, required=False),
-    answers={201: json_answer(KeyringInfo)},
+    body=spec.json_body(ProvenRequest, required=False),
+    answers={201: spec.json_answer(KeyringInfo)},
 )
 async def rotate_keyring(request: Request) -> Response:
     services, holder, _ = await proven(request, ProvenRequest, read_optional)
@@ -196,8 +189,8 @@ async def rotate_keyring(request: Request) -> Response:
     "POST",
     "/api/keyring/backup/",
     summary="Show the recovery phrases of the versions that need a backup, or of all.",
-    body=json_body(PhrasesRequest, required=False),
-    answers={200: json_answer(array_of(shape(Phrase)))},
+    body=spec.json_body(PhrasesRequest, required=False),
+    answers={200: spec.json_answer(spec.array_of(spec.shape(Phrase)))},
 )
 async def show_phrases(request: Request) -> Response:
     """If there is no keyring yet, one is made."""
@@ -213,8 +206,10 @@ async def show_phrases(request: Request) -> Response:
     "POST",
     "/api/keyring/backup/file/",
     summary="Download a keyring file under a passphrase, which any account can restore.",
-    body=json_body(KeyringFileRequest),
-    answers={200: answer_of_kinds({"application/octet-stream": {}}, description="A keyring file")},
+    body=spec.json_body(KeyringFileRequest),
+    answers={
+        200: spec.answer_of_kinds({"application/octet-stream": {}}, description="A keyring file")
+    },
 )
 async def write_backup_file(request: Request) -> Response:
     services = services_of(request)
@@ -234,15 +229,15 @@ async def write_backup_file(request: Request) -> Response:
     "POST",
     "/api/keyring/backup/confirm/",
     summary="Confirm which versions have a backup.",
-    body=json_body(
+    body=spec.json_body(
         {
             "oneOf": [
-                object_of({"phrase": SOME_TEXT}),
-                object_of({"file": TEXT, "passphrase": SOME_TEXT}),
+                spec.object_of({"phrase": SOME_TEXT}),
+                spec.object_of({"file": spec.TEXT, "passphrase": SOME_TEXT}),
             ]
         }
     ),
-    answers={200: json_answer(KeyringInfo)},
+    answers={200: spec.json_answer(KeyringInfo)},
 )
 async def confirm_backup(request: Request, services: Services, holder: Holder) -> Response:
     backup = await read_struct(request, ShownBackup)
@@ -267,15 +262,15 @@ async def confirm_backup(request: Request, services: Services, holder: Holder) -
     "POST",
     "/api/keyring/restore/",
     summary="Restore a keyring from a backup, or only test the backup.",
-    body=json_body(
+    body=spec.json_body(
         {
             "oneOf": [
-                object_of({}, phrases=NAMES, **_HOW),
-                object_of({"file": TEXT, "passphrase": SOME_TEXT}, **_HOW),
+                spec.object_of({}, phrases=spec.NAMES, **_HOW),
+                spec.object_of({"file": spec.TEXT, "passphrase": SOME_TEXT}, **_HOW),
             ]
         }
     ),
-    answers={200: json_answer(KeyringInfo), 201: json_answer(KeyringInfo)},
+    answers={200: spec.json_answer(KeyringInfo), 201: spec.json_answer(KeyringInfo)},
 )
 async def restore_keyring(request: Request) -> Response:
     services = services_of(request)
@@ -464,7 +459,7 @@ class UnlockRequest(msgspec.Struct, forbid_unknown_fields=True):
         passphrase: passphrase of the keyring.
     """
 
-    passphrase: NonEmpty
+    passphrase: spec.NonEmpty
 
 
 class PassphraseChange(ProvenRequest, kw_only=True):
@@ -475,7 +470,7 @@ class PassphraseChange(ProvenRequest, kw_only=True):
         old: the present passphrase, if there is one; it is a proof, too.
     """
 
-    new: NonEmpty
+    new: spec.NonEmpty
     old: str | None = None
 
 
@@ -483,8 +478,8 @@ class PassphraseChange(ProvenRequest, kw_only=True):
     "POST",
     "/api/keyring/unlock/",
     summary="Unlock the keyring.",
-    body=json_body(UnlockRequest),
-    answers={200: json_answer(Unlocked)},
+    body=spec.json_body(UnlockRequest),
+    answers={200: spec.json_answer(Unlocked)},
 )
 async def unlock_keyring(request: Request) -> Response:
     """It stays open until it is locked, is not used for `--lock-after` minutes, or the proxy ends.
@@ -521,7 +516,7 @@ async def unlock_keyring(request: Request) -> Response:
     "POST",
     "/api/keyring/lock/",
     summary="Lock the keyring: forget its keys and everything decrypted with them.",
-    answers={200: json_answer(object_of({"locked": FLAG | {"enum": [True]}}))},
+    answers={200: spec.json_answer(spec.object_of({"locked": spec.FLAG | {"enum": [True]}}))},
 )
 async def lock_keyring(request: Request, services: Services, holder: Holder) -> Response:
     await runtime.in_thread(services.keyrings.lock, holder)
@@ -533,8 +528,8 @@ async def lock_keyring(request: Request, services: Services, holder: Holder) -> 
     "POST",
     "/api/keyring/passphrase/",
     summary="Set or change the keyring's passphrase, which each device then needs.",
-    body=json_body(PassphraseChange),
-    answers={200: json_answer(ChangedPassphrase)},
+    body=spec.json_body(PassphraseChange),
+    answers={200: spec.json_answer(ChangedPassphrase)},
 )
 async def change_passphrase(request: Request) -> Response:
     services = services_of(request)

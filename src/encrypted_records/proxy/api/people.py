@@ -33,18 +33,8 @@ from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.index.roster.access import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints, proven
-from encrypted_records.proxy.api.json_schema import (
-    NonEmpty,
-    empty_answer,
-    enum_of,
-    json_answer,
-    json_body,
-    object_of,
-    or_null,
-    shape,
-    text_of,
-)
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.api.people_json import (
     OwnersAnswers,
@@ -83,7 +73,7 @@ class InvitationRequest(msgspec.Struct, forbid_unknown_fields=True):
 class GivenWords(msgspec.Struct, forbid_unknown_fields=True):
     """The twelve words of an invitation."""
 
-    words: NonEmpty
+    words: spec.NonEmpty
 
     def __repr__(self) -> str:
         return "<words>"
@@ -136,7 +126,7 @@ class ServiceRequest(msgspec.Struct, forbid_unknown_fields=True):
     proof: Proof | None = None
 
 
-_PROOF = or_null(shape(Proof))
+_PROOF = spec.or_null(spec.shape(Proof))
 
 endpoint = Endpoints("people")
 _PEOPLE = "/api/organizations/{id}/people/"
@@ -152,7 +142,7 @@ _OWN_REQUEST = "/api/datasets/{id}/requests/"
         "Show who reads and writes what, who is invited and which changes are pending, by"
         " the signed roster."
     ),
-    answers={200: json_answer(People)},
+    answers={200: spec.json_answer(People)},
 )
 async def list_people(request: Request, services: Services, holder: Holder) -> Response:
     organization = id_in_path(request)
@@ -191,8 +181,8 @@ async def list_people(request: Request, services: Services, holder: Holder) -> R
     "POST",
     _PEOPLE,
     summary="Invite a person by twelve words, which only this answer contains.",
-    body=json_body(InvitationRequest),
-    answers={201: json_answer(NewInvitation)},
+    body=spec.json_body(InvitationRequest),
+    answers={201: spec.json_answer(NewInvitation)},
 )
 async def invite_person(request: Request) -> Response:
     """Without ``shares``, somebody who is in the organization comes back under new keys, and keeps
@@ -228,8 +218,8 @@ async def invite_person(request: Request) -> Response:
     "POST",
     "/api/invitations/{id}/words/",
     summary="Answer an invitation with its twelve words.",
-    body=json_body(GivenWords),
-    answers={200: json_answer(Joined)},
+    body=spec.json_body(GivenWords),
+    answers={200: spec.json_answer(Joined)},
 )
 async def answer_invitation(request: Request, services: Services, holder: Holder) -> Response:
     """The words show that the organization's roster is the inviter's, and show the owners whose
@@ -246,15 +236,15 @@ async def answer_invitation(request: Request, services: Services, holder: Holder
     _PERSON,
     summary="Make a member an owner, or an owner a member without datasets; or sign another"
     " e-mail address of a member.",
-    body=json_body(
+    body=spec.json_body(
         {
             "oneOf": [
-                object_of({"role": enum_of("owner", "member")}, proof=_PROOF),
-                object_of({"email": text_of(3, form.MAX_NAME)}, proof=_PROOF),
+                spec.object_of({"role": spec.enum_of("owner", "member")}, proof=_PROOF),
+                spec.object_of({"email": spec.text_of(3, form.MAX_NAME)}, proof=_PROOF),
             ]
         }
     ),
-    answers={200: json_answer(Settled)},
+    answers={200: spec.json_answer(Settled)},
 )
 async def change_person(request: Request) -> Response:
     """The API reports another address (``email_now``) once the person has changed it; ask the
@@ -282,7 +272,7 @@ async def change_person(request: Request) -> Response:
     "DELETE",
     _PERSON,
     summary="Remove a member or a service, withdraw an invitation, or leave.",
-    answers={200: json_answer(Settled)},
+    answers={200: spec.json_answer(Settled)},
 )
 async def remove_person(request: Request, services: Services, holder: Holder) -> Response:
     """The removal counts at once; then each dataset they were in gets a new key for later records.
@@ -300,8 +290,8 @@ async def remove_person(request: Request, services: Services, holder: Holder) ->
     "PUT",
     _IN_DATASET,
     summary="Share a dataset, or some of its schemas, with a member.",
-    body=json_body(ShareChange),
-    answers={200: json_answer(Settled)},
+    body=spec.json_body(ShareChange),
+    answers={200: spec.json_answer(Settled)},
 )
 async def share_dataset(request: Request) -> Response:
     services, holder, change = await proven(request, ShareChange)
@@ -317,7 +307,7 @@ async def share_dataset(request: Request) -> Response:
     "DELETE",
     _IN_DATASET,
     summary="End a member's access to a dataset.",
-    answers={200: json_answer(Settled)},
+    answers={200: spec.json_answer(Settled)},
 )
 async def unshare_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset, member = id_in_path(request), _member_in_path(request)
@@ -330,8 +320,8 @@ async def unshare_dataset(request: Request, services: Services, holder: Holder) 
     "PUT",
     "/api/datasets/{id}/listed/",
     summary="List a dataset, so that members may ask for access to it, or end that.",
-    body=json_body(ListingChange),
-    answers={200: json_answer(ListedDataset)},
+    body=spec.json_body(ListingChange),
+    answers={200: spec.json_answer(ListedDataset)},
 )
 async def list_dataset(request: Request, services: Services, holder: Holder) -> Response:
     """Owners sign this. Nobody gets access by it; that a dataset exists, and its name, every member
@@ -350,10 +340,10 @@ async def list_dataset(request: Request, services: Services, holder: Holder) -> 
     "PUT",
     _OWN_REQUEST,
     summary="Ask for access to a listed dataset.",
-    body=json_body(AccessWanted),
+    body=spec.json_body(AccessWanted),
     answers={
-        201: json_answer(OpenRequest),
-        200: json_answer(OpenRequest, description="There is such a request, and it waits"),
+        201: spec.json_answer(OpenRequest),
+        200: spec.json_answer(OpenRequest, description="There is such a request, and it waits"),
     },
 )
 async def ask_for_access(request: Request, services: Services, holder: Holder) -> Response:
@@ -371,7 +361,7 @@ async def ask_for_access(request: Request, services: Services, holder: Holder) -
     "DELETE",
     _OWN_REQUEST,
     summary="Withdraw a request for access.",
-    answers={204: empty_answer("The request is withdrawn")},
+    answers={204: spec.empty_answer("The request is withdrawn")},
 )
 async def withdraw_request(request: Request, services: Services, holder: Holder) -> Response:
     await services.sharing.asking.end(holder, id_in_path(request), holder.user)
@@ -382,7 +372,7 @@ async def withdraw_request(request: Request, services: Services, holder: Holder)
     "DELETE",
     "/api/datasets/{id}/requests/{member}/",
     summary="Decline a member's request for access.",
-    answers={204: empty_answer("The request is declined")},
+    answers={204: spec.empty_answer("The request is declined")},
 )
 async def decline_request(request: Request, services: Services, holder: Holder) -> Response:
     """The member sees it, and cannot repeat the request for a week. To agree, share the dataset."""
@@ -397,7 +387,7 @@ async def decline_request(request: Request, services: Services, holder: Holder) 
     summary=(
         "Apply pending changes: admit people who answered, remove expired services, rotate keys."
     ),
-    answers={200: json_answer(Settled)},
+    answers={200: spec.json_answer(Settled)},
 )
 async def settle_organization(request: Request, services: Services, holder: Holder) -> Response:
     return await _settle(services, holder, id_in_path(request))
@@ -407,7 +397,7 @@ async def settle_organization(request: Request, services: Services, holder: Hold
     "POST",
     "/api/datasets/{id}/rotate/",
     summary="Rotate a dataset's key for new records.",
-    answers={200: json_answer(Settled)},
+    answers={200: spec.json_answer(Settled)},
 )
 async def rotate_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset = id_in_path(request)
@@ -420,8 +410,8 @@ async def rotate_dataset(request: Request, services: Services, holder: Holder) -
     "POST",
     "/api/organizations/{id}/recover/",
     summary="Become an owner by the recovery phrases of an owner who lost access.",
-    body=json_body(OwnersPhrases),
-    answers={200: json_answer(Recovered)},
+    body=spec.json_body(OwnersPhrases),
+    answers={200: spec.json_answer(Recovered)},
 )
 async def recover_organization(request: Request) -> Response:
     """The operator of the API has to make the caller an owner there first: ``ers api owner``."""
@@ -437,8 +427,8 @@ async def recover_organization(request: Request) -> Response:
     summary=(
         "Create a service: a program with its own keys. Only this answer contains its secret key."
     ),
-    body=json_body(ServiceRequest),
-    answers={201: json_answer(NewService)},
+    body=spec.json_body(ServiceRequest),
+    answers={201: spec.json_answer(NewService)},
 )
 async def create_service(request: Request) -> Response:
     """``expires`` is in seconds since 1970; left out, the service does not expire."""

@@ -14,23 +14,9 @@ from encrypted_records.errors import Flaw, InvalidRecords
 from encrypted_records.model import record_formats
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.strict_json import escape_pointer
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.erasure import DRY_RUN, costs_of, erased_answer
-from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    ID,
-    NUMBER,
-    OBJECT,
-    SCHEMA_NAME,
-    TEXT,
-    array_of,
-    empty_answer,
-    json_answer,
-    json_body,
-    object_of,
-    parameter,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import (
     flag_of,
     id_in_path,
@@ -54,22 +40,28 @@ MAX_IDS = 100
 _MAX_RECORDS = 100
 _MANY = 2**31
 
-_IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that may be changed")
-_CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_NAME, **READ_ONLY))
-_ERASE = parameter(
-    "query", "erase", FLAG, "Also erase the records, and wait until the bytes are gone"
+_IF_MATCH = spec.parameter(
+    "header", "If-Match", spec.TEXT, "ETags of the versions that may be changed"
 )
-_VERSION = parameter(
+_CHANGE = spec.json_body(
+    spec.object_of({"data": spec.OBJECT}, schema=spec.SCHEMA_NAME, **READ_ONLY)
+)
+_ERASE = spec.parameter(
+    "query", "erase", spec.FLAG, "Also erase the records, and wait until the bytes are gone"
+)
+_VERSION = spec.parameter(
     "query",
     "version",
-    array_of(NUMBER, maxItems=MAX_IDS),
+    spec.array_of(spec.NUMBER, maxItems=MAX_IDS),
     "Version of each record that may be deleted, as in its ETag, in the order of the ids",
 )
-_BY = parameter("query", "by", TEXT, "Fields of a unique set, separated by commas", required=True)
+_BY = spec.parameter(
+    "query", "by", spec.TEXT, "Fields of a unique set, separated by commas", required=True
+)
 _CHANGED = {
-    200: json_answer(UpdatedRecord, ETag=TEXT),
+    200: spec.json_answer(UpdatedRecord, ETag=spec.TEXT),
 }
-_DELETED = {200: json_answer(DeletedCount)}
+_DELETED = {200: spec.json_answer(DeletedCount)}
 
 endpoint = Endpoints("records")
 
@@ -79,9 +71,9 @@ endpoint = Endpoints("records")
     "/api/records/",
     summary="Store records, or replace those with the same unique values.",
     parameters=(_BY,),
-    body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_RECORDS)),
+    body=spec.json_body(spec.array_of(NEW_RECORD, minItems=1, maxItems=_MAX_RECORDS)),
     answers={
-        200: json_answer(array_of(shape(UpsertedRecord))),
+        200: spec.json_answer(spec.array_of(spec.shape(UpsertedRecord))),
     },
 )
 async def upsert_records(request: Request, services: Services, caller: Holder) -> Response:
@@ -177,9 +169,9 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
     summary="Delete a record.",
     parameters=(_IF_MATCH, _ERASE, DRY_RUN),
     answers={
-        200: json_answer({"oneOf": [shape(ErasedData), shape(ErasureCosts)]}),
-        202: json_answer(ErasedData),
-        204: empty_answer("The record is deleted"),
+        200: spec.json_answer({"oneOf": [spec.shape(ErasedData), spec.shape(ErasureCosts)]}),
+        202: spec.json_answer(ErasedData),
+        204: spec.empty_answer("The record is deleted"),
     },
 )
 async def delete_record(request: Request, services: Services, caller: Holder) -> Response:
@@ -212,14 +204,18 @@ async def _erase(
     "/api/records/",
     summary="Delete the records with these ids, all or none.",
     parameters=(
-        parameter("query", "id", array_of(ID, minItems=1, maxItems=MAX_IDS), required=True),
+        spec.parameter(
+            "query", "id", spec.array_of(spec.ID, minItems=1, maxItems=MAX_IDS), required=True
+        ),
         _VERSION,
         _ERASE,
         DRY_RUN,
     ),
     answers={
-        200: json_answer({"oneOf": [shape(DeletedCount), shape(ErasedData), shape(ErasureCosts)]}),
-        202: json_answer(ErasedData),
+        200: spec.json_answer(
+            {"oneOf": [spec.shape(DeletedCount), spec.shape(ErasedData), spec.shape(ErasureCosts)]}
+        ),
+        202: spec.json_answer(ErasedData),
     },
 )
 async def delete_records(request: Request, services: Services, caller: Holder) -> Response:
@@ -235,8 +231,8 @@ async def delete_records(request: Request, services: Services, caller: Holder) -
     "POST",
     "/api/records/delete/",
     summary="Delete every record that matches a condition, given their number.",
-    parameters=(parameter("query", "confirm", NUMBER, "Number of matching records"),),
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
+    parameters=(spec.parameter("query", "confirm", spec.NUMBER, "Number of matching records"),),
+    body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
     answers=_DELETED,
 )
 async def delete_matching_records(request: Request, services: Services, caller: Holder) -> Response:

@@ -21,30 +21,9 @@ from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import resources, strict_json
 from encrypted_records.model.ids import PATTERN, from_text, reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import forward
-from encrypted_records.proxy.api.json_schema import (
-    FLAG,
-    ID,
-    NAMES,
-    NUMBER,
-    OBJECT,
-    PAGING,
-    RECORD_PATH,
-    SCHEMA_NAME,
-    SCHEMA_PARAMETER,
-    TEXT,
-    Part,
-    array_of,
-    enum_of,
-    json_answer,
-    json_body,
-    named,
-    object_of,
-    page_of,
-    parameter,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import (
     id_in_path,
     only,
@@ -74,27 +53,31 @@ MAX_DECRYPT_RECORDS = 1000
 MAX_SEALED_RECORDS = 100
 _MAX_INGEST_RECORDS = 100
 
-_RECORD = shape(Record)
+_RECORD = spec.shape(Record)
 #: Members of an answer that a sent record may repeat.
-READ_ONLY: dict[str, Part] = {
-    "id": ID,
-    "url": RECORD_PATH,
-    "rounded": NAMES,
-    "version": NUMBER,
-    "proven": FLAG,
+READ_ONLY: dict[str, spec.Part] = {
+    "id": spec.ID,
+    "url": spec.RECORD_PATH,
+    "rounded": spec.NAMES,
+    "version": spec.NUMBER,
+    "proven": spec.FLAG,
 }
 #: A record in requests.
-NEW_RECORD = named("NewRecord", object_of({"schema": SCHEMA_NAME, "data": OBJECT}, **READ_ONLY))
-_RECORD_OR_SEALED: Part = {"oneOf": [_RECORD, SEALED_RECORD]}
-_LISTED: Part = {"oneOf": [_RECORD, LISTED_RECORD]}
-_SEALED_PARAMETER = parameter("query", "sealed", enum_of("true", "false"), "As the API has it")
+NEW_RECORD = spec.named(
+    "NewRecord", spec.object_of({"schema": spec.SCHEMA_NAME, "data": spec.OBJECT}, **READ_ONLY)
+)
+_RECORD_OR_SEALED: spec.Part = {"oneOf": [_RECORD, SEALED_RECORD]}
+_LISTED: spec.Part = {"oneOf": [_RECORD, LISTED_RECORD]}
+_SEALED_PARAMETER = spec.parameter(
+    "query", "sealed", spec.enum_of("true", "false"), "As the API has it"
+)
 #: A UUID of version 7. Not ``format``: client generators give headers strings, and cannot give
 #: UUIDs.
 _KEY = {
     "type": "string",
     "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
 }
-_IDEMPOTENCY_KEY = parameter(
+_IDEMPOTENCY_KEY = spec.parameter(
     "header", HEADER, _KEY, "A UUID of version 7, created now; the same one for a repetition"
 )
 
@@ -106,8 +89,8 @@ endpoint = Endpoints("records")
     "/api/records/ingest/",
     summary="Store up to 100 records, all or none, once per Idempotency-Key.",
     parameters=(_IDEMPOTENCY_KEY,),
-    body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
-    answers={201: json_answer(array_of(shape(StoredRecord)))},
+    body=spec.json_body(spec.array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
+    answers={201: spec.json_answer(spec.array_of(spec.shape(StoredRecord)))},
 )
 async def ingest_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_records(request)
@@ -131,8 +114,8 @@ async def ingest_records(request: Request, services: Services, caller: Holder) -
     "GET",
     "/api/records/",
     summary="List a schema's records, decrypted; with ?sealed=true, as the API has them.",
-    parameters=(SCHEMA_PARAMETER, _SEALED_PARAMETER, *PAGING),
-    answers={200: json_answer(named("RecordPage", page_of(_LISTED)))},
+    parameters=(spec.SCHEMA_PARAMETER, _SEALED_PARAMETER, *spec.PAGING),
+    answers={200: spec.json_answer(spec.named("RecordPage", spec.page_of(_LISTED)))},
 )
 async def list_records(request: Request) -> Response:
     services = services_of(request)
@@ -155,7 +138,7 @@ async def list_records(request: Request) -> Response:
     "/api/records/{id}/",
     summary="Get a record, decrypted; with ?sealed=true, as the API has it.",
     parameters=(_SEALED_PARAMETER,),
-    answers={200: json_answer(_RECORD_OR_SEALED, ETag=TEXT)},
+    answers={200: spec.json_answer(_RECORD_OR_SEALED, ETag=spec.TEXT)},
 )
 async def get_record(request: Request) -> Response:
     services = services_of(request)
@@ -179,8 +162,10 @@ async def get_record(request: Request) -> Response:
         "Get up to 100 records as the API has them; records found recently are not named to"
         " the API."
     ),
-    body=json_body(object_of({"ids": array_of(ID, minItems=1, maxItems=MAX_SEALED_RECORDS)})),
-    answers={200: json_answer(array_of(OBJECT))},
+    body=spec.json_body(
+        spec.object_of({"ids": spec.array_of(spec.ID, minItems=1, maxItems=MAX_SEALED_RECORDS)})
+    ),
+    answers={200: spec.json_answer(spec.array_of(spec.OBJECT))},
 )
 async def read_sealed_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -203,8 +188,8 @@ async def read_sealed_records(request: Request, services: Services, caller: Hold
     "POST",
     "/api/records/decrypt/",
     summary="Decrypt one or more encrypted records as the API returns them.",
-    body=json_body({"oneOf": [_RECORD_OR_SEALED, array_of(_RECORD_OR_SEALED)]}),
-    answers={200: json_answer({"oneOf": [_RECORD, array_of(_RECORD)]})},
+    body=spec.json_body({"oneOf": [_RECORD_OR_SEALED, spec.array_of(_RECORD_OR_SEALED)]}),
+    answers={200: spec.json_answer({"oneOf": [_RECORD, spec.array_of(_RECORD)]})},
 )
 async def decrypt_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_json(request)

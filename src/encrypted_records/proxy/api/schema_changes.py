@@ -23,21 +23,10 @@ from encrypted_records.errors import Conflict, Flaw, InvalidQuery
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.roster import Placement
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import sign_change
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer, name_of_job
-from encrypted_records.proxy.api.json_schema import (
-    DEFINITION,
-    FLAG,
-    NDJSON,
-    OBJECT,
-    TEXT,
-    answer_of_kinds,
-    array_of,
-    json_answer,
-    json_body,
-    object_of,
-)
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
 from encrypted_records.proxy.jobs.service import target_of
@@ -65,18 +54,18 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/schemas/{id}/change/",
     summary="Change a schema's definition; with dry_run, only show what the change requires.",
-    body=json_body(
-        object_of(
-            {"schema": DEFINITION},
-            renames=OBJECT,
-            drops=array_of(TEXT),
-            replaces=DEFINITION,
-            dry_run=FLAG,
+    body=spec.json_body(
+        spec.object_of(
+            {"schema": spec.DEFINITION},
+            renames=spec.OBJECT,
+            drops=spec.array_of(spec.TEXT),
+            replaces=spec.DEFINITION,
+            dry_run=spec.FLAG,
         )
     ),
     answers={
-        200: json_answer(SchemaChange),
-        202: json_answer(
+        200: spec.json_answer(SchemaChange),
+        202: spec.json_answer(
             SchemaChange, description="All records are re-encrypted for the change, as a job"
         ),
     },
@@ -200,7 +189,9 @@ class SigningWanted(msgspec.Struct, forbid_unknown_fields=True):
     "/api/schemas/{id}/verify/",
     summary="Compare all stored rows and pages with the signed commits.",
     answers={
-        200: answer_of_kinds({NDJSON: {}}, description="Differences, and a report at the end")
+        200: spec.answer_of_kinds(
+            {spec.NDJSON: {}}, description="Differences, and a report at the end"
+        )
     },
 )
 async def verify_schema(request: Request, services: Services, _caller: Holder) -> Response:
@@ -239,8 +230,8 @@ def _report_json(done: VerificationCounts) -> dict[str, Any]:
     "POST",
     "/api/schemas/{id}/sign/",
     summary="Sign the schema as the API shows it; with dry_run, only show what that changes.",
-    body=json_body(SigningWanted),
-    answers={200: json_answer(SchemaSigned)},
+    body=spec.json_body(SigningWanted),
+    answers={200: spec.json_answer(SchemaSigned)},
 )
 async def sign_schema(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_struct(request, SigningWanted)

@@ -26,26 +26,8 @@ from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe, with_names
 from encrypted_records.model.record_formats import MEDIA_TYPES, Format, charset_of, require_utf8
 from encrypted_records.model.samples import CostEstimate, FileReading, Preview, ProposedSchema
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    BINARY,
-    CSV,
-    FLAG,
-    JSON,
-    NDJSON,
-    NUMBER,
-    OBJECT,
-    SCHEMA_NAME,
-    TEXT,
-    RawDefinition,
-    RequestBody,
-    array_of,
-    empty_answer,
-    json_answer,
-    json_body,
-    parameter,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, requested_schema
 from encrypted_records.proxy.http.messages import (
     answer,
@@ -75,9 +57,15 @@ endpoint = Endpoints("schemas")
     "POST",
     "/api/schemas/infer/",
     summary="Propose a definition for a CSV or JSON sample.",
-    body=RequestBody({CSV: TEXT, JSON: array_of(OBJECT, minItems=1), NDJSON: TEXT}),
+    body=spec.RequestBody(
+        {
+            spec.CSV: spec.TEXT,
+            spec.JSON: spec.array_of(spec.OBJECT, minItems=1),
+            spec.NDJSON: spec.TEXT,
+        }
+    ),
     parameters=tuple(
-        parameter("query", name, FLAG, f"Whether to propose {what}")
+        spec.parameter("query", name, spec.FLAG, f"Whether to propose {what}")
         for name, what in {
             "enum": "lists of values, which the API can read",
             "unique": "that values are unique",
@@ -85,7 +73,7 @@ endpoint = Endpoints("schemas")
             "tight": "bounds near those of the sample",
         }.items()
     ),
-    answers={200: json_answer(ProposedSchema)},
+    answers={200: spec.json_answer(ProposedSchema)},
 )
 async def infer_schema(request: Request) -> Response:
     services = services_of(request)
@@ -124,11 +112,11 @@ class PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
         whole: whether the sample is the whole file.
     """
 
-    schema: RawDefinition
+    schema: spec.RawDefinition
     sample: str
     format: Format
     rows: Annotated[int, Meta(ge=0, le=100)] = 20
-    reading: Annotated[msgspec.Raw, Meta(extra_json_schema=shape(Recipe))] | UnsetType = UNSET
+    reading: Annotated[msgspec.Raw, Meta(extra_json_schema=spec.shape(Recipe))] | UnsetType = UNSET
     whole: bool = True
 
 
@@ -136,8 +124,8 @@ class PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/schemas/preview/",
     summary="Show the first rows of a sample under a definition, and its invalid values.",
-    body=json_body(PreviewRequest),
-    answers={200: json_answer(Preview)},
+    body=spec.json_body(PreviewRequest),
+    answers={200: spec.json_answer(Preview)},
 )
 async def preview_upload(request: Request) -> Response:
     services = services_of(request)
@@ -181,7 +169,7 @@ class EstimateRequest(msgspec.Struct, forbid_unknown_fields=True):
         sample: rows like those that are to be stored.
     """
 
-    schema: RawDefinition
+    schema: spec.RawDefinition
     records: Annotated[int, Meta(ge=1, le=10**12)]
     string_bytes: dict[str, Annotated[int, Meta(ge=0, le=1 << 20)]] = {}
     sample: SampleText | None = None
@@ -191,8 +179,8 @@ class EstimateRequest(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/schemas/estimate/",
     summary="Estimate the cost of a number of records under a definition.",
-    body=json_body(EstimateRequest),
-    answers={200: json_answer(CostEstimate)},
+    body=spec.json_body(EstimateRequest),
+    answers={200: spec.json_answer(CostEstimate)},
 )
 async def estimate_schema(request: Request) -> Response:
     services = services_of(request)
@@ -234,7 +222,7 @@ async def _answer(
     "POST",
     "/api/schemas/{id}/merge/",
     summary="Run the next merge of index segments, if one is worthwhile.",
-    answers={200: json_answer(Merge)},
+    answers={200: spec.json_answer(Merge)},
 )
 async def merge_segments(request: Request, services: Services, caller: Holder) -> Response:
     state = await services.schemas.refresh(caller, id_in_path(request))
@@ -258,22 +246,31 @@ reading_endpoint = Endpoints("readings")
     "POST",
     "/api/readings/detect/",
     summary="Detect how a file is read, from the file or its beginning, and propose a definition.",
-    body=RequestBody({"application/octet-stream": BINARY}),
+    body=spec.RequestBody({"application/octet-stream": spec.BINARY}),
     parameters=(
-        parameter("query", "tight", FLAG, "Whether to propose bounds near those of the file"),
-        parameter(
+        spec.parameter(
+            "query", "tight", spec.FLAG, "Whether to propose bounds near those of the file"
+        ),
+        spec.parameter(
             "query",
             "schema",
-            SCHEMA_NAME,
+            spec.SCHEMA_NAME,
             "Schema that is to store the file, by the reading kept for it",
         ),
-        parameter("query", "kept", FLAG, "Whether the kept reading is used (default: true)"),
-        parameter(
-            "header", "X-File-Size", NUMBER, "Size of the file, if the body is only its beginning"
+        spec.parameter(
+            "query", "kept", spec.FLAG, "Whether the kept reading is used (default: true)"
         ),
-        parameter("header", "X-Reading", TEXT, "Known parts of the reading, as JSON in Base64"),
+        spec.parameter(
+            "header",
+            "X-File-Size",
+            spec.NUMBER,
+            "Size of the file, if the body is only its beginning",
+        ),
+        spec.parameter(
+            "header", "X-Reading", spec.TEXT, "Known parts of the reading, as JSON in Base64"
+        ),
     ),
-    answers={200: json_answer(FileReading)},
+    answers={200: spec.json_answer(FileReading)},
 )
 async def detect_reading(request: Request) -> Response:
     services = services_of(request)
@@ -323,7 +320,7 @@ _READING_PATH = "/api/schemas/{id}/reading/"
     "GET",
     _READING_PATH,
     summary="Show the reading that is kept for a schema.",
-    answers={200: json_answer(Recipe)},
+    answers={200: spec.json_answer(Recipe)},
 )
 async def get_reading(request: Request, services: Services, holder: Holder) -> Response:
     schema = id_in_path(request)
@@ -337,8 +334,8 @@ async def get_reading(request: Request, services: Services, holder: Holder) -> R
     "PUT",
     _READING_PATH,
     summary="Keep a reading for a schema, replacing the kept one.",
-    body=json_body(Recipe),
-    answers={204: empty_answer("The reading is kept")},
+    body=spec.json_body(Recipe),
+    answers={204: spec.empty_answer("The reading is kept")},
 )
 async def keep_reading(request: Request, services: Services, holder: Holder) -> Response:
     recipe = read_recipe(await read_json(request))
@@ -353,7 +350,7 @@ async def keep_reading(request: Request, services: Services, holder: Holder) -> 
     "DELETE",
     _READING_PATH,
     summary="Remove the reading that is kept for a schema.",
-    answers={204: empty_answer("The reading is removed")},
+    answers={204: spec.empty_answer("The reading is removed")},
 )
 async def forget_reading(request: Request, services: Services, holder: Holder) -> Response:
     schema = id_in_path(request)

@@ -40,24 +40,8 @@ from encrypted_records.model.aggregations import (
 from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET, refuse_unknown
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
-from encrypted_records.proxy.api.json_schema import (
-    FILTER,
-    FLAG,
-    MEASURE,
-    NAMES,
-    ORDER,
-    SCHEMA_NAME,
-    SCHEMA_PARAMETER,
-    TEXT_OR_NULL,
-    WHERE,
-    array_of,
-    enum_of,
-    json_answer,
-    json_body,
-    object_of,
-    shape,
-)
 from encrypted_records.proxy.api.parameters import id_in_path, requested_schema, schema_of
 from encrypted_records.proxy.http.messages import (
     answer,
@@ -85,28 +69,28 @@ from encrypted_records.proxy.services import Services
 MANY_MEASURES = 200
 
 #: Required members of each query, followed by the optional members.
-CONDITIONS = {"schema": SCHEMA_NAME}
+CONDITIONS = {"schema": spec.SCHEMA_NAME}
 OPTIONAL_CONDITIONS = {
-    "where": WHERE,
-    "filters": array_of(FILTER),
+    "where": spec.WHERE,
+    "filters": spec.array_of(spec.FILTER),
 }
 #: The fields that a search shows, and their order.
-SHOWN = {"order_by": ORDER, "fields": NAMES}
+SHOWN = {"order_by": spec.ORDER, "fields": spec.NAMES}
 _LIMIT = {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT}
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}
-_PAGED = {"limit": _LIMIT, "offset": _OFFSET, "cursor": TEXT_OR_NULL, "count": FLAG}
+_PAGED = {"limit": _LIMIT, "offset": _OFFSET, "cursor": spec.TEXT_OR_NULL, "count": spec.FLAG}
 _MEASURED = {
-    "measures": array_of(MEASURE),
-    "group_by": array_of(
+    "measures": spec.array_of(spec.MEASURE),
+    "group_by": spec.array_of(
         {
             "oneOf": [
                 {"type": "string"},
-                object_of({"field": {"type": "string"}, "by": enum_of(*PERIODS)}),
+                spec.object_of({"field": {"type": "string"}, "by": spec.enum_of(*PERIODS)}),
             ]
         }
     ),
     "limit": _LIMIT,
-    "order": enum_of("value", "-value", "count", "-count"),
+    "order": spec.enum_of("value", "-value", "count", "-count"),
 }
 endpoint = Endpoints("records")
 
@@ -115,8 +99,8 @@ endpoint = Endpoints("records")
     "POST",
     "/api/records/search/",
     summary="Search the records that match a condition, page by page.",
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
-    answers={200: json_answer(SearchPage)},
+    body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
+    answers={200: spec.json_answer(SearchPage)},
 )
 async def search_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -137,8 +121,10 @@ async def search_records(request: Request, services: Services, caller: Holder) -
     "POST",
     "/api/records/aggregate/",
     summary="Measure the records that match a condition, in total or by group.",
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
-    answers={200: json_answer({"oneOf": [shape(Aggregate), shape(GroupedAggregate)]})},
+    body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
+    answers={
+        200: spec.json_answer({"oneOf": [spec.shape(Aggregate), spec.shape(GroupedAggregate)]})
+    },
 )
 async def aggregate_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -184,8 +170,8 @@ def _result(name: str, measure: Measure, result: Any) -> MeasureResult:
     "GET",
     "/api/records/status/",
     summary="Show the state of a schema's index, and of the cache.",
-    parameters=(SCHEMA_PARAMETER,),
-    answers={200: json_answer(IndexStatus)},
+    parameters=(spec.SCHEMA_PARAMETER,),
+    answers={200: spec.json_answer(IndexStatus)},
 )
 async def get_index_status(request: Request, services: Services, caller: Holder) -> Response:
     state = await services.schemas.refresh(caller, await requested_schema(request, caller))
@@ -215,8 +201,10 @@ async def get_index_status(request: Request, services: Services, caller: Holder)
     "POST",
     "/api/records/explain/",
     summary="Run a search or an aggregate, and return its cost instead of its result.",
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))),
-    answers={200: json_answer(Explanation)},
+    body=spec.json_body(
+        spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))
+    ),
+    answers={200: spec.json_answer(Explanation)},
 )
 async def explain_query(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -228,8 +216,8 @@ async def explain_query(request: Request, services: Services, caller: Holder) ->
     "POST",
     "/api/records/why/",
     summary="Count the records that each comparison of a condition finds by itself.",
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
-    answers={200: json_answer(Reasons)},
+    body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
+    answers={200: spec.json_answer(Reasons)},
 )
 async def explain_why(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -245,15 +233,15 @@ async def explain_why(request: Request, services: Services, caller: Holder) -> R
     "POST",
     "/api/datasets/{id}/search/",
     summary="Search each schema of a dataset that has the fields of a condition.",
-    body=json_body(
-        object_of(
+    body=spec.json_body(
+        spec.object_of(
             {},
             **OPTIONAL_CONDITIONS,
             limit={"type": "integer", "minimum": 0, "maximum": MOST_SHOWN},
-            cursor=TEXT_OR_NULL,
+            cursor=spec.TEXT_OR_NULL,
         )
     ),
-    answers={200: json_answer(FoundInPage)},
+    answers={200: spec.json_answer(FoundInPage)},
 )
 async def search_whole_dataset(request: Request, services: Services, caller: Holder) -> Response:
     dataset = id_in_path(request)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from encrypted_records.errors import ErsError, VersionRefused
 from encrypted_records.model.ids import from_path, to_text
 from encrypted_records.model.record_formats import Format
+from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import (
     METADATA,
@@ -24,18 +25,6 @@ from encrypted_records.proxy.api.jobs import (
     note_of,
     options_of,
     text_of,
-)
-from encrypted_records.proxy.api.json_schema import (
-    BINARY,
-    NUMBER,
-    TEXT,
-    URL,
-    UUID,
-    Part,
-    RequestBody,
-    empty_answer,
-    enum_of,
-    parameter,
 )
 from encrypted_records.proxy.api.parameters import schema_named
 from encrypted_records.proxy.auth import SAFE_METHODS
@@ -48,31 +37,34 @@ from encrypted_records.proxy.uploads import tus
 from encrypted_records.proxy.uploads import tus as header
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
 
-_VERSION = enum_of(header.VERSION)
-_BYTES = RequestBody({header.CONTENT_TYPE: BINARY})
-_RESUMABLE = parameter("header", "Tus-Resumable", _VERSION, required=True)
-_LENGTH = parameter("header", "Upload-Length", NUMBER, "Length in bytes")
-_DIGEST: Part = {
+_VERSION = spec.enum_of(header.VERSION)
+_BYTES = spec.RequestBody({header.CONTENT_TYPE: spec.BINARY})
+_RESUMABLE = spec.parameter("header", "Tus-Resumable", _VERSION, required=True)
+_LENGTH = spec.parameter("header", "Upload-Length", spec.NUMBER, "Length in bytes")
+_DIGEST: spec.Part = {
     "type": "string",
     "pattern": "^(sha256 [A-Za-z0-9+/]{43}=|sha1 [A-Za-z0-9+/]{27}=|md5 [A-Za-z0-9+/]{22}==)$",
 }
-_PARTS: Part = {"type": "string", "pattern": "^(partial|final;[!-~]+( [!-~]+)*)$"}
-_CHECKSUM = parameter(
+_PARTS: spec.Part = {"type": "string", "pattern": "^(partial|final;[!-~]+( [!-~]+)*)$"}
+_CHECKSUM = spec.parameter(
     "header", "Upload-Checksum", _DIGEST, "Name of an algorithm, and a digest in Base64"
 )
-_OFFSET = parameter(
-    "header", "Upload-Offset", NUMBER, "Offset at which the body begins", required=True
+_OFFSET = spec.parameter(
+    "header", "Upload-Offset", spec.NUMBER, "Offset at which the body begins", required=True
 )
-_ALWAYS: dict[str, Part] = {"Tus_Resumable": _VERSION}
-_REACHED: dict[str, Part] = _ALWAYS | {"Upload_Offset": NUMBER, "Upload_Expires": TEXT}
+_ALWAYS: dict[str, spec.Part] = {"Tus_Resumable": _VERSION}
+_REACHED: dict[str, spec.Part] = _ALWAYS | {
+    "Upload_Offset": spec.NUMBER,
+    "Upload_Expires": spec.TEXT,
+}
 _CAPABILITIES = {
-    204: empty_answer(
+    204: spec.empty_answer(
         "Versions, extensions and limits",
         **_ALWAYS,
-        Tus_Version=TEXT,
-        Tus_Extension=TEXT,
-        Tus_Max_Size=NUMBER,
-        Tus_Checksum_Algorithm=TEXT,
+        Tus_Version=spec.TEXT,
+        Tus_Extension=spec.TEXT,
+        Tus_Max_Size=spec.NUMBER,
+        Tus_Checksum_Algorithm=spec.TEXT,
     )
 }
 _PROBLEMS = (410, 423, 460, 507)
@@ -97,22 +89,24 @@ endpoint = Endpoints("files")
     parameters=(
         _RESUMABLE,
         _LENGTH,
-        parameter("header", "Upload-Defer-Length", enum_of(1), "The length is sent later"),
-        parameter("header", "Upload-Metadata", METADATA, "Keys, and values in Base64"),
-        parameter(
+        spec.parameter(
+            "header", "Upload-Defer-Length", spec.enum_of(1), "The length is sent later"
+        ),
+        spec.parameter("header", "Upload-Metadata", METADATA, "Keys, and values in Base64"),
+        spec.parameter(
             "header", "Upload-Concat", _PARTS, "partial, or final with the URLs of the parts"
         ),
         _CHECKSUM,
         *ORDER_PARAMETERS,
     ),
     answers={
-        201: empty_answer(
+        201: spec.empty_answer(
             "The upload is created",
             **_REACHED,
-            Location=URL,
-            X_Job_Id=UUID,
-            X_Job_Status_Url=URL,
-            X_Job_Websocket_Url=URL,
+            Location=spec.URL,
+            X_Job_Id=spec.UUID,
+            X_Job_Status_Url=spec.URL,
+            X_Job_Websocket_Url=spec.URL,
         )
     },
     problems=_PROBLEMS,
@@ -136,14 +130,14 @@ async def serve_uploads(request: Request) -> Response:
     summary="Show the offset and metadata of an upload.",
     parameters=(_RESUMABLE,),
     answers={
-        200: empty_answer(
+        200: spec.empty_answer(
             "The offset and metadata of the upload",
             **_REACHED,
-            Upload_Length=NUMBER,
-            Upload_Defer_Length=enum_of(1),
-            Upload_Metadata=TEXT,
-            Upload_Concat=TEXT,
-            X_Job_Id=UUID,
+            Upload_Length=spec.NUMBER,
+            Upload_Defer_Length=spec.enum_of(1),
+            Upload_Metadata=spec.TEXT,
+            Upload_Concat=spec.TEXT,
+            X_Job_Id=spec.UUID,
         )
     },
     problems=_PROBLEMS,
@@ -155,7 +149,7 @@ async def serve_uploads(request: Request) -> Response:
     summary="Append bytes to an upload.",
     parameters=(_RESUMABLE, _OFFSET, _LENGTH, _CHECKSUM),
     body=_BYTES,
-    answers={204: empty_answer("Upload-Offset bytes are on disk", **_REACHED)},
+    answers={204: spec.empty_answer("Upload-Offset bytes are on disk", **_REACHED)},
     problems=_PROBLEMS,
 )
 @endpoint.bare(
@@ -164,7 +158,7 @@ async def serve_uploads(request: Request) -> Response:
     name="terminate_upload",
     summary="End an upload and its job.",
     parameters=(_RESUMABLE,),
-    answers={204: empty_answer("The upload has ended", **_ALWAYS)},
+    answers={204: spec.empty_answer("The upload has ended", **_ALWAYS)},
     problems=_PROBLEMS,
 )
 @endpoint.every_method("/api/files/{id}/", "/api/files/{id}")
