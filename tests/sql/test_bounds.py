@@ -18,6 +18,7 @@ from encrypted_records import Client
 from encrypted_records.errors import SqlError
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.process import PIECE_BYTES, ROW_BYTES
 from tests.support.eventually import eventually
 from tests.support.service import Account, Service
 from tests.support.sql import MakeClient, engine_processes
@@ -88,6 +89,53 @@ def test_work_that_nothing_interrupts_ends_in_time(proxy: MakeClient, statement:
 
     assert asyncio.run(run()) == [{"n": 2}]
     assert engine_processes() == []
+
+
+def test_a_result_whose_rows_nobody_asks_for_in_time_gives_its_memory_back(
+    proxy: MakeClient,
+) -> None:
+    async def run() -> Any:
+        async with proxy() as client, Engine(client) as engine:
+            async with await engine.execute("SELECT * FROM range(10000000)") as result:
+                batches = result.batches()
+                await anext(batches)
+                result._run._expire()
+                await asyncio.to_thread(
+                    eventually, lambda: not engine_processes(), "the process has ended"
+                )
+                with pytest.raises(SqlError) as caught:
+                    await anext(batches)
+            assert caught.value.reason == "sql_time"
+            return await rows(engine, COUNTED)
+
+    assert asyncio.run(run()) == [{"n": 2}]
+
+
+def test_wide_rows_come_in_pieces_that_are_small(proxy: MakeClient) -> None:
+    async def run() -> tuple[int, int]:
+        async with proxy() as client, Engine(client) as engine:
+            wide = "SELECT repeat('x', 100000) AS x FROM range(1000)"
+            async with await engine.execute(wide) as result:
+                batches = [batch async for batch in result.batches()]
+        return max(batch.nbytes for batch in batches), sum(batch.num_rows for batch in batches)
+
+    largest, count = asyncio.run(run())
+    assert largest <= PIECE_BYTES
+    assert count == 1000
+
+
+def test_a_row_that_would_fill_the_memory_of_the_parent_process_is_refused(
+    proxy: MakeClient,
+) -> None:
+    async def run() -> Any:
+        async with proxy() as client, Engine(client) as engine:
+            half = f"repeat('x', {ROW_BYTES // 2} + age)"
+            with pytest.raises(SqlError) as caught:
+                await rows(engine, f"SELECT {half} AS x, {half} AS y FROM people")
+            assert (caught.value.sqlstate, caught.value.reason) == ("54000", "sql_rows")
+            return await rows(engine, COUNTED)
+
+    assert asyncio.run(run()) == [{"n": 2}]
 
 
 def test_a_process_that_is_killed_is_an_error_and_the_next_statement_has_another(

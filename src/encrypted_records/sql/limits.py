@@ -44,7 +44,9 @@ class WireLimits:
         message_bytes: maximum size of a client's message.
         statement_characters: maximum length of a query.
         prepared, portals: maximum number per session.
-        prepared_characters: total length of a session's prepared statements.
+        prepared_characters: total length of a session's prepared statements, with the names and
+            types of their columns.
+        portal_bytes: total length of the parameters of a session's portals.
         batch_rows: rows encoded in one step.
         buffer_bytes: unread answers of a client; beyond that, the server waits.
         cancel_misses: cancel requests with a wrong key for a session; after that many, all are
@@ -61,6 +63,7 @@ class WireLimits:
     prepared: int = 1_000
     prepared_characters: int = 4 << 20
     portals: int = 100
+    portal_bytes: int = 32 << 20
     batch_rows: int = 1_000
     buffer_bytes: int = 1 << 20
     cancel_misses: int = 60

@@ -25,6 +25,8 @@ from encrypted_records.sql.limits import SqlLimits
 _BUFFER_BYTES = 1 << 20
 #: Bytes of a frame's length prefix. For columns, two lengths are markers.
 LENGTH_BYTES, END, BROKEN = 4, 0, 2**32 - 1
+#: Bytes of rows per reply, unless a single row has more; and maximum bytes of these.
+PIECE_BYTES, ROW_BYTES = 4 << 20, 128 << 20
 #: Time limit for a process to abandon a result.
 _ENDING_SECONDS = 5.0
 
@@ -124,8 +126,10 @@ class Process:
 
     async def _part(self) -> bytes:
         assert self._process.stdout is not None
-        length = await self._process.stdout.readexactly(2 * LENGTH_BYTES)
-        return await self._process.stdout.readexactly(int.from_bytes(length, "big"))
+        length = int.from_bytes(await self._process.stdout.readexactly(2 * LENGTH_BYTES), "big")
+        if length > 2 * ROW_BYTES:  # a process that DuckDB no longer controls
+            raise ConnectionError
+        return await self._process.stdout.readexactly(length)
 
     async def send(self, piece: bytes | int) -> None:
         """Send bytes of columns, or the marker after the last ones.
@@ -269,6 +273,8 @@ class StatementRun:
                 hint="narrow the statement with WHERE",
             )
         )
+        if self._waits is None and self.process is not None:
+            self.process.kill()  # the caller does not ask for its rows, which take memory
 
     def _end(self, reason: SqlError) -> None:
         if self._closed:

@@ -39,7 +39,15 @@ from encrypted_records.sql.planner import (
     TableScan,
     translate,
 )
-from encrypted_records.sql.process import BROKEN, END, LENGTH_BYTES, ColumnsBroken, TableChanged
+from encrypted_records.sql.process import (
+    BROKEN,
+    END,
+    LENGTH_BYTES,
+    PIECE_BYTES,
+    ROW_BYTES,
+    ColumnsBroken,
+    TableChanged,
+)
 
 
 class Stream:
@@ -201,6 +209,7 @@ class Worker:
         self._streams: dict[int, Stream] = {}
         self._kept: dict[int, pyarrow.Table] = {}
         self._reader: Any = None
+        self._rest: pyarrow.RecordBatch | None = None
 
     @property
     def planner(self) -> Planner:
@@ -301,11 +310,16 @@ class Worker:
 
     def next(self) -> Reply:
         """Whether there were more rows, and these rows."""
-        try:
-            batch = self._reader.read_next_batch()
-        except StopIteration:
-            self._is_complete = True
-            return False, b""
+        if not self._rest:
+            try:
+                self._rest = self._reader.read_next_batch()
+            except StopIteration:
+                self._is_complete = True
+                return False, b""
+        batch = self._rest
+        while batch.nbytes > PIECE_BYTES and batch.num_rows > 1:
+            batch = batch.slice(0, batch.num_rows // 2)
+        self._rest = self._rest.slice(batch.num_rows)
         return True, as_stream(batch.schema, [batch])
 
     def end(self) -> Reply:
@@ -313,7 +327,7 @@ class Worker:
         keep = (
             self._is_complete and self._statement is not None and self._statement[0].only_computes
         )
-        self._reader = self._statement = None
+        self._reader = self._statement = self._rest = None
         self._is_complete = False
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -368,7 +382,18 @@ class Worker:
 
 
 def as_stream(schema: pyarrow.Schema, batches: Sequence[pyarrow.RecordBatch]) -> memoryview:
-    """Batches as an Arrow stream."""
+    """Batches as an Arrow stream.
+
+    Raises:
+        SqlError: 54000; they are too large.
+    """
+    if sum(batch.nbytes for batch in batches) > ROW_BYTES:
+        raise failures.sql_error(
+            failures.TOO_MUCH,
+            f"a row of the result has more than {ROW_BYTES >> 20} MiB",
+            code="sql_rows",
+            hint="select fewer columns, or parts of values: substr(value, 1, 1000)",
+        )
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, schema) as writer:
         for batch in batches:

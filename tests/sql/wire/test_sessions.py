@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 
 from encrypted_records import Client
 from encrypted_records.sql.limits import WireLimits
+from encrypted_records.sql.wire import statements, types
 from encrypted_records.sql.wire.statements import only, without_database
 from tests.support.eventually import eventually
 from tests.support.listener import Running, fields, message, running_listener, startup
@@ -325,3 +327,72 @@ def test_a_client_that_only_sends_costs_a_bounded_buffer_and_holds_up_nobody(
     assert channel._writer.transport.get_write_buffer_size() < 4 << 20
     with listener.connect() as other:
         assert other.execute("SELECT 1").fetchone() == (1,)
+
+
+@contextmanager
+def narrow(listener: Running, running: Service, limits: WireLimits) -> Iterator[Raw]:
+    """A client of a listener with these limits."""
+    with running_listener(
+        running.proxy_url,
+        user=listener.user,
+        password=listener.password,
+        database=listener.database,
+        limits=limits,
+    ) as narrower:
+        client = Raw(narrower)
+        with client.socket:
+            yield client
+
+
+def codes(answers: list[tuple[str, bytes]]) -> list[str]:
+    return [fields(body)["C"] for kind, body in answers if kind == "E"]
+
+
+def bind(value: bytes, portal: bytes = b"") -> bytes:
+    return message("B", portal + b"\0\0" + struct.pack("!hhi", 0, 1, len(value)) + value + bytes(2))
+
+
+def test_parameters_of_waiting_portals_take_bounded_memory(
+    listener: Running, running: Service
+) -> None:
+    asked = parse("SELECT length($1::text)")
+    with narrow(listener, running, WireLimits(login_seconds=120, portal_bytes=1_000)) as raw:
+        raw.send(asked, bind(b"x" * 600, b"a"), bind(b"x" * 600, b"b"), SYNC)
+        assert codes(raw.answers()) == ["53200"]
+        raw.send(asked, bind(b"x" * 600), EXECUTE, SYNC)
+        assert raw.kinds() == "12DCZ"
+
+
+def test_columns_of_prepared_statements_take_bounded_memory(
+    listener: Running, running: Service
+) -> None:
+    many = "SELECT * FROM " + ", ".join(f"patient p{at}" for at in range(40))
+    limits = WireLimits(login_seconds=120, prepared_characters=1_500)
+    with narrow(listener, running, limits) as raw:
+        raw.send(parse(many), SYNC)
+        assert codes(raw.answers()) == ["53200"]
+        raw.send(parse("SELECT 1"), BIND, EXECUTE, SYNC)
+        assert raw.kinds() == "12DCZ"
+
+
+def test_long_statements_and_parameters_are_read_beside_the_event_loop(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = statements.split
+
+    def beside(sql: str) -> list[statements.SqlStatement]:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        return split(sql)
+
+    def decode(*_: object) -> None:
+        raise AssertionError("the listener's own process reads a parameter")
+
+    monkeypatch.setattr(statements, "split", beside)
+    monkeypatch.setattr(types, "_array_in", decode)
+    raw.send(message("Q", b"SELECT 1\0"))
+    assert raw.kinds() == "TDCZ"
+    raw.send(parse("SELECT list_sum($1::BIGINT[])"), bind(b"{1,2,3}"), EXECUTE, SYNC)
+    answers = raw.answers()
+    assert [kind for kind, _ in answers] == list("12DCZ")
+    assert answers[2][1].endswith(b"6")

@@ -17,13 +17,10 @@ from encrypted_records.sql.wire.parameters import (
     SessionFacts,
     parameter_type,
 )
-from encrypted_records.sql.wire.statements import SqlStatement, without_database
 from encrypted_records.sql.wire.types import TEXT, ColumnType
 
 #: The module of a session's process.
 WORKER = "encrypted_records.sql.wire.worker"
-#: Bytes of rows encoded per step, unless a single row has more.
-_STEP_BYTES = 1 << 20
 
 
 class QueryRows:
@@ -46,7 +43,7 @@ class QueryRows:
         self.closed = False
 
     async def next(self, most: int) -> pyarrow.RecordBatch | None:
-        """Up to ``most`` rows, fewer if they are wide; None after the last.
+        """Up to ``most`` rows; None after the last.
 
         Raises:
             Failure: another statement has ended this query.
@@ -63,8 +60,6 @@ class QueryRows:
             if self._batch is None:
                 return None
         batch = self._batch.slice(0, most)
-        while batch.num_rows > 1 and batch.nbytes > _STEP_BYTES:
-            batch = batch.slice(0, batch.num_rows // 2)
         self._batch = self._batch.slice(batch.num_rows)
         self.sent += batch.num_rows
         return batch
@@ -109,14 +104,12 @@ class StatementAnswers:
     def _session(self) -> SessionFacts:
         return SessionFacts(self._user, self._settings(), self._process)
 
-    async def describe(self, statement: SqlStatement, oids: Sequence[int]) -> Description:
+    async def describe(self, sql: str, oids: Sequence[int]) -> Description:
         """The parameters and columns of a query.
 
         Raises:
             Failure, SqlError: it cannot be bound.
         """
-
-        sql = self._in_schema(statement)
 
         async def call_worker() -> tuple[bool, list[int], list[list[str]]]:
             reply, _ = await self._engine.call("describe", self._session(), sql, oids)
@@ -127,13 +120,6 @@ class StatementAnswers:
             by_catalogues, kinds, columns = await call_worker()
         types = [parameter_type(oid) or ColumnType(TEXT) for oid in kinds]
         return Description(types, [(name, kind) for name, kind in columns])
-
-    def _in_schema(self, statement: SqlStatement) -> str:
-        """The statement without the database in the names of tables."""
-        dataset = self._engine.dataset
-        assert dataset is not None, "a session has a dataset"
-        tables = {table.name.casefold() for table in self._engine.tables()}
-        return without_database(statement, dataset, namesake=dataset.casefold() in tables)
 
     async def _refreshed(self) -> bool:
         """Refresh the catalogue if some seconds have passed, because tables or the login may have
@@ -146,7 +132,7 @@ class StatementAnswers:
         return True
 
     async def run(
-        self, statement: SqlStatement, described: Description | None, parameters: Sequence[Any]
+        self, sql: str, described: Description | None, parameters: Sequence[tuple[int, Any]]
     ) -> QueryRows:
         """The rows of a query. The previous query is ended if it has rows left.
 
@@ -157,7 +143,6 @@ class StatementAnswers:
         if self._current is not None:
             await self._current.close()
         types = described.parameters if described is not None else ()
-        sql = self._in_schema(statement)
         given = ParameterValues(sql, [kind.oid for kind in types], parameters)
         columns, rows = await self._engine.call("ask", self._session(), given)
         if columns is not None and await self._refreshed():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from encrypted_records import runtime
@@ -54,11 +54,13 @@ class SessionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ParameterValues:
-    """Values of parameters by number, and the OIDs of their types."""
+    """Values of parameters by number as the client sent them, each with its format, and the OIDs of
+    their types.
+    """
 
     sql: str
     oids: Sequence[int]
-    values: Sequence[Any]
+    values: Sequence[tuple[int, bytes | None]] = field(repr=False)
 
 
 def describe(

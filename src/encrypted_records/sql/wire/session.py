@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from encrypted_records import runtime
@@ -24,11 +25,12 @@ from encrypted_records.sql.wire.channel import Channel, ClientGone
 from encrypted_records.sql.wire.parameters import Description
 from encrypted_records.sql.wire.results import CopyWriter, RowEncoder
 from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, assignment
-from encrypted_records.sql.wire.types import decode_parameter
 
 #: Seconds between interrupts, and the time limit for a client that does not read when a statement
 #: should end.
 _AGAIN, _STUCK_SECONDS = 0.5, 2.0
+#: The memory of a token beside its text.
+_TOKEN_BYTES = 100
 
 
 @dataclass(slots=True)
@@ -40,6 +42,11 @@ class Prepared:
     statement: st.SqlStatement
     described: Description
     catalogue: object
+    characters: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        texts = (self.statement.sql, *chain.from_iterable(self.described.columns))
+        self.characters = sum(map(len, texts)) + _TOKEN_BYTES * len(self.statement.words)
 
 
 @dataclass(slots=True)
@@ -47,12 +54,13 @@ class Portal:
     """A running or future statement, with its remaining rows.
 
     Attributes:
+        parameters: formats and bytes, which are decoded in the session's process.
         forms: the format of each column, 0 for text or 1 for binary.
         answer: None before the first Execute.
     """
 
     prepared: Prepared
-    parameters: Sequence[Any] = field(repr=False)
+    parameters: Sequence[tuple[int, bytes | None]] = field(repr=False)
     forms: Sequence[int]
     answer: QueryRows | None = None
     done: bool = False
@@ -232,7 +240,7 @@ class WireSession:
     async def _query(self, sql: str) -> None:
         await self._drop("")
         if await self._guarded(self._check_length(sql)):
-            found = st.split(sql)
+            found = await runtime.in_thread(st.split, sql)  # seconds for long lists
             if not found:
                 self._channel.write(m.EMPTY_QUERY)
             for statement in found:
@@ -257,7 +265,7 @@ class WireSession:
         elif (tag := await self._command(statement)) is not None:
             self._channel.write(m.command_complete(tag))
         else:
-            answer = await self._answers.run(statement, None, ())
+            answer = await self._answers.run(statement.sql, None, ())
             try:
                 encoder = RowEncoder(answer.columns, ())
                 self._channel.write(m.row_description(encoder.described))
@@ -295,30 +303,33 @@ class WireSession:
         await self._check_length(message.sql)
         if not message.name:
             self._prepared.pop("", None)
-        found = st.split(message.sql)
+        found = await runtime.in_thread(st.split, message.sql)
         if len(found) > 1:
             raise Failure("42601", "cannot insert multiple commands into a prepared statement")
         if message.name in self._prepared:
             raise Failure("42P05", f"prepared statement {message.name!r} already exists")
         if len(self._prepared) >= self._limits.prepared:
             raise Failure("53000", f"a session has at most {self._limits.prepared} statements")
-        characters = sum(len(prepared.statement.sql) for prepared in self._prepared.values())
-        if characters + len(message.sql) > self._limits.prepared_characters:
-            raise Failure("53200", "the session's prepared statements are too long together")
         statement = found[0] if found else st.SqlStatement("", ())
         described = Description((), ())
         if statement.first in st.READS:
             self._check_transaction(statement)
-            described = await self._answers.describe(statement, message.types)
+            described = await self._answers.describe(statement.sql, message.types)
+            # The session's process reads the others, which take more memory than the text.
+            statement = st.SqlStatement(statement.sql, statement.words[:1])
         elif statement.first == "show":
             described = Description((), [(name, "VARCHAR") for name in self._shown(statement)[0]])
         elif statement.first == "fetch":
             described = Description((), self._cursor(st.fetched(statement)).columns)
         elif statement.first == "declare":
-            query = st.only(st.declared(statement).query)
-            described = await self._answers.describe(query, message.types)
+            query = st.declared(statement).query
+            described = await self._answers.describe(query.sql, message.types)
             described = Description(described.parameters, ())
-        self._prepared[message.name] = Prepared(statement, described, self._answers.catalogue)
+        prepared = Prepared(statement, described, self._answers.catalogue)
+        characters = sum(kept.characters for kept in (prepared, *self._prepared.values()))
+        if characters > self._limits.prepared_characters:
+            raise Failure("53200", "the session's prepared statements are too long together")
+        self._prepared[message.name] = prepared
         self._channel.write(m.PARSE_COMPLETE)
 
     def _named(self, name: str) -> Prepared:
@@ -341,11 +352,10 @@ class WireSession:
         await self._drop(message.portal)
         if len(self._portals) >= self._limits.portals:
             raise Failure("53000", f"a session has at most {self._limits.portals} portals")
-        forms = _each(message.formats, len(types))
-        values = [
-            decode_parameter(value, form, kind)
-            for value, form, kind in zip(message.values, forms, types, strict=True)
-        ]
+        values = list(zip(_each(message.formats, len(types)), message.values, strict=True))
+        kept = [portal.parameters for portal in self._portals.values()]
+        if sum(len(value or b"") for _, value in chain(values, *kept)) > self._limits.portal_bytes:
+            raise Failure("53200", "the parameters of the session's portals are too long together")
         columns = len(prepared.described.columns)
         self._portals[message.portal] = Portal(
             prepared, values, _each(message.result_formats, columns)
@@ -418,11 +428,11 @@ class WireSession:
         """
         if portal.answer is None:
             statement, described = portal.prepared.statement, portal.prepared.described
-            portal.answer = await self._answers.run(statement, described, portal.parameters)
+            portal.answer = await self._answers.run(statement.sql, described, portal.parameters)
             if self._answers.catalogue is not portal.prepared.catalogue:
                 # Fields of the same type may have other names, or another order.
                 types = [kind.oid for kind in described.parameters]
-                described = await self._answers.describe(statement, types)
+                described = await self._answers.describe(statement.sql, types)
             oids = RowEncoder(portal.answer.columns, ()).oids
             columns = portal.prepared.described.columns
             if described.columns != columns or oids != RowEncoder(columns, ()).oids:
@@ -579,14 +589,14 @@ class WireSession:
         """Declare a cursor, with the parameters of the command's portal."""
         if declared.name in self._portals:
             raise Failure("42P03", f"cursor {declared.name!r} already exists")
-        query = st.only(declared.query)
         types = given.prepared.described.parameters if given is not None else ()
-        described = await self._answers.describe(query, [kind.oid for kind in types])
+        oids = [kind.oid for kind in types]
+        described = await self._answers.describe(declared.query.sql, oids)
         if len(described.parameters) > len(types):
             raise Failure("42P02", f"there is no parameter ${len(described.parameters)}")
         forms = [0] * len(described.columns)
         parameters = given.parameters if given is not None else ()
-        prepared = Prepared(query, described, self._answers.catalogue)
+        prepared = Prepared(declared.query, described, self._answers.catalogue)
         self._portals[declared.name] = Portal(prepared, parameters, forms)
 
     def _cursor(self, fetched: st.Fetched) -> Description:
@@ -624,8 +634,7 @@ class WireSession:
 
     async def _copy(self, statement: st.SqlStatement) -> None:
         copied = st.copied(statement)
-        query = st.only(copied.query)
-        answer = await self._answers.run(query, None, ())
+        answer = await self._answers.run(copied.query, None, ())
         try:
             writer = CopyWriter(copied, answer.columns)
             self._channel.write(m.copy_out(writer.form, len(answer.columns)))

@@ -170,7 +170,7 @@ class Declared:
     """``DECLARE name CURSOR FOR query``."""
 
     name: str
-    query: str
+    query: SqlStatement
 
 
 def declared(statement: SqlStatement) -> Declared:
@@ -186,7 +186,7 @@ def declared(statement: SqlStatement) -> Declared:
     if not query or query[0].word not in READS:
         raise Failure("42601", "a cursor is declared for a query only")
     start = query[0].start - statement.words[0].start
-    return Declared(words[1], statement.sql[start:])
+    return Declared(words[1], SqlStatement(statement.sql[start:], query))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,14 @@ from encrypted_records.sql.wire.parameters import (
     describe,
     parameter_type,
 )
-from encrypted_records.sql.wire.types import INTERVAL, NUMERIC, TEXT, ColumnType, Interval
+from encrypted_records.sql.wire.types import (
+    INTERVAL,
+    NUMERIC,
+    TEXT,
+    ColumnType,
+    Interval,
+    decode_parameter,
+)
 from encrypted_records.sql.worker import Reply, Worker, as_stream, serve, type_name
 
 
@@ -35,7 +42,7 @@ class WireWorker(Worker):
 
     def describe(self, session: SessionFacts, sql: str, oids: Sequence[int]) -> Reply:
         """Whether catalogues answer a query; the OIDs of its parameters; its columns."""
-        catalog, statement = self._catalogues(session), st.only(sql)
+        catalog, statement = self._catalogues(session), self._only(sql)
         query = catalog.answers(statement)
         if query is None:
             # The engine decides whether it only reads.
@@ -51,7 +58,7 @@ class WireWorker(Worker):
     def ask(self, session: SessionFacts, given: ParameterValues) -> Reply:
         """The columns and rows of a catalogue query; None for other queries."""
         catalog = self._catalogues(session)
-        query = catalog.answers(st.only(given.sql))
+        query = catalog.answers(self._only(given.sql))
         if query is None:
             return None, b""
         # Only a single SELECT, so that no statement changes the catalogues' tables.
@@ -64,6 +71,19 @@ class WireWorker(Worker):
         columns = [[name, with_oids(type_name(kind))] for name, kind in kinds]
         table = relation.to_arrow_table()
         return columns, as_stream(table.schema, table.to_batches())
+
+    def plan(self, text: str, given: object) -> Reply:
+        return super().plan(self._only(text).sql, given)
+
+    def _only(self, sql: str) -> st.SqlStatement:
+        """The only statement of a text, without the database in the names of tables."""
+        dataset = self.planner.dataset
+        assert dataset is not None, "a session has a dataset"
+        tables = {table.name.casefold() for table in self.planner.catalogue.in_dataset(dataset)}
+        namesake = dataset.casefold() in tables
+        statement = st.only(sql)
+        text = st.without_database(statement, dataset, namesake=namesake)
+        return statement if text == statement.sql else st.only(text)
 
     def bound(self, parameters: Any) -> Parameters:
         return _named(st.only(parameters.sql), parameters.oids, parameters.values)
@@ -93,19 +113,23 @@ class WireWorker(Worker):
 
 
 def _named(
-    statement: st.SqlStatement, oids: Sequence[int], values: Sequence[Any]
+    statement: st.SqlStatement, oids: Sequence[int], values: Sequence[tuple[int, bytes | None]]
 ) -> dict[str, Any]:
     """The parameters of a statement, by number, with exactly their types.
 
     Raises:
-        Failure: a value is missing.
+        Failure: a value is missing, or its bytes do not fit its type.
     """
     used = {token.number for token in statement.words if token.kind == "parameter"}
     for number in used:
         if not 1 <= number <= len(oids):
             raise failures.Failure("42P02", f"there is no parameter ${number}")
     kinds = {number: parameter_type(oids[number - 1]) or ColumnType(TEXT) for number in used}
-    return {str(number): _value(kinds[number], values[number - 1]) for number in sorted(used)}
+    found = {}
+    for number, kind in sorted(kinds.items()):
+        form, data = values[number - 1]
+        found[str(number)] = _value(kind, decode_parameter(data, form, kind))
+    return found
 
 
 def _value(kind: ColumnType, value: Any) -> Any:
