@@ -29,13 +29,8 @@ ARGUMENTS = [sys.executable, "-m", "encrypted_records", "sql"]
 
 
 @contextmanager
-def listening(running: Service, account: Account, *more: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {
-        **os.environ,
-        "ERS_PROXY_URL": running.proxy_url,
-        "ERS_EMAIL": account.email,
-        "ERS_PASSWORD": account.password,
-    }
+def listening(running: Service, *more: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "ERS_PROXY_URL": running.proxy_url}
     process = subprocess.Popen(
         [*ARGUMENTS, *more],
         env=environment,
@@ -50,10 +45,10 @@ def listening(running: Service, account: Account, *more: str) -> Iterator[subpro
             process.kill()
 
 
-def test_the_command_listens_until_it_is_told_to_end(
+def test_the_command_listens_without_a_login_until_it_is_told_to_end(
     running: Service, owner: Account, clinic: str
 ) -> None:
-    with listening(running, owner, "--listen", "127.0.0.1:0") as process:
+    with listening(running, "--listen", "127.0.0.1:0") as process:
         assert process.stdout is not None
         found = re.fullmatch(
             r"Listening on 127\.0\.0\.1:(\d+) for clients of PostgreSQL\.\n",
@@ -76,7 +71,7 @@ def test_the_command_listens_until_it_is_told_to_end(
 def test_an_address_that_cannot_be_is_refused_by_name(
     running: Service, owner: Account, address: str
 ) -> None:
-    with listening(running, owner, "--listen", address) as process:
+    with listening(running, "--listen", address) as process:
         _, told = process.communicate(timeout=300)
     assert process.returncode not in (0, None)
     assert "--listen" in told

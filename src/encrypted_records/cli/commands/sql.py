@@ -146,7 +146,7 @@ Ctrl-C cancels a statement, or discards its lines. Statements end with a semicol
 )
 @click.option("--timing", is_flag=True, help="Show how long each statement takes.")
 @listening_options
-@connected(organization=True)
+@connected(organization=True, login_optional="listen")
 async def sql(
     session: CommandSession,
     statement: str | None,

@@ -271,7 +271,7 @@ def _by_option(flaw: Flaw, context: click.Context) -> Flaw:
 
 
 def connected(
-    *, organization: bool = False, anonymous: bool = False, login_optional: bool = False
+    *, organization: bool = False, anonymous: bool = False, login_optional: bool | str = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the body of a command from an async function of a :class:`CommandSession`.
 
@@ -280,7 +280,7 @@ def connected(
             looked up.
         anonymous: whether the command needs no account.
         login_optional: whether the command runs without an account if there is no login, instead of
-            asking for credentials.
+            asking for credentials; or the option with which it does.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -299,7 +299,7 @@ def connected(
                     proxy_url,
                     inline=inline,
                     anonymous=anonymous,
-                    login_optional=login_optional,
+                    login_optional=bool(values.get(str(login_optional), login_optional is True)),
                     organization=where,
                     dataset=dataset,
                     limits=limits,
