@@ -86,6 +86,44 @@ def test_psql_runs_statements_and_copies(listener: Running) -> None:
     assert copied == "1,Zoë\n2,O'Neil\n3,\n"
 
 
+def test_psql_lists_every_kind_of_object_also_where_there_is_none(listener: Running) -> None:
+    listed = r"""\dAo \dAp \db+ \dc+ \dconfig+ \dC+ \dd \dD+ \des+ \deu+ \dew+ \det+ \df+ \dF+ \dg+
+    \dl \dL+ \dn+ \do+ \dO+ \dp \dP+ \drds \dRp+ \dRs+ \dT+ \dx+ \dX+ \dy+ \l+ \z"""
+    done = subprocess.run(
+        [_psql(), "-X"],
+        input="\n".join([*listed.split(), r"\sf now", r"\sv patient"]),
+        env={**os.environ, **listener.environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stderr.count("ERROR") == 1, done.stderr
+    assert "functions are those of DuckDB" in done.stderr
+    assert '"clinic.patient" is not a view' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "copied"),
+    [
+        ("csv header delimiter ';'", "id;name\n1;Zoë\n2;O'Neil\n3;\n"),
+        ("WITH CSV QUOTE '''' NULL AS '-' FORCE QUOTE id", "'1',Zoë\n'2','O''Neil'\n'3',-\n"),
+        (r"csv delimiter E'\t'", "1\tZoë\n2\tO'Neil\n3\t\n"),
+        (
+            r"(FORMAT csv, QUOTE '''', ESCAPE '\', FORCE_QUOTE (id, name))",
+            "'1','Zoë'\n'2','O\\'Neil'\n'3',\n",
+        ),
+        ("(FORMAT csv, FORCE_QUOTE *)", '"1","Zoë"\n"2","O\'Neil"\n"3",\n'),
+        ("WITH DELIMITER ',' NULL '-'", "1,Zoë\n2,O'Neil\n3,-\n"),
+    ],
+)
+def test_psql_copies_in_the_form_that_it_asks_for(
+    listener: Running, options: str, copied: str
+) -> None:
+    query = "COPY (SELECT id, name FROM patient ORDER BY id) TO STDOUT"
+    assert psql(listener, f"{query} {options}") == copied
+
+
 @pytest.mark.parametrize("binary", [False, True])
 def test_psycopg(listener: Running, binary: bool) -> None:
     with listener.connect() as connection, connection.cursor(binary=binary) as cursor:

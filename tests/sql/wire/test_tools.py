@@ -81,3 +81,16 @@ def test_names_are_quoted_where_a_statement_needs_it(listener: Running) -> None:
         assert connection.execute(asked).fetchone() == ("a", '"A b"', '"select"', ['A "b', "c"])
         told = connection.execute("SELECT format('%I.%s%%', quote_ident('a'), version())")
         assert str(told.fetchone()).startswith("('a.PostgreSQL 15")
+
+
+def test_drivers_find_the_functions_of_types_by_which_they_read_values(listener: Running) -> None:
+    (of_ruby,) = TOOLS["Ruby"]
+    with listener.connect() as connection:
+        functions = {name: function for _, name, _, _, function in connection.execute(of_ruby)}
+        assert (functions["int8"], functions["_text"]) == ("int8in", "array_in")
+        arrays = connection.execute(
+            "SELECT count(*) FROM pg_type typ LEFT JOIN pg_proc AS proc ON proc.oid ="
+            " typ.typreceive WHERE proc.proname = 'array_recv' AND typ.typelem > 0"
+        ).fetchone()
+        assert arrays is not None
+        assert arrays[0] > 10

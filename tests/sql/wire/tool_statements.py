@@ -219,6 +219,17 @@ TOOLS: dict[str, list[str]] = {
         """SELECT columns.column_name, information_schema.columns.data_type
         FROM information_schema.columns WHERE columns.table_name = 'patient'""",
     ],
+    "Ruby": [
+        """SELECT t.oid, t.typname, t.typelem, t.typdelim, ti.proname AS typinput
+        FROM pg_type as t JOIN pg_proc as ti ON ti.oid = t.typinput""",
+    ],
+    "pgAdmin": [
+        """SET DateStyle=ISO; SET client_min_messages=notice;
+        SELECT set_config('bytea_output','hex',false) FROM pg_show_all_settings()
+        WHERE name = 'bytea_output'; SET client_encoding='utf-8'""",
+        "SET work_mem = '64MB'",
+        "SET enable_seqscan TO off",
+    ],
     "Superset": [
         "select pg_catalog.version()",
         "show standard_conforming_strings",

@@ -78,6 +78,12 @@ _SCHEMAS = frozenset({"pg_catalog", "information_schema"})
 _OPEN, _CLOSE = SqlToken("other", "(", 0, 0), SqlToken("other", ")", 0, 0)
 _SELECT, _AS = SqlToken("word", "SELECT", 0, 0), SqlToken("word", "AS", 0, 0)
 _UNNEST = SqlToken("word", "unnest", 0, 0)
+_NO_TEXT = (
+    SqlToken("word", "error", 0, 0),
+    _OPEN,
+    SqlToken("string", "'functions are those of DuckDB, which shows no definition'", 0, 0),
+    _CLOSE,
+)
 #: Words after a table without an alias.
 _AFTER_TABLE = frozenset(
     {",", ")", "cross", "except", "full", "group", "having", "inner", "intersect", "join", "left",
@@ -216,8 +222,19 @@ def _relations() -> str:
     parts = [f"CREATE SCHEMA {SCHEMA};"]
     for name, columns in _columns().items():
         listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
+        if "oid" in dict(columns):
+            listed += f", tableoid UINTEGER DEFAULT {_OWN.get(name, 'NULL')}"
         parts.append(f"CREATE TABLE {SCHEMA}.{quoted(name)} ({listed});")
-    types = ("name", *sorted(_REG), "xid", "cid", "int2vector", "oidvector", "pg_node_tree")
+    types = (
+        "name",
+        *sorted(_REG),
+        "regoperator",
+        "xid",
+        "cid",
+        "int2vector",
+        "oidvector",
+        "pg_node_tree",
+    )
     parts += [f"CREATE TYPE {SCHEMA}.{name} AS VARCHAR;" for name in types]
     parts.append(f"CREATE TYPE {SCHEMA}.oid AS UINTEGER;")
     return "\n".join(parts)
@@ -249,7 +266,18 @@ class _RelationRows:
         yield "pg_user", {"usename": [self._user], "usesysid": [10], "usesuper": [False]}
         yield "pg_am", {"oid": [2], "amname": ["heap"], "amtype": ["t"]}
         yield "pg_tablespace", {"oid": [1663], "spcname": ["pg_default"], "spcowner": [10]}
-        yield "pg_type", self._types()
+        types = self._types()
+        yield "pg_type", types
+        functions = sorted({*types["typinput"], *types["typreceive"]})
+        yield (
+            "pg_proc",
+            {
+                "oid": [at + 1 for at in range(len(functions))],
+                "proname": functions,
+                "pronamespace": [_PG_CATALOG for _ in functions],
+                "prokind": ["f" for _ in functions],
+            },
+        )
         if self._tables:
             yield "pg_class", self._classes()
             yield (
@@ -543,6 +571,7 @@ def _functions(
         "format(f, a)": f"{SCHEMA}._formatted(f, a)",
         "format(f, a, b)": f"{put} || {SCHEMA}._formatted({behind}, b)",
         "txid_current()": "1::BIGINT",
+        "array_remove(a, b)": "list_filter(a, lambda x: x IS DISTINCT FROM b)",
         "array_lower(a, b)": "CASE WHEN len(a) > 0 AND b = 1 THEN 1 END",
         "array_upper(a, b)": "CASE WHEN len(a) > 0 AND b = 1 THEN len(a)::INTEGER END",
         "information_schema__pg_expandarray(a)": "{'x': unnest(a), 'n': generate_subscripts(a, 1)}",
@@ -557,12 +586,13 @@ def _functions(
         "pg_advisory_unlock_all()": "NULL::VARCHAR",
         "pg_relation_is_publishable(a)": "false",
         "pg_export_snapshot()": "NULL::VARCHAR",
+        "pg_size_pretty(a)": "format_bytes(a::BIGINT)",
     }
     for name in ("has_table_privilege", "has_any_column_privilege"):
         defined[f"{name}(a, b)"] = "upper(b) LIKE '%SELECT%'"
         defined[f"{name}(a, b, c)"] = "upper(c) LIKE '%SELECT%'"
-    sizes = ("pg_relation_size", "pg_total_relation_size", "pg_table_size", "pg_database_size")
-    defined |= {f"{name}(a)": "NULL::BIGINT" for name in sizes}
+    sizes = ("relation", "total_relation", "table", "database", "tablespace")
+    defined |= {f"pg_{name}_size(a)": "NULL::BIGINT" for name in sizes}
     absent = {
         "pg_get_expr": 3, "pg_get_indexdef": 3, "pg_get_constraintdef": 2, "pg_get_viewdef": 2,
         "pg_get_serial_sequence": 2, "pg_get_functiondef": 1, "pg_get_function_arguments": 1,
@@ -570,6 +600,7 @@ def _functions(
         "pg_get_triggerdef": 2, "pg_get_ruledef": 2, "pg_get_partkeydef": 1,
         "pg_get_statisticsobjdef_columns": 1, "pg_describe_object": 3, "pg_tablespace_location": 1,
         "pg_get_partition_constraintdef": 1, "pg_stat_get_numscans": 1, "pg_indexes_size": 1,
+        "pg_get_function_sqlbody": 1,
     }  # fmt: skip
     for name, most in absent.items():
         for count in range(1, most + 1):
@@ -579,6 +610,15 @@ def _functions(
     for head, body in defined.items():
         name, _, arguments = head.partition("(")
         grouped.setdefault(name, []).append(f"({arguments} AS {body}")
+    partitions = (
+        f"CREATE MACRO {SCHEMA}.pg_partition_tree(a) AS TABLE SELECT 0::UINTEGER AS relid,"
+        " 0::UINTEGER AS parentrelid, true AS isleaf, 0 AS level WHERE false"
+    )
+    options = (
+        f"CREATE MACRO {SCHEMA}.pg_options_to_table(a) AS TABLE"
+        " SELECT '' AS option_name, '' AS option_value WHERE false"
+    )
+    shown = f"CREATE MACRO {SCHEMA}.pg_show_all_settings() AS TABLE FROM {SCHEMA}.pg_settings"
     keywords = (
         f"CREATE MACRO {SCHEMA}.pg_get_keywords() AS TABLE SELECT keyword_name AS word,"
         " upper(keyword_category[1]) AS catcode, keyword_category AS catdesc"
@@ -591,6 +631,9 @@ def _functions(
                 for name, bodies in grouped.items()
             ),
             keywords,
+            partitions,
+            options,
+            shown,
         ]
     )
 
@@ -678,13 +721,16 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
         return end + 1 - at, [SqlToken("other", sign, 0, 0)]
     if token.word == "collate" and following and words[at - 1].word != "as":
         return 2, ()
-    if token.word in _RENAMED:
-        return 1, [SqlToken("word", _RENAMED[token.word], 0, 0)]
+    # Drivers of Ruby and .NET join pg_proc by "p.oid = t.typreceive", which is a name here.
+    joined = following[::2] == ["=", "."] and not _FUNCTIONS.isdisjoint(following[3:])
+    if token.word in _RENAMED or (token.word == "oid" and joined):
+        return 1, [SqlToken("word", _RENAMED.get(token.word, "proname"), 0, 0)]
     if token.word in _FUNCTIONS and following[1:2] == ["0"] and following[0] in ("=", "<>", "!="):
         # Functions have names here, but no OIDs.
         return 3, [token, words[at + 1], SqlToken("string", "'-'", 0, 0)]
     if following[:1] == ["::"] and (made := _looked_up(token, "".join(following[1:2]))):
-        return 3, made
+        of_function = following[1].startswith("regproc") and following[2:] == ["::", "oid"]
+        return (5, _NO_TEXT) if of_function else (3, made)  # psql's \sf wants its text
     as_cast = token.word == "cast" and following[:1] == ["("] and following[2:3] == ["as"]
     if as_cast and (made := _looked_up(words[at + 2], "".join(following[3:4]))):
         return 6, made

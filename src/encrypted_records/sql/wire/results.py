@@ -5,7 +5,7 @@ PostgreSQL's binary file format.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow
 from pyarrow import compute
@@ -157,11 +157,12 @@ class CopyWriter:
         self.form = BINARY_FORM if copy.form == "binary" else TEXT_FORM
         self._encoder = RowEncoder(columns, [self.form] * len(columns))
         self._count = struct.pack("!h", len(columns))
+        self._forced = [copy.forced == ["*"] or name in copy.forced for name, _ in columns]
         self.head, self.tail = b"", b""
         if self.form == BINARY_FORM:
             self.head, self.tail = _SIGNATURE, struct.pack("!h", -1)
         elif copy.header:
-            names = [self._quoted(name.encode()) for name, _ in columns]
+            names = [self._quoted(name.encode(), False) for name, _ in columns]
             self.head = self._line(names)
 
     def rows(self, batch: pyarrow.RecordBatch) -> list[bytes]:
@@ -171,27 +172,30 @@ class CopyWriter:
             sized = [[_sized(value) for value in column] for column in columns]
             return [self._count + b"".join(row) for row in zip(*sized, strict=True)]
         null = self._copy.null.encode()
-        write: Callable[[bytes], bytes] = self._quoted
         written = [
-            [null if value is None else write(value) for value in column] for column in columns
+            [null if value is None else self._quoted(value, forced) for value in column]
+            for column, forced in zip(columns, self._forced, strict=True)
         ]
         return [self._line(row) for row in zip(*written, strict=True)]
 
     def _line(self, values: Sequence[bytes]) -> bytes:
         return self._copy.delimiter.encode().join(values) + b"\n"
 
-    def _quoted(self, value: bytes) -> bytes:
-        text, delimiter = value.decode(), self._copy.delimiter
+    def _quoted(self, value: bytes, forced: bool) -> bytes:
+        text, delimiter, quote = value.decode(), self._copy.delimiter, self._copy.quote
         if self._copy.form == "text":
             escaped = text.translate(_ESCAPES)
             if delimiter != "\t":
                 escaped = escaped.replace(delimiter, f"\\{delimiter}")
             return escaped.encode()
         # A value that equals NULL's text, or the end marker, is quoted, as in PostgreSQL.
-        if text in (self._copy.null, "\\.") or any(
-            sign in text for sign in (delimiter, '"', "\n", "\r")
-        ):
-            return ('"' + text.replace('"', '""') + '"').encode()
+        needed = text in (self._copy.null, "\\.") or any(
+            sign in text for sign in (delimiter, quote, "\n", "\r")
+        )
+        if forced or needed:
+            for sign in dict.fromkeys((self._copy.escape, quote)):
+                text = text.replace(sign, self._copy.escape + sign)
+            return f"{quote}{text}{quote}".encode()
         return value
 
 

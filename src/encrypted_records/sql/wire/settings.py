@@ -21,11 +21,17 @@ _DEFAULTS: Mapping[str, str] = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
     "client_min_messages": "notice",
+    "cursor_tuple_fraction": "0.1",
     "datestyle": "ISO, MDY",
+    "default_transaction_deferrable": "off",
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "on",
+    "enable_seqscan": "on",
+    "escape_string_warning": "on",
     "extra_float_digits": "1",
+    "geqo": "on",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
     "in_hot_standby": "off",
     "integer_datetimes": "on",
     "intervalstyle": "postgres",
@@ -33,10 +39,14 @@ _DEFAULTS: Mapping[str, str] = {
     "jit": "off",
     "lc_collate": "C",
     "lc_ctype": "C",
+    "lc_messages": "C",
     "lc_monetary": "C",
     "lc_numeric": "C",
     "lock_timeout": "0",
     "max_identifier_length": "63",
+    "max_parallel_workers_per_gather": "2",
+    "plan_cache_mode": "auto",
+    "random_page_cost": "4",
     "max_index_keys": "32",
     "row_security": "on",
     "search_path": "public",
@@ -50,13 +60,17 @@ _DEFAULTS: Mapping[str, str] = {
     "timezone": "UTC",
     "transaction_isolation": "read committed",
     "transaction_read_only": "on",
+    "work_mem": "4MB",
 }
 #: Settings whose values have no effect here.
 _FREE = frozenset(
-    {"application_name", "client_min_messages", "default_transaction_isolation",
-     "default_transaction_read_only", "extra_float_digits", "idle_in_transaction_session_timeout",
-     "jit", "lock_timeout", "row_security", "synchronize_seqscans",
-     "transaction_isolation"}
+    {"application_name", "client_min_messages", "cursor_tuple_fraction",
+     "default_transaction_deferrable", "default_transaction_isolation",
+     "default_transaction_read_only", "enable_seqscan", "escape_string_warning",
+     "extra_float_digits", "geqo", "idle_in_transaction_session_timeout", "idle_session_timeout",
+     "jit", "lock_timeout", "max_parallel_workers_per_gather", "plan_cache_mode",
+     "random_page_cost", "row_security", "synchronize_seqscans", "transaction_isolation",
+     "work_mem"}
 )  # fmt: skip
 #: Settings with a fixed value, in the clients' spelling.
 _FIXED: Mapping[str, str] = {

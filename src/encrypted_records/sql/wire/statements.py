@@ -31,6 +31,10 @@ _TOKEN = re.compile(
 )
 
 
+#: Characters after a backslash in ``E'...'``, such as COPY's ``DELIMITER E'\\t'``.
+_SIGNS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
 @dataclass(frozen=True, slots=True)
 class SqlToken:
     """``kind`` is a group of the lexer's expression; ``start`` and ``end`` are places in the
@@ -54,7 +58,10 @@ class SqlToken:
     def value(self) -> str:
         """A word or a string without its quotes."""
         if self.kind == "string":
-            return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
+            text = self.text[self.text.index("'") + 1 : -1].replace("''", "'")
+            if self.text[0] in "eE":
+                text = re.sub(r"\\(.)", lambda sign: _SIGNS.get(sign[1], sign[1]), text)
+            return text
         return self.word
 
     @property
@@ -220,19 +227,24 @@ def fetched(statement: SqlStatement) -> Fetched:
     return Fetched(words[0], rows)
 
 
-#: Characters with a meaning after a backslash in COPY's text format.
-_ESCAPED = ".abcdefghijklmnopqrstuvwxyz0123456789"
+#: Characters with a meaning in COPY's text format: a backslash, and those that may follow it.
+_ESCAPED = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """``COPY (query) TO STDOUT``; ``form`` is ``text``, ``csv`` or ``binary``."""
+    """``COPY (query) TO STDOUT``; ``form`` is ``text``, ``csv`` or ``binary``. ``forced`` are names
+    of columns whose values are always quoted, or a star for all.
+    """
 
     query: str
     form: str
     header: bool
     delimiter: str
     null: str
+    quote: str
+    escape: str
+    forced: Sequence[str]
 
 
 def copied(statement: SqlStatement) -> Copy:
@@ -245,23 +257,32 @@ def copied(statement: SqlStatement) -> Copy:
         raise Failure("25006", "cannot execute COPY FROM in a read-only transaction")
     if after_source[1].word != "stdout":
         raise Failure("42501", "COPY writes to STDOUT only, never to a file or program")
-    options = _copy_options(after_source[2:])
+    given = _copy_options(after_source[2:])
+    options = {name: values[0] if values else "" for name, values in given.items()}
     form = options.pop("format", "text").lower()
     if form not in ("text", "csv", "binary"):
         raise Failure("22023", "COPY format is not text, csv or binary")
     header = options.pop("header", "false").lower() in ("true", "on", "1", "")
     delimiter = options.pop("delimiter", "," if form == "csv" else "\t")
     null = options.pop("null", "" if form == "csv" else "\\N")
+    of_csv = sorted({"escape", "force_quote", "quote"} & set(options))
+    if of_csv and form != "csv":
+        raise Failure("0A000", f"COPY {of_csv[0]} is available only in CSV mode")
+    quote = options.pop("quote", '"')
+    escape = options.pop("escape", quote)
+    options.pop("force_quote", None)
     options.pop("encoding", None)
     if options:
         raise Failure("0A000", f"COPY has no option {min(options)} here")
-    if len(delimiter) != 1 or delimiter in '\r\n"\\' or any(end in null for end in "\r\n"):
-        raise Failure("22023", "COPY delimiter must be one character, and no quote or line end")
+    if any(len(sign) != 1 or sign in "\r\n" for sign in (delimiter, quote, escape)):
+        raise Failure("22023", "COPY delimiter, quote and escape are one character, no line end")
+    if (form == "csv" and delimiter == quote) or any(end in null for end in "\r\n"):
+        raise Failure("22023", "COPY delimiter and quote must be different, NULL without line ends")
     if form == "text" and delimiter in _ESCAPED:
         raise Failure("22023", f"COPY delimiter cannot be {delimiter!r}: it is part of an escape")
-    if delimiter in null:
-        raise Failure("22023", "COPY delimiter must not be part of the NULL specification")
-    return Copy(source, form, header, delimiter, null)
+    if delimiter in null or (form == "csv" and quote in null):
+        raise Failure("22023", "COPY delimiter and quote must not be in the NULL specification")
+    return Copy(source, form, header, delimiter, null, quote, escape, given.get("force_quote", ()))
 
 
 def _copy_source(statement: SqlStatement) -> tuple[str, Sequence[SqlToken]]:
@@ -289,28 +310,37 @@ def _copy_source(statement: SqlStatement) -> tuple[str, Sequence[SqlToken]]:
     return f"SELECT {columns} FROM {table}", words[ends[0] :]  # noqa: S608 - the client's own
 
 
-def _copy_options(words: Sequence[SqlToken]) -> dict[str, str]:
-    """Options of ``WITH (FORMAT csv, HEADER)`` and of the older ``CSV HEADER``."""
+def _copy_options(words: Sequence[SqlToken]) -> dict[str, list[str]]:
+    """Options with their values: of ``WITH (FORMAT csv, HEADER)`` and of the older ``CSV HEADER``,
+    whose options follow each other without commas.
+    """
     words = [token for token in words if token.word != "with"]
-    if not words:
-        return {}
-    if words[0].text != "(":
-        options = {}
-        for token in words:
-            if token.word in ("csv", "binary"):
-                options["format"] = token.word
-            elif token.word == "header":
-                options["header"] = "true"
-            else:
-                raise Failure("0A000", "COPY options are named in parentheses: (FORMAT csv)")
+    options: dict[str, list[str]] = {}
+    if words and words[0].text == "(":
+        name, depth = "", 0
+        for token in words[1:-1]:
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
+            if token.text == "," and depth == 0:
+                name = ""
+            elif not name:
+                name = token.word.lower()
+                options[name] = []
+            elif token.text not in ("(", ")", ","):
+                options[name].append(token.value)
         return options
-    options = {}
-    pair: list[str] = []
-    for token in (*words[1:-1], SqlToken("other", ",", 0, 0)):
-        if token.text == ",":
-            if pair:
-                options[pair[0].lower()] = pair[1] if len(pair) > 1 else ""
-            pair = []
-        else:
-            pair.append(token.value)
+    name = ""
+    for token in words:
+        if token.word in ("csv", "binary"):
+            options["format"] = [token.word]
+        elif token.kind == "word" and token.word in _OLDER_OPTIONS:
+            name = "force_quote" if name == "force" else token.word
+            options.pop("force", None)
+            options[name] = []
+        elif name and (token.kind in ("string", "quoted") or name == "force_quote"):
+            options[name] += [] if token.text == "," else [token.value]
+        elif token.word != "as":
+            raise Failure("42601", f'syntax error at or near "{token.text[:40]}" in COPY')
     return options
+
+
+_OLDER_OPTIONS = frozenset({"header", "delimiter", "null", "quote", "escape", "encoding", "force"})
