@@ -493,7 +493,7 @@ class StoreFull(Unavailable):
 
 class StoreUnavailable(Unavailable):
     code = "bulk_store_unavailable"
-    default_hint = "try again shortly; if it lasts, check the store of --bulk-url"
+    default_hint = "try again shortly; if it lasts, check the store that is named"
 
 
 class ObjectLost(Unavailable):

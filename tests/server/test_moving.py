@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from tests.server.test_bulk_kills import ran
 from tests.server.writer import Writer, person
 from tests.support import forked
 from tests.support.postgres import NewDatabase
-from tests.support.service import ERS, clean_environment
+from tests.support.service import ANSWER_SECONDS, ERS, clean_environment, free_ports
 
 MANY = 150
 
@@ -153,3 +155,46 @@ def test_rows_and_pages_move_to_objects_while_they_are_read_and_every_flaw_is_na
     assert f"rows from 0 of group {group.hex()}" in left.stdout
     assert f"pages of segment {segment.hex()}" in left.stdout
     assert (operator.count("record_row"), operator.count("index_page")) == (MANY - 1, 1)
+
+
+@pytest.fixture
+def moving(operator: Operator) -> Iterator[Callable[[int], forked.Forked]]:
+    """A move from a bucket at a port of this machine."""
+    begun: list[forked.Forked] = []
+
+    def move(port: int) -> forked.Forked:
+        before = f"s3://records/all?endpoint=http://127.0.0.1:{port}"
+        told = clean_environment(
+            ERS_DATA_DIR=str(operator.api.data_dir),
+            ERS_DATABASE_URL=operator.api.database_url or "",
+            ERS_BULK_URL=f"file://{operator.objects}",
+            AWS_ACCESS_KEY_ID="a",
+            AWS_SECRET_ACCESS_KEY="b",
+        )
+        words = [*ERS, "storage", "move", "--bulk-before", before]
+        begun.append(forked.Forked(words, env=told, stderr=subprocess.PIPE, text=True))
+        return begun[-1]
+
+    yield move
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def test_ctrl_c_ends_a_move_whose_store_is_silent(
+    moving: Callable[[int], forked.Forked],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        move = moving(silent.getsockname()[1])
+        connection, _ = silent.accept()
+        with connection:
+            move.send_signal(signal.SIGINT)
+            assert move.wait(ANSWER_SECONDS) == -signal.SIGINT
+
+
+def test_a_store_that_cannot_be_reached_is_named_by_its_setting(
+    moving: Callable[[int], forked.Forked],
+) -> None:
+    (port,) = free_ports(1)
+    _, err = moving(port).communicate()
+    assert "the bulk store of ERS_BULK_BEFORE does not answer, or fails" in err

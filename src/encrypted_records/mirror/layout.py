@@ -553,11 +553,11 @@ def _open_bucket(url: str) -> MirrorBucket:
 @contextmanager
 def _answering() -> Iterator[None]:
     """Translate the bucket's errors, without their texts, which may quote a request."""
-    from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
+    from obstore.exceptions import BaseError, GenericError  # noqa: PLC0415 - an extra
 
     try:
         yield
     except (BaseError, OSError, ValueError) as error:
-        raise Unavailable(
-            f"the mirror's bucket does not answer, or refuses: {type(error).__name__}"
-        ) from None
+        is_known = type(error) is not GenericError
+        outcome = f"refuses: {type(error).__name__}" if is_known else "does not answer, or fails"
+        raise Unavailable(f"the mirror's bucket {outcome}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def at_database(settings: serve.ApiSettings) -> Iterator[None]:
-    """Set up Django for the database of an API.
+    """Set up Django for the database of an API. Ctrl-C ends the process at once: the client of a
+    bulk store in a bucket would take note of it only when the store answers, or after a minute. A
+    killed command does no harm, and can be repeated.
 
     Raises:
         Startup: there is no API in the data folder, or its database cannot be used.
@@ -24,11 +27,13 @@ def at_database(settings: serve.ApiSettings) -> Iterator[None]:
     from django.db import DatabaseError, connections  # noqa: PLC0415 - as all that needs Django
 
     os.umask(0o077)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     except DatabaseError as error:
         raise serve.unusable(error) from None
     finally:
+        signal.signal(signal.SIGINT, before)
         connections.close_all()
 
 

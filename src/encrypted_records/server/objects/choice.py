@@ -47,7 +47,7 @@ def chosen() -> Chosen:
     chosen_store = choose(settings.BULK_URL)
     if not settings.BULK_BEFORE:
         return chosen_store
-    before = choose(settings.BULK_BEFORE).store
+    before = choose(settings.BULK_BEFORE, "ERS_BULK_BEFORE").store
     if chosen_store.store is None or before is None or settings.BULK_BEFORE == settings.BULK_URL:
         raise InvalidSetting(
             "objects cannot move from the bulk store of ERS_BULK_BEFORE to that of ERS_BULK_URL",
@@ -56,7 +56,7 @@ def chosen() -> Chosen:
     return Chosen(Both(chosen_store.store, before), chosen_store.least, chosen_store.cache)
 
 
-def choose(url: str) -> Chosen:
+def choose(url: str, setting: str = "ERS_BULK_URL") -> Chosen:
     """The store that a URL names; nothing is requested from it yet.
 
     Raises:
@@ -81,7 +81,7 @@ def choose(url: str) -> Chosen:
             # Imported here because it is an optional extra.
             from encrypted_records.server.objects.s3 import connect  # noqa: PLC0415
 
-            store = connect(parts.netloc, parts.path.strip("/"), options)
+            store = connect(parts.netloc, parts.path.strip("/"), options, setting)
             return Chosen(store, int(least), int(cache) << 20)
     raise _invalid("it is not the URL of a store")
 

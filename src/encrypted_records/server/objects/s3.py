@@ -62,9 +62,13 @@ class S3:
         hasty: client for small reads, with shorter time limits because requests wait for them.
         writing: makes a client for a write that may take the given number of seconds longer than a
             small one.
+        setting: whose URL names the store.
     """
 
-    def __init__(self, store: S3Store, hasty: S3Store, writing: Callable[[int], S3Store]) -> None:
+    def __init__(
+        self, store: S3Store, hasty: S3Store, writing: Callable[[int], S3Store], setting: str
+    ) -> None:
+        self._setting = setting
         self._store = store
         self._hasty = hasty
         self._writing = cache(writing)
@@ -72,7 +76,7 @@ class S3:
 
     def put(self, name: str, data: bytes) -> None:
         longer = len(data) // _SMALL_BYTES * (_SMALL_BYTES // _LEAST_RATE)
-        with _named():
+        with self._named():
             # In a single request, so that no part of an upload can be left behind.
             obstore.put(self._writing(longer), name, data, use_multipart=False)
             # Detects data that was truncated on the way, while the sender still has it.
@@ -97,7 +101,7 @@ class S3:
         joined = join_neighbours(ranges, reach)
         small = sum(block.end - block.start for block in joined) <= _SMALL_BYTES
         store = self._hasty if small else self._store
-        with _named():
+        with self._named():
             try:
                 got = obstore.get_ranges(store, name, starts=starts, ends=ends, coalesce=reach)
             except FileNotFoundError:
@@ -105,7 +109,7 @@ class S3:
         return [bytes(data) for data in got]
 
     def delete(self, names: Sequence[str]) -> None:
-        with _named():
+        with self._named():
             for name in names:
                 try:
                     obstore.delete(self._store, name)
@@ -116,23 +120,36 @@ class S3:
         return None  # the protocol has no request for it
 
     def keeps_versions(self, name: str) -> bool:
-        with _named():
+        with self._named():
             # Object lock requires versioning, too; "null" is the version while versioning is
             # suspended.
             return obstore.head(self._store, name)["version"] not in (None, "null")
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        with _named():
+        with self._named():
             for page in obstore.list(self._store):
                 for listed in page:
                     yield listed["path"], listed["size"]
 
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Convert errors of the store to ours, without their text, which may quote a request."""
+        try:
+            yield
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            is_known = type(error) is not exceptions.GenericError
+            outcome = (
+                f"refuses: {type(error).__name__}" if is_known else "does not answer, or fails"
+            )
+            raise StoreUnavailable(f"the bulk store of {self._setting} {outcome}") from None
 
-def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
+
+def connect(bucket: str, prefix: str, options: Mapping[str, str], setting: str) -> S3:
     """A store in a bucket; nothing is requested from it yet.
 
     Args:
         options: ``endpoint`` is a URL, ``region`` a name, ``virtual_hosted`` true or false.
+        setting: whose URL names the store.
 
     Raises:
         InvalidSetting: an option is unknown or wrong.
@@ -176,20 +193,10 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
                 {"timeout": 2 * wait + timedelta(seconds=longer), "connect_timeout": wait},
                 1.5 * wait,
             ),
+            setting,
         )
     except (exceptions.BaseError, ValueError) as error:
         raise InvalidSetting(
             f"the bulk store cannot be used: {type(error).__name__}",
             hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and name the endpoint",
-        ) from None
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """Convert errors of the store to ours, without their text, which may quote a request."""
-    try:
-        yield
-    except (exceptions.BaseError, OSError, ValueError) as error:
-        raise StoreUnavailable(
-            f"the bulk store does not answer, or refuses: {type(error).__name__}"
         ) from None
