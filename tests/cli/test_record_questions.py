@@ -185,6 +185,25 @@ def test_a_record_is_changed_in_part_or_as_a_whole(ers: Ers, people: str) -> Non
     assert ers(*update, typed='[{"age": 1}, {"age": 2}]').code == 2
 
 
+def test_a_record_that_somebody_changed_is_neither_changed_nor_deleted_by_its_old_version(
+    ers: Ers, people: str
+) -> None:
+    record = ers.done("record", "search", "--schema", people, "name = 'Ada'").one["id"]
+    update = ("record", "update", record, "--file", "-")
+    delete = ("record", "delete", record, "--yes")
+    assert ers.done("record", "get", record).one["version"] == 1
+    assert ers.done(*update, "--if-version", "1", typed='{"age": 37}').one["version"] == 2
+
+    for command in (update, delete, (*delete, "--erase")):
+        refused = ers(*command, "--if-version", "1", typed='{"age": 38}')
+        assert (refused.code, "the record now has version 2" in refused.err) == (4, True)
+        assert "ETag" not in refused.err
+    assert ers.done("record", "get", record).one["data"]["age"] == 37
+    assert ers.done(*delete, "--if-version", "2").out == "Deleted 1 record.\n"
+    matching = ("record", "delete", "--schema", people, "--matching", "age > 40", "--yes")
+    assert ers(*matching, "--if-version", "1").code == 2
+
+
 def test_records_are_deleted_by_id_or_by_condition(ers: Ers, people: str) -> None:
     record = ers.done("record", "search", "--schema", people, "name = 'Ada'").one["id"]
     matching = ("record", "delete", "--schema", people, "--matching", "age > 40")

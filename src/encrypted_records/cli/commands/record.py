@@ -47,7 +47,7 @@ from encrypted_records.cli.input.files import (
 )
 from encrypted_records.cli.input.upload_sources import KINDS, lines_of
 from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
-from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.terminal import confirm, format_count, say, warn
 from encrypted_records.client import MAX_DIRECT
 from encrypted_records.client.proxy.records import (
@@ -271,8 +271,25 @@ async def get(session: CommandSession, id: str, sealed: bool, output: Output) ->
     if sealed:
         output.write_object(await session.client.sealed_record(id))
         return
-    record, _ = await session.client.record(id)
-    output.write_object(record.data if output.form in ("table", "csv") else record)
+    record, etag = await session.client.record(id)
+    _write(output, record, etag)
+
+
+def _write(output: Output, record: Record, etag: str | None) -> None:
+    """Write a record, as JSON with its version."""
+    if output.form in ("table", "csv"):
+        output.write_object(record.data)
+    else:
+        output.write_object({**row_of(record), "version": etag and int(etag.strip('W/"'))})
+
+
+if_version_option = click.option(
+    "--if-version",
+    type=int,
+    metavar="VERSION",
+    callback=lambda _, __, version: None if version is None else f'"{version}"',
+    help="Only if the record still has this version (ers record get -o json).",
+)
 
 
 @click.command(short_help="Decrypt records.")
@@ -448,6 +465,7 @@ async def export(
 @click.option(
     "--replace", is_flag=True, help="Replace the whole record instead of changing the given fields."
 )
+@if_version_option
 @connected()
 @takes_output
 async def update(
@@ -455,21 +473,25 @@ async def update(
     id: str,  # noqa: A002
     file: str,
     replace: bool,
+    if_version: str | None,
     output: Output,
 ) -> None:
     """Change the fields of a record that a JSON object contains; null removes a field. The id
     stays.
 
     \b
-    Example:
+    Examples:
       echo '{"age": 37}' | ers record update "$RECORD" --file -
+      echo '{"age": 37}' | ers record update "$RECORD" --file - --if-version 1
     """
     _check_id(id)
     objects = list(islice(objects_in(file), 2))
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise InvalidSetting(f"expected one JSON object in {file}")
-    record, _ = await session.client.change_record(id, objects[0], replace=replace)
-    output.write_object(record.data if output.form in ("table", "csv") else record)
+    record, etag = await session.client.change_record(
+        id, objects[0], replace=replace, etag=if_version
+    )
+    _write(output, record, etag)
     warn_of_rounding(record.rounded)
 
 
@@ -485,6 +507,7 @@ async def update(
 @click.option(
     "--erase", is_flag=True, help="Erase the ciphertext at once, and wait until it is gone."
 )
+@if_version_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def delete(
@@ -494,6 +517,7 @@ async def delete(
     dataset: str | None,
     matching: str | None,
     erase: bool,
+    if_version: str | None,
     yes: bool,
 ) -> None:
     """Delete the record with this id, or all records of a schema that match a condition. They are
@@ -508,17 +532,19 @@ async def delete(
     """
     if (id is None) == (schema is None) or (schema is None) != (matching is None):
         raise click.UsageError("name an id, or --schema and --matching")
+    if id is None and if_version is not None:
+        raise click.UsageError("--if-version is for a record that is named by its id")
     if id is not None:
         _check_id(id)
     if id is not None and erase:
         for cost in await session.client.erasure_cost(id):
             say(cost_line(cost.segments, cost.rows))
         confirm(f"Delete and erase the record {id}?", yes=yes, undone="nothing was deleted")
-        say_erased(await session.client.erase_record(id))
+        say_erased(await session.client.erase_record(id, etag=if_version))
         return
     if id is not None:
         confirm(f"Delete the record {id}?", yes=yes, undone="nothing was deleted")
-        await session.client.delete_record(id)
+        await session.client.delete_record(id, etag=if_version)
         say("Deleted 1 record.")
         return
     resource, condition, _known = await question(session, schema or "", dataset, matching, None)

@@ -399,7 +399,7 @@ def _require_version(record: CurrentRecord, versions: Versions) -> None:
     if versions is not None and record.record.version not in versions:
         raise PreconditionFailed(
             f"the record now has version {record.record.version}",
-            hint="read it again, and repeat the change with its new ETag if you still want it",
+            hint="read it again, and repeat the change with its new version if you still want it",
         )
 
 
