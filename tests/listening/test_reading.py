@@ -89,6 +89,8 @@ ENCODED = (b"Content-Encoding: gzip\r\n", b"Transfer-Encoding: gzip, chunked\r\n
         (request(b"http://evil.example/", b""), 421, "unknown_host"),
         (request(b"http://x/", b""), 421, "unknown_host"),
         (request(b"http://x:80@evil.example/", b""), 421, "unknown_host"),
+        (request(b"/", b"").replace(b"Host", b"Ghost"), 400, "invalid"),
+        (request(b"/", b"Host: x:80\r\n"), 400, "invalid"),
     ],
     ids=lambda value: repr(value)[-40:],
 )
@@ -97,8 +99,15 @@ def test_a_head_that_cannot_be_taken_is_refused_by_name(
 ) -> None:
     answer = start(echo, SHORT).ask(sent)
     assert answer.count(b"HTTP/1.1 ") == 1
-    found = json.loads(answer.partition(b"\r\n\r\n")[2])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    found = json.loads(body)
     assert (int(answer.split()[1]), found["status"], found["code"]) == (status, status, code)
+    assert spelled_otherwise(head) == []
+
+
+def spelled_otherwise(head: bytes) -> list[bytes]:
+    """The names of a head that do not begin with a capital."""
+    return [line for line in head.split(b"\r\n")[1:] if line[:1].islower()]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +116,7 @@ def test_a_head_that_cannot_be_taken_is_refused_by_name(
         request(b"http://X:80/", b""),
         request(b"/http://evil.example/", b""),
         request(b"/", b"Content-Encoding: identity\r\n"),
+        request(b"/", b"").replace(b"HTTP/1.1\r\nHost: x:80", b"HTTP/1.0"),
         request(b"/", b"Transfer-Encoding: Chunked\r\n", chunked=True),
         request(b"/", UPGRADE),
         request(b"/", UPGRADE.lower() + b"Transfer-Encoding: chunked\r\n", chunked=True),
@@ -117,6 +127,7 @@ def test_a_head_of_the_same_kind_that_can_be_taken_is_taken(start: Start, sent: 
     answer = start(echo, SHORT).ask(sent)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"body")
+    assert spelled_otherwise(answer.partition(b"\r\n\r\n")[0]) == []
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])

@@ -106,6 +106,19 @@ def raw_answer(document: dict[str, Any], retry_after: int | None = None) -> byte
     return "\r\n".join([*head, "", ""]).encode() + body
 
 
+class HeaderName(bytes):
+    """A header's name, equal to any spelling of it."""
+
+    def lower(self) -> HeaderName:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, bytes) and bytes.lower(self) == bytes.lower(other)
+
+    def __hash__(self) -> int:
+        return hash(bytes.lower(self))
+
+
 def _headers(size: int, retry_after: int | None) -> dict[str, str]:
     headers = {
         "Content-Type": problem.MEDIA_TYPE,
@@ -140,7 +153,7 @@ async def _send_document(
     named = _headers(len(body), retry_after)
     if "request_id" in scope:
         named["X-Request-ID"] = scope["request_id"]
-    headers = [(name.lower().encode(), value.encode()) for name, value in named.items()]
+    headers = [(HeaderName(name.encode()), value.encode()) for name, value in named.items()]
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     await send({"type": f"{kind}.start", "status": document["status"], "headers": headers})
     await send({"type": f"{kind}.body", "body": body, "more_body": False})
@@ -175,6 +188,12 @@ _UPGRADE = problem.document(
 )
 _OTHER_HOST = problem.of_error(
     Misdirected("the target of the request names another host than its Host header")
+)
+_HOST = problem.document(
+    400,
+    "invalid",
+    "the request has no Host header, or more than one",
+    hint="send the name and the port of the address, once: Host: localhost:8080",
 )
 _NO_HANDSHAKE = raw_answer(
     problem.document(400, "invalid", "the request is not a WebSocket handshake")
@@ -326,7 +345,7 @@ class _Http(HttpToolsProtocol):
             self._watch.limits.head_bytes
         ):
             return _HEAD
-        hosts: set[bytes] = set()
+        hosts: list[bytes] = []
         # The parser would take the body for the next request. A head that begins a read has no
         # upgrade here.
         skips_body = self.parser.should_upgrade()
@@ -338,9 +357,11 @@ class _Http(HttpToolsProtocol):
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
                 return _CONTENT_ENCODING
             if name == b"host":
-                hosts.add(value.strip().lower())
+                hosts.append(value.strip().lower())
+        if len(hosts) > 1 or not (hosts or self.parser.get_http_version() == "1.0"):
+            return _HOST
         named = _AUTHORITY.match(self.url)
-        return _OTHER_HOST if named and hosts != {named[1].lower()} else None
+        return _OTHER_HOST if named and hosts != [named[1].lower()] else None
 
     def on_body(self, body: bytes) -> None:
         if self._pace is not None:

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.errors import Startup
 from encrypted_records.listening.binding import CannotListen, bound
-from encrypted_records.listening.connections import LastAnswers, ServerConnection
+from encrypted_records.listening.connections import HeaderName, LastAnswers, ServerConnection
 from encrypted_records.listening.pace import CHECK_INTERVAL, ConnectionWatch, ServerLimits
 
 #: Called like an ASGI application, for a socket that was accepted.
@@ -123,7 +123,10 @@ class Server(uvicorn.Server):
                 self.watch.look()
             except Exception as error:  # a fault of one connection must not end the server
                 _log.error("unexpected %s", type(error).__name__, exc_info=error)
-        return await super().on_tick(counter)
+        ends = await super().on_tick(counter)
+        named = self.server_state.default_headers  # Date and Keep-Alive
+        self.server_state.default_headers = [(spell(name), value) for name, value in named]
+        return ends
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until SIGTERM or SIGINT, which only a process's main thread receives."""
@@ -230,25 +233,15 @@ _OTHERS = {
 }
 
 
-class _Name(bytes):
-    """A header's name, equal to any spelling of it."""
-
-    def lower(self) -> _Name:
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, bytes) and bytes.lower(self) == bytes.lower(other)
-
-    def __hash__(self) -> int:
-        return hash(bytes.lower(self))
+_CLOSE = HeaderName(b"Connection"), b"close"
 
 
 @lru_cache(1024)
 def spell(name: bytes) -> bytes:
     """The name in its usual spelling; a name with capitals is left unchanged."""
     if not name.islower():
-        return _Name(name)
-    return _Name(_OTHERS.get(name) or name.title())
+        return HeaderName(name)
+    return HeaderName(_OTHERS.get(name) or name.title())
 
 
 class Spelling:
@@ -261,6 +254,8 @@ class Spelling:
         async def answering(message: Message) -> None:
             if message["type"] in _STARTS:
                 headers = [(spell(name), value) for name, value in message.get("headers", ())]
+                if _CLOSE in scope["headers"] and _CLOSE not in headers:
+                    headers.append(_CLOSE)  # uvicorn would add it in small letters
                 message = {**message, "headers": headers}
             await send(message)
 
