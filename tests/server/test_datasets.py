@@ -266,3 +266,15 @@ def test_if_match_names_the_versions_that_may_be_changed(ada: Account, kind: str
     for any_version in ({"If-Match": "*"}, {"If-Match": second}):
         body = {"description": "of 2026"}
         assert ada.call("PATCH", made["url"], body, **any_version).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/datasets/", "/api/schemas/", "/api/organizations/", "/api/records/", "audit-log/"],
+)
+def test_a_filter_that_a_list_has_not_is_refused_by_name(ada: Account, path: str) -> None:
+    full = path if path.startswith("/") else f"{ada.organization}{path}"
+    refused = ada.call("GET", f"{full}?naem=x&limit=1")
+    assert (refused.status, refused.code) == (400, "invalid")
+    (flaw,) = refused.json()["errors"]
+    assert (flaw["code"], flaw["parameter"]) == ("unknown_parameter", "naem")

@@ -50,6 +50,7 @@ from encrypted_records.server.http.bodies import (
     body_of,
     flag_of,
     invalid_parameter,
+    only,
     stream,
 )
 from encrypted_records.server.http.openapi import describe
@@ -198,6 +199,7 @@ class RecordsView(APIView):
 
         With ``dead=true`` every row that is stored, also of records that were changed or deleted.
         """
+        only(request, "schema", "dead", "id")
         named = request.query_params.getlist("id")
         if named:
             return Response({"results": _look_up(_user(request), named)})

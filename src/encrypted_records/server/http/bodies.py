@@ -257,9 +257,27 @@ def flag_of(request: Request, name: str, *, default: bool) -> bool:
     raise invalid_parameter(name, "expected true or false")
 
 
+def only(request: Request, *known: str) -> None:
+    """Refuse unknown parameters of a list: without a filter it answers another question.
+
+    Raises:
+        BadInput: ``unknown_parameter``.
+    """
+    for name in sorted(request.query_params.keys() - {"limit", "offset", *known}):
+        raise BadInput(
+            f"the parameters of this list are {', '.join(sorted({'limit', 'offset', *known}))}",
+            flaws=(Flaw("unknown_parameter", "there is no such parameter", parameter=name),),
+            hint="check the spelling",
+        )
+
+
 class Paging(LimitOffsetPagination):
     default_limit = DEFAULT_LIMIT
     max_limit = MAX_LIMIT
+
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
+        only(request, *getattr(view, "filters", ()))
+        return super().paginate_queryset(queryset, request, view)
 
     def get_limit(self, request: Request) -> int:
         return min(number_of(request, "limit", 1) or self.default_limit, MAX_LIMIT)

@@ -314,6 +314,7 @@ class AuditLogView(generics.ListAPIView[AuditEntry]):
 
     token_uses = READS_ALL
     serializer_class = AuditEntrySerializer
+    filters = ("action", "without", "user", "until")
     queryset = AuditEntry.objects.none()
 
     @extend_schema(
