@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import uvloop
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser
 
 from encrypted_records import logs
 
@@ -82,6 +84,13 @@ def test_the_event_loop_says_what_happened_and_quotes_nothing(
         gc.collect()
     assert words in log.getvalue()
     assert SECRET not in log.getvalue()
+
+
+def test_a_malformed_form_is_named_without_its_bytes(log: io.StringIO) -> None:
+    with pytest.raises(FormParserError):
+        MultipartParser(b"x").write(b"--x\r\nname\xfe: value")
+    assert "a form is malformed" in log.getvalue()
+    assert "254" not in log.getvalue()
 
 
 def test_an_error_that_ends_a_thread_is_named_without_its_text(log: io.StringIO) -> None:

@@ -3,8 +3,9 @@
 A line consists of our words, names of exceptions and places in code. Messages of exceptions are
 left out, because databases and parsers quote their input. Errors of a database appear by the name
 that the database gives them: SQLite's, or the SQLSTATE. The event loop quotes the tasks, arguments
-and results that its lines are about, so only the first words of these lines are kept; and Python
-prints the text of an error that ends a thread, unless :func:`log_uncaught` replaces that.
+and results that its lines are about, so only the first words of these lines are kept. The parser of
+forms quotes bytes of malformed forms, so its words are left out. Python prints the text of an error
+that ends a thread, unless :func:`log_uncaught` replaces that.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class JsonFormatter(TextFormatter):
 
 def words_of(record: logging.LogRecord) -> str:
     """The message of a record, as far as it quotes nothing."""
+    if record.name.startswith("python_multipart"):
+        return "a form is malformed"  # its lines have bytes of the form, as numbers
     return _QUOTES.split(str(record.msg))[0] if record.name == "asyncio" else record.getMessage()
 
 
