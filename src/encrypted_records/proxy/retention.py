@@ -208,7 +208,11 @@ class WatchedClock:
 
     async def certain(self) -> float:
         """The latest time, in seconds since 1970, that is not in doubt. Raises as :meth:`look`."""
-        return (await self.look()).certain
+        return await runtime.in_thread(self.certain_now)
+
+    def certain_now(self) -> float:
+        """:meth:`certain`, for threads."""
+        return self._look().certain
 
     async def settle(self) -> None:
         """Confirm that the clock is right. Raises as :meth:`look`."""

@@ -509,6 +509,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     heads = _LateLogHeads()
     shared = (api.transport, identity.keyrings, stores.rosters)
     clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
+    identity.enrolment.certain_now = clock.certain_now
     sharing = Sharing.of(*shared, heads, beside, overrides.attend_seconds, clock.certain)
     memory = MemoryCache.within(settings.memory_cache << 20)
     reading = _build_reading(

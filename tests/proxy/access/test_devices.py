@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 
 from encrypted_records.model.credentials import (
@@ -15,6 +16,7 @@ from encrypted_records.model.credentials import (
     parse_device_secret,
 )
 from encrypted_records.model.ids import from_text
+from encrypted_records.proxy.settings import Overrides
 from tests.proxy.access.people import Person, code_of
 from tests.support.front import Asked, Front
 from tests.support.proxies import Proxy, running_proxy
@@ -173,6 +175,30 @@ def test_a_revoked_device_is_refused_from_then_on(
     with running_proxy(front.url, tmp_path, access="device") as proxy:
         assert code_of(ada.ingest(proxy)) == "device_unknown"
         assert second.ingest(proxy).status == 201
+
+
+def test_a_device_is_removed_once_it_was_unused_for_long_and_not_by_a_clock_that_jumped(
+    front: Front, people: tuple[Person, Person], tmp_path: Path
+) -> None:
+    ada, _ = people
+    wall, real = time.time(), 1000.0
+    overrides = Overrides(clock=lambda: wall, real_time=lambda: real)
+    with running_proxy(front.url, tmp_path, access="device", overrides=overrides) as proxy:
+
+        def register(person: Person) -> Person:
+            proof = {"proof": {"password": ada.account.password}}
+            made = person.ask(proxy, "POST", "/api/devices/", {"create": True, "name": "", **proof})
+            return ada.at(parse_device_secret(made.json()["device"]))
+
+        assert ada.ingest(proxy).status == 201
+        wall += 365 * 86_400
+        second = register(ada)
+        assert ada.ingest(proxy).status == 201
+        real += 365 * 86_400
+        wall += 365 * 86_400
+        third = register(second)
+        assert third.ingest(proxy).status == 201
+        assert ada.ingest(proxy).status != 201
 
 
 def test_a_proxy_answers_challenges_and_says_nothing_of_devices_it_does_not_know(

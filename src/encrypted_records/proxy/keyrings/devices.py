@@ -238,6 +238,8 @@ class Enrolment:
     ) -> None:
         self._store = store
         self._clock = clock
+        #: the latest time that is not in doubt, by which unused devices are removed
+        self.certain_now = clock
         self.policy = policy
         self._lock = threading.RLock()
         self._devices = {device.id: device for device in store.devices()}
@@ -361,7 +363,7 @@ class Enrolment:
             tell()
 
     def _drop_unused(self, user: bytes) -> None:
-        before = self._clock() - _UNUSED_SECONDS
+        before = self.certain_now() - _UNUSED_SECONDS
         for device in [device for device in self._devices.values() if device.user == user]:
             if device.used < before:
                 self._store.delete_device(device.id)
