@@ -12,12 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from encrypted_records import Client
 from encrypted_records.errors import SqlError
+from encrypted_records.sql.catalogue import Catalogue
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.planner import translate
 from encrypted_records.sql.process import PIECE_BYTES, ROW_BYTES
 from tests.support.eventually import eventually
 from tests.support.service import Account, Service
@@ -109,6 +112,14 @@ def test_a_result_whose_rows_nobody_asks_for_in_time_gives_its_memory_back(
             return await rows(engine, COUNTED)
 
     assert asyncio.run(run()) == [{"n": 2}]
+
+
+def test_a_plan_that_memory_does_not_suffice_for_is_an_error_of_memory() -> None:
+    failed = duckdb.InvalidInputException(
+        "Invalid Input Error: Failed to write JSON string: memory allocation failed"
+    )
+    error = translate(failed, Catalogue((), ()), None)
+    assert (error.sqlstate, error.reason) == ("53200", "sql_memory")
 
 
 def test_wide_rows_come_in_pieces_that_are_small(proxy: MakeClient) -> None:

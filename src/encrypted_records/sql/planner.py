@@ -87,6 +87,8 @@ def translate(
         error = next((kind for start, kind in _BY_TEXT if text.startswith(start)), duckdb.Error)(
             text
         )
+    elif "write JSON string: memory allocation failed" in text:  # of a plan
+        error = duckdb.OutOfMemoryException(text)
     told, _, place = text.partition("\n\nLINE ")
     message = _KIND.sub("", told.strip())
     state, code = next((state, code) for kind, state, code in _STATES if isinstance(error, kind))
