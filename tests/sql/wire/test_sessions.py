@@ -157,6 +157,16 @@ def test_a_cursor_gives_binary_values_where_they_are_asked_for(listener: Running
     assert {row[2].isoformat() for row in rows} == {"2026-01-31"}
 
 
+@pytest.mark.parametrize(("count", "expected"), [("9" * 5_000, ""), ("²", "0A000")])
+def test_a_cursor_is_asked_for_any_number_of_rows_and_the_session_goes_on(
+    listener: Running, count: str, expected: str
+) -> None:
+    with listener.connect(autocommit=True) as connection:
+        assert state(connection, "DECLARE c CURSOR FOR SELECT id FROM patient") == ""
+        assert state(connection, f"FETCH {count} FROM c") == expected
+        assert state(connection, "SELECT 1") == ""
+
+
 def test_json_is_not_made_json_of_again(listener: Running) -> None:
     with listener.connect() as connection:
         asked = """SELECT '{"a": [1]}'::JSON, {'b': 2}, json_object('c', 3)"""

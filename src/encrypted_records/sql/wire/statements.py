@@ -215,9 +215,10 @@ def fetched(statement: SqlStatement) -> Fetched:
         words = words[1:]
     if words and words[0] == "all":
         rows, words = 0, words[1:]
-    elif words and words[0].isdigit():
+    elif words and words[0].isdecimal():
         # FETCH 0 asks for the current row, which a forward-only cursor no longer has.
-        rows, words = int(words[0]), words[1:]
+        # More digits are beyond every result, and Python refuses thousands of them.
+        rows, words = int(words[0][:18]), words[1:]
         if rows == 0:
             raise Failure("0A000", "FETCH 0 is not supported")
     if words and words[0] in ("from", "in"):
