@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,7 +105,7 @@ class Output:
 
     async def many(
         self,
-        things: AsyncIterable[Row | Struct],
+        things: AsyncIterable[Row | Struct] | Iterable[Row | Struct],
         columns: Sequence[str],
         cells: Callable[[Row], Row] = lambda thing: thing,
         *,
@@ -118,7 +126,7 @@ class Output:
         write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
             self.form, self._lines
         )
-        count = await write((row_of(thing) async for thing in things), columns, in_local_time)
+        count = await write(_rows(things), columns, in_local_time)
         if self.form == "table" and not count:
             warn(f"no {called}")
         return count
@@ -165,6 +173,17 @@ class Output:
             show(_json(thing, pretty=False))
             count += 1
         return count
+
+
+async def _rows(
+    things: AsyncIterable[Row | Struct] | Iterable[Row | Struct],
+) -> AsyncIterator[Row]:
+    if isinstance(things, AsyncIterable):
+        async for thing in things:
+            yield row_of(thing)
+    else:
+        for thing in things:
+            yield row_of(thing)
 
 
 def row_of(thing: Row | Struct) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from encrypted_records.cli.login.proofs import ask_secret
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, show, warn
-from encrypted_records.client.proxy.changes import Change, Webhook
+from encrypted_records.client.proxy.changes import Change
 from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.errors import ErsError, Gone, InvalidSetting, Unavailable
 from encrypted_records.model import strict_json
@@ -253,14 +253,11 @@ async def list_(session: CommandSession, output: Output) -> None:
     """
     named = await session.slugs("schemas") if output.form == "table" else {}
 
-    async def things() -> AsyncIterator[Webhook]:
-        for webhook in await session.client.webhooks():
-            yield webhook
-
     def cells(webhook: Mapping[str, Any]) -> dict[str, Any]:
         return {**webhook, "schema": named.get(webhook["schema"], webhook["schema"].split("/")[-2])}
 
-    await output.many(things(), _COLUMNS, cells, called="webhooks", times=("delivered",))
+    webhooks = await session.client.webhooks()
+    await output.many(webhooks, _COLUMNS, cells, called="webhooks", times=("delivered",))
 
 
 @webhook.command(short_help="Have a webhook try again now.")

@@ -6,9 +6,6 @@ for users who look for the help of a command under that word.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
 import click
 from click.shell_completion import get_completion_class
 
@@ -72,12 +69,12 @@ def list_(output: Output) -> None:
     """
     import asyncio  # noqa: PLC0415 - slow to import
 
-    async def things() -> AsyncIterator[dict[str, Any]]:
-        for name, profile in read_profiles().items():
-            for key, value in profile.items():
-                yield {"profile": name, "key": key, "value": value}
-
-    asyncio.run(output.many(things(), ("profile", "key", "value"), called="profiles"))
+    values = (
+        {"profile": name, "key": key, "value": value}
+        for name, profile in read_profiles().items()
+        for key, value in profile.items()
+    )
+    asyncio.run(output.many(values, ("profile", "key", "value"), called="profiles"))
 
 
 @config.command(short_help="Show a value.")

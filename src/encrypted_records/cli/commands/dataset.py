@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +9,7 @@ import click
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.job import finish
 from encrypted_records.cli.commands.selection import parse_condition, where_option
-from encrypted_records.cli.commands.share import (
-    COLUMNS_OF_LISTED,
-    each,
-    people_of_all,
-    rows_of_listed,
-)
+from encrypted_records.cli.commands.share import COLUMNS_OF_LISTED, people_of_all, rows_of_listed
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.terminal import DONE, FAILED, TIMES, confirm, format_count, say, warn
@@ -176,7 +170,7 @@ async def list_(session: CommandSession, output: Output, listed: bool) -> None:
     if listed:
         organizations = await people_of_all(session)
         rows = [row for people in organizations for row in rows_of_listed(people)]
-        await output.many(each(rows), COLUMNS_OF_LISTED, called="datasets")
+        await output.many(rows, COLUMNS_OF_LISTED, called="datasets")
         return
     datasets = session.names.datasets()
     if not await output.many(datasets, _COLUMNS, called="datasets", times=TIMES):
@@ -234,11 +228,8 @@ async def search(
     resource = await session.names.dataset(dataset)
     shown = 0 if output.form in ("table", "csv") else limit
 
-    async def rows() -> AsyncIterator[dict[str, Any]]:
-        for counted in await session.client.search_dataset(resource.url, condition, limit=shown):
-            yield _row(counted)
-
-    await output.many(rows(), _FOUND, called="schemas")
+    found = await session.client.search_dataset(resource.url, condition, limit=shown)
+    await output.many(map(_row, found), _FOUND, called="schemas")
 
 
 def _row(found: FoundIn) -> dict[str, Any]:

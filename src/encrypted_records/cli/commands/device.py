@@ -22,7 +22,7 @@ from encrypted_records.cli.login.proofs import (
     register_device,
 )
 from encrypted_records.cli.login.session import CommandSession, caller_at, connected, session_of
-from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.terminal import confirm, day, minute, printable, say, table, warn
 from encrypted_records.client.proxy.keyring import Devices
 from encrypted_records.errors import InvalidSetting, NotAuthenticated, NotFound
@@ -169,9 +169,7 @@ async def listing(session: CommandSession, output: Output) -> None:
     """
     devices = await session.client.devices()
     if output.form != "table":
-        from msgspec import to_builtins  # noqa: PLC0415 - slow to import
-
-        output.write_object({"devices": None, "events": None, **to_builtins(devices)})
+        output.write_object({"devices": None, "events": None, **row_of(devices)})
         return
     for line in _lines(devices):
         say(printable(line))

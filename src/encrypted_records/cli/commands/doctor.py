@@ -175,7 +175,7 @@ async def _account(session: CommandSession) -> Finding:
         how = "by ERS_EMAIL and ERS_PASSWORD"
     user = await session.client.user()
     count = len(user.organizations)
-    message = f"{user.email}, {how}, in {count} organization{'' if count == 1 else 's'}"
+    message = f"{user.email}, {how}, in {format_count(count, 'organization')}"
     return Finding("account", "ok", message)
 
 
@@ -191,7 +191,7 @@ def access_of(devices: Devices, proxy_url: str, *, shows_device: bool) -> Findin
     Args:
         shows_device: whether this machine has a device, which is registered when a keyring is made.
     """
-    count = f"{devices.count} device{'' if devices.count == 1 else 's'}"
+    count = format_count(devices.count, "device")
     if devices.level == "api":
         message = "level api: credentials that the API accepts are enough"
         if devices.exposed or not is_loopback(proxy_url):
@@ -338,7 +338,7 @@ async def _index(session: CommandSession, schema: ShownSchema) -> Finding:
     except ErsError as error:
         return _report_failure(check, error)
     live, mini = index.segments.live, index.segments.mini
-    message = f"{live} segment{'' if live == 1 else 's'}, {mini} of them small"
+    message = f"{format_count(live, 'segment')}, {mini} of them small"
     if not index.merge_pending:
         return Finding(check, "ok", f"{message}; none to merge")
     hint = f"merge them: ers proxy merge --once {schema.url}"
@@ -439,13 +439,12 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
 
     found = await session.client.explain_nothing(schema.url, where)
 
-    async def lines() -> AsyncIterator[dict[str, Any]]:
-        for reason in found.comparisons:
-            yield {"comparison": f"{reason.field} {reason.op}", **asdict(reason)}
-        total = dict.fromkeys(_COLUMNS)
-        yield total | {"comparison": "all of it", "count": found.count}
-
-    await output.many(lines(), _COLUMNS, called="comparisons")
+    lines = [
+        {"comparison": f"{reason.field} {reason.op}", **asdict(reason)}
+        for reason in found.comparisons
+    ]
+    lines.append(dict.fromkeys(_COLUMNS) | {"comparison": "all of it", "count": found.count})
+    await output.many(lines, _COLUMNS, called="comparisons")
     return DONE
 
 

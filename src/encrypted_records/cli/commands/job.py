@@ -16,7 +16,7 @@ import msgspec
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.input.upload_sources import KINDS, FileSource
 from encrypted_records.cli.login.session import CommandSession, connected
-from encrypted_records.cli.output import Output, takes_output
+from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
@@ -298,9 +298,7 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
     about = await session.client.job_about(job)
     remarks: dict[str, Any] = {"replaced": about.replaced} if about.replaced else {}
     remarks |= {"rounded": about.rounded} if about.rounded else {}
-    output.write_object(
-        {"job_id": job, **msgspec.to_builtins(progress), **remarks}, times={"error"}
-    )
+    output.write_object({"job_id": job, **row_of(progress), **remarks}, times={"error"})
     warn_of_rounding(about.rounded)
     return await exit_code(session, job, progress)
 
@@ -380,7 +378,7 @@ async def get(session: CommandSession, job: str, output: Output) -> None:
     Example:
       ers job get "$JOB"
     """
-    about = msgspec.to_builtins(await session.client.job_about(job))
+    about = row_of(await session.client.job_about(job))
     shown = {name: about[name] for name in _PROGRESS if name in about}
     beside = {name: about[name] for name in _BESIDE if about[name]}
     output.write_object(shown | beside, times={"error"})

@@ -24,8 +24,17 @@ from encrypted_records.cli.login.proofs import (
     register_device,
 )
 from encrypted_records.cli.login.session import CommandSession, connected
-from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import ask, confirm, day, printable, say, table, warn
+from encrypted_records.cli.output import Output, row_of, takes_output
+from encrypted_records.cli.terminal import (
+    ask,
+    confirm,
+    day,
+    format_count,
+    printable,
+    say,
+    table,
+    warn,
+)
 from encrypted_records.client.proxy.keyring import KeyringInfo, Proof, SealedSchema
 from encrypted_records.errors import BadInput, InvalidSetting, NotAuthenticated
 
@@ -92,9 +101,7 @@ async def get(session: CommandSession, output: Output) -> None:
     """
     keyring, schemas = await session.client.keyring(), await session.client.sealed_schemas()
     if output.form != "table":
-        from msgspec import to_builtins  # noqa: PLC0415 - slow to import
-
-        output.write_object({**to_builtins(keyring), "schemas": to_builtins(schemas)})
+        output.write_object({**row_of(keyring), "schemas": [row_of(schema) for schema in schemas]})
         return
     say(f"fingerprint  {keyring.fingerprint}")
     say(f"protected by {_SEALED_WITH.get(keyring.wrapping, keyring.wrapping)}")
@@ -356,7 +363,8 @@ async def restore(
             ),
             words=phrases[-1] if phrases else None,
         )
-    say(f"The keyring {keyring.fingerprint} is restored, with {_versions(len(keyring.versions))}.")
+    count = format_count(len(keyring.versions), "version")
+    say(f"The keyring {keyring.fingerprint} is restored, with {count}.")
 
 
 async def _try(session: CommandSession, file: Path | None) -> None:
@@ -365,7 +373,7 @@ async def _try(session: CommandSession, file: Path | None) -> None:
         keyring = await session.client.try_backup_file(content, secret)
     else:
         keyring = await session.client.try_backup(_typed_phrases())
-    count = _versions(len(keyring.versions))
+    count = format_count(len(keyring.versions), "version")
     say(f"The backup would restore the keyring {keyring.fingerprint}, with {count}.")
     say("Nothing was changed.")
 
@@ -387,10 +395,6 @@ async def _taking_in(
             raise
     session.make_device()
     return await call_with_proof(session, call, words=words)
-
-
-def _versions(count: int) -> str:
-    return "1 version" if count == 1 else f"{count} versions"
 
 
 def _ask_phrases() -> list[str]:

@@ -16,7 +16,6 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.account import Lifetime
 from encrypted_records.cli.commands.share import (
     ROLES,
-    each,
     member_named,
     minute_of,
     named_member,
@@ -481,7 +480,7 @@ async def list_services(session: CommandSession, output: Output) -> None:
         for person in people.people
         if person.type == "service"
     ]
-    await output.many(each(rows), _SERVICE_COLUMNS, called="services", times=TIMES)
+    await output.many(rows, _SERVICE_COLUMNS, called="services", times=TIMES)
 
 
 @service.command("delete", short_help="Delete a service.")

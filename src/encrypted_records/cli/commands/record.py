@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -107,12 +107,12 @@ async def create(
         return await finish(session, job, output)
     created = await session.client.ingest_records(first_ones)
 
-    async def things() -> AsyncIterator[Mapping[str, Any]]:
-        for record in created:
-            rounded = {"rounded": record.rounded} if record.rounded else {}
-            yield {"id": record.id, "url": record.url, **rounded}
-
-    await output.many(things(), ("id", "url"), called="records")
+    shown = (
+        {"id": record.id, "url": record.url}
+        | ({"rounded": record.rounded} if record.rounded else {})
+        for record in created
+    )
+    await output.many(shown, ("id", "url"), called="records")
     warn_of_rounding(name for record in created for name in record.rounded)
     return None
 
@@ -368,12 +368,8 @@ async def aggregate(
         answer.groups if isinstance(answer, GroupedAggregate) else [answer]
     )
 
-    async def things() -> AsyncIterator[Aggregate | MeasuredGroup]:
-        for row in rows:
-            yield row
-
     await output.many(
-        things(),
+        rows,
         [*fields, *results],
         lambda group: make_cells(group, results),
         called="groups",

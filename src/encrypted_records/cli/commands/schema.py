@@ -14,7 +14,6 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.dataset import get_or_create_option, reseal, see_through
 from encrypted_records.cli.commands.import_file import ReadingOptions, propose, takes_form
 from encrypted_records.cli.commands.schema_log import (
-    as_json,
     lost_change_lines,
     repair,
     show_standing,
@@ -470,7 +469,7 @@ async def status(session: CommandSession, schema: str, at: int | None, output: O
     if output.form == "table":
         show_standing(standing)
     else:
-        output.write_object(as_json(standing))
+        output.write_object(standing)
     return DONE if standing.state == "whole" else REFUSED
 
 

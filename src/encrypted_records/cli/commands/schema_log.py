@@ -19,7 +19,7 @@ from encrypted_records.cli.commands.selection import (
 )
 from encrypted_records.cli.input.files import open_result
 from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
-from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, show, warn
+from encrypted_records.cli.terminal import DONE, REFUSED, confirm, format_count, say, show, warn
 from encrypted_records.errors import ApiFailed
 
 if TYPE_CHECKING:
@@ -41,13 +41,6 @@ _HINTS = {
     " --forked",
     "broken": "restore the API's newest backup, or save what can be decrypted: ers salvage",
 }
-
-
-def as_json(standing: LogStanding) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415 - slow to import
-
-    members: dict[str, Any] = msgspec.to_builtins(standing)
-    return members
 
 
 def show_standing(standing: LogStanding) -> None:
@@ -225,7 +218,7 @@ def _writer(
 def _say(report: Mapping[str, Any]) -> int:
     """Tell what became of everything; the exit code."""
     count = report["records"]
-    warn(f"{count} record{'' if count == 1 else 's'}, {report['proven']} of them proven by the log")
+    warn(f"{format_count(count, 'record')}, {report['proven']} of them proven by the log")
     for name, text in _REMARKS.items():
         if report[name]:
             warn(f"{text}: {report[name]}")
@@ -342,22 +335,18 @@ async def repair_schema(session: CommandSession, schema: ShownSchema, *, yes: bo
         return False
     if loss.records:
         warn(
-            f"{slug}: the API has lost {_count(loss.records, 'record')} entirely: they were"
+            f"{slug}: the API has lost {format_count(loss.records, 'record')} entirely: they were"
             " erased after the restored moment, or their objects are lost."
         )
         confirm(
-            f"Delete {_count(loss.records, 'record')} of {slug}?",
+            f"Delete {format_count(loss.records, 'record')} of {slug}?",
             yes=yes,
             undone="nothing was deleted",
         )
     if loss.segments:
-        segments, rows = _count(loss.segments, "segment"), _count(loss.rows, "record")
+        segments, rows = format_count(loss.segments, "segment"), format_count(loss.rows, "record")
         warn(f"{slug}: {segments} of the index, with {rows}, was rebuilt.")
     while not (await session.client.repair(url, confirm=loss.records)).done:
         pass
-    say(f"Repaired: {slug}, {_count(loss.records, 'lost record')} deleted.")
+    say(f"Repaired: {slug}, {format_count(loss.records, 'lost record')} deleted.")
     return True
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

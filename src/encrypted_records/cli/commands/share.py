@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -246,12 +246,6 @@ def _id_of(dataset: SignedDataset) -> str:
     return dataset.dataset.rstrip("/").rpartition("/")[2]
 
 
-async def each(rows: Iterable[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, Any]]:
-    """Rows as :meth:`Output.many` takes them."""
-    for row in rows:
-        yield row
-
-
 def minute_of(seconds: int | None) -> str:
     """A time in seconds since 1970, to the minute, such as ``2026-01-31T08:30Z``; empty where there
     is none."""
@@ -326,7 +320,7 @@ async def list_(
     people = await _people(session, place.organization if place else None)
     rows = rows_of(people) if place is None else rows_of_readers(people, place)
     await output.many(
-        each(rows),
+        rows,
         COLUMNS if place is None else COLUMNS_OF_READERS,
         called="members",
         times=TIMES,
@@ -482,9 +476,7 @@ async def requests(session: CommandSession, output: Output) -> None:
       ers share requests
     """
     people = await _people(session)
-    await output.many(
-        each(rows_of_requests(people)), COLUMNS_OF_REQUESTS, called="requests", times=TIMES
-    )
+    await output.many(rows_of_requests(people), COLUMNS_OF_REQUESTS, called="requests", times=TIMES)
     for line in remarks_of_requests(people):
         warn(line)
 

@@ -311,11 +311,7 @@ class _SqlShell:
             rows = rendering.describe_columns(tables[0])
             columns = ["column", "type", "field"]
 
-        async def each() -> AsyncIterator[dict[str, Any]]:
-            for row in rows:
-                yield row
-
-        await Output("table").many(each(), columns, called="tables")
+        await Output("table").many(rows, columns, called="tables")
 
 
 def _read(file: Path | None) -> str:
