@@ -16,10 +16,10 @@ from encrypted_records.cli.login.keychain import DEVICE_VARIABLE, KeptDevices
 from encrypted_records.cli.login.proofs import (
     DEVICE,
     ask_secret,
-    call_with_proof,
     describe,
     devices_of,
     register_device,
+    with_proof,
 )
 from encrypted_records.cli.login.session import CommandSession, caller_at, connected, session_of
 from encrypted_records.cli.output import Output, row_of, takes_output
@@ -231,7 +231,7 @@ async def code(session: CommandSession, user: str | None) -> None:
       ers device code
     """
     if user is None:
-        made = await call_with_proof(session, lambda proof: session.client.device_code(proof=proof))
+        made = await with_proof(session, session.client.device_code)
     else:
         made = await session.client.device_code(user=user)
     say(made.code)
@@ -249,9 +249,7 @@ async def create(session: CommandSession, name: str) -> None:
     Example:
       (umask 077; ers device create nightly > nightly.device)
     """
-    made = await call_with_proof(
-        session, lambda proof: session.client.create_device(name, proof=proof)
-    )
+    made = await with_proof(session, session.client.create_device, name)
     say(made.device)
     warn(
         f"This is device {made.id}, {made.name}. Together with your login it decrypts your"
@@ -272,7 +270,7 @@ async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as e
     Example:
       ers device revoke "$LOST"
     """
-    await call_with_proof(session, lambda proof: session.client.revoke_device(id, proof=proof))
+    await with_proof(session, session.client.revoke_device, id)
     device = session.client.device
     if device is not None and device.secret.id == id:
         KeptDevices().forget(session.proxy.devices, session.who.email)

@@ -22,6 +22,7 @@ from encrypted_records.cli.login.proofs import (
     call_with_proof,
     devices_of,
     register_device,
+    with_proof,
 )
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, row_of, takes_output
@@ -171,9 +172,7 @@ async def rotate(session: CommandSession, yes: bool) -> None:
     Example: ers keyring rotate && ers keyring backup
     """
     confirm("Encrypt new records under a new key, which needs a new backup?", yes=yes)
-    keyring = await call_with_proof(
-        session, lambda proof: session.client.rotate_keyring(proof=proof)
-    )
+    keyring = await with_proof(session, session.client.rotate_keyring)
     version = keyring.versions[-1].version
     say(f"New records are encrypted under version {version}, {keyring.fingerprint}.")
     say("It has no backup yet: run ers keyring backup")
@@ -217,10 +216,7 @@ async def backup(session: CommandSession, force: bool, everything: bool, file: P
             "the recovery phrase is shown only on a terminal, and the output is not one",
             hint="run it in a terminal, or with --force if you know where the output is stored",
         )
-    phrases = await call_with_proof(
-        session,
-        lambda proof: session.client.backup_phrases(all_versions=everything, proof=proof),
-    )
+    phrases = await with_proof(session, session.client.backup_phrases, all_versions=everything)
     if not phrases:
         say("The backup of every version is confirmed. To see the words again: --all")
     asking = sys.stdout.isatty() and sys.stdin.isatty()
@@ -242,9 +238,7 @@ async def backup(session: CommandSession, force: bool, everything: bool, file: P
 
 async def _backup_to(file: Path, session: CommandSession) -> None:
     passphrase = new_passphrase("Passphrase of the backup")
-    content = await call_with_proof(
-        session, lambda proof: session.client.backup_file(passphrase, proof=proof)
-    )
+    content = await with_proof(session, session.client.backup_file, passphrase)
     _write_new(file, content)
     # The file on the disk is confirmed, not the response.
     await session.client.confirm_backup_file(backup_in(file), passphrase)
@@ -473,9 +467,7 @@ async def change_passphrase(session: CommandSession) -> None:
             # From now on a device is needed, and it has to be one of this machine.
             await register_device(session)
     new = new_passphrase("New passphrase")
-    left = await call_with_proof(
-        session, lambda proof: session.client.change_passphrase(new, old=old, proof=proof)
-    )
+    left = await with_proof(session, session.client.change_passphrase, new, old=old)
     say("The keyring has a new passphrase, and is unlocked here.")
     say(
         "If the proxy is started with a passphrase, give it the new one; otherwise run: ers"

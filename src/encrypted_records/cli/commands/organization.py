@@ -24,7 +24,7 @@ from encrypted_records.cli.commands.share import (
     tell,
     wanted_share,
 )
-from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.proofs import with_proof
 from encrypted_records.cli.login.session import DATASET, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, TIMES, confirm, say, warn
@@ -163,9 +163,7 @@ async def recover(session: CommandSession) -> None:
     """
     url = (await session.names.organization()).url
     phrases = [line for line in sys.stdin.read(100_000).splitlines() if line.strip()]
-    by = await call_with_proof(
-        session, lambda proof: session.client.recover_organization(url, phrases, proof=proof)
-    )
+    by = await with_proof(session, session.client.recover_organization, url, phrases)
     say(f"You own the organization now, with the keys of {by}. To remove {by}:")
     say(f"  ers organization member delete {by}")
 
@@ -221,9 +219,7 @@ async def update_member(
                 hint="ers share list shows the signed members; without a roster, the address is"
                 " the account's own",
             )
-        settled = await call_with_proof(
-            session, lambda proof: client.change_address(organization, who, new_email, proof=proof)
-        )
+        settled = await with_proof(session, client.change_address, organization, who, new_email)
         code = tell(settled)
         output.write_object({"email": new_email})
         return code
@@ -231,9 +227,7 @@ async def update_member(
     if who is None:
         output.write_object(await client.change(await _member(session, email), role=role))
         return DONE
-    settled = await call_with_proof(
-        session, lambda proof: client.change_role(organization, who, role, proof=proof)
-    )
+    settled = await with_proof(session, client.change_role, organization, who, role)
     code = tell(settled)
     output.write_object({"email": email, "role": role})
     return code
@@ -447,11 +441,8 @@ async def create_service(
     organization = (await session.names.organization()).url
     share = await wanted_share(session, dataset, schemas, role)
     until = None if expires is None else int(time.time() + expires.total_seconds())
-    made = await call_with_proof(
-        session,
-        lambda proof: session.client.create_service(
-            organization, name, [share], expires=until, proof=proof
-        ),
+    made = await with_proof(
+        session, session.client.create_service, organization, name, [share], expires=until
     )
     say(made.key)
     warn(f"This is service {made.id}; its secret key is not shown again.")

@@ -29,7 +29,7 @@ from encrypted_records.cli.input.files import (
 )
 from encrypted_records.cli.input.importer import WantedRules, takes_wanted_rules, tell_of
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact
-from encrypted_records.cli.login.proofs import call_with_proof
+from encrypted_records.cli.login.proofs import with_proof
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import ProfileOption
@@ -502,15 +502,13 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
             warn(line)
         confirm(f"Accept this log of {path}?", yes=yes, undone="nothing was accepted")
     # In all other states the proxy refuses, with a reason.
-    await call_with_proof(
+    await with_proof(
         session,
-        lambda proof: session.client.accept_log(
-            resource.url,
-            version=standing.version,
-            digest=standing.digest,
-            forked=forked,
-            proof=proof,
-        ),
+        session.client.accept_log,
+        resource.url,
+        version=standing.version,
+        digest=standing.digest,
+        forked=forked,
     )
     say(f"Accepted: {path} is at version {standing.version}, {standing.records} records.")
 

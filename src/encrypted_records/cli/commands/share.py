@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
+from encrypted_records.cli.login.proofs import ask_secret, with_proof
 from encrypted_records.cli.login.session import DATASET, SCHEMA, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import FORMATS
@@ -378,10 +378,7 @@ async def invite(
         shares = [await wanted_share(session, dataset, schemas, role)]
     elif schemas:
         raise InvalidSetting("--schema needs the --dataset that it is in", hint="add --dataset")
-    made = await call_with_proof(
-        session,
-        lambda proof: session.client.invite(organization, email, shares, new=new, proof=proof),
-    )
+    made = await with_proof(session, session.client.invite, organization, email, shares, new=new)
     if output is None:
         say(made.words)
     else:
@@ -517,11 +514,8 @@ async def set_(
     """
     who = await member_named(session, member)
     wanted = await wanted_share(session, dataset, schemas, role)
-    settled = await call_with_proof(
-        session,
-        lambda proof: session.client.share(
-            wanted["dataset"], who, wanted["role"], wanted.get("schemas"), proof=proof
-        ),
+    settled = await with_proof(
+        session, session.client.share, wanted["dataset"], who, wanted["role"], wanted.get("schemas")
     )
     say(f"Shared with {member}.")
     return tell(settled)

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from encrypted_records.cli.terminal import ask, day, say, warn
 from encrypted_records.client.proxy.keyring import Devices, Proof
 from encrypted_records.client.proxy.transport import new_device
 
+P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -74,6 +75,17 @@ async def call_with_proof(
         if error.reason != "proof_code_needed":
             raise
     return await call(msgspec.structs.replace(proof, code=ask_code()))
+
+
+async def with_proof(
+    session: CommandSession,
+    method: Callable[P, Awaitable[T]],
+    *args: P.args,
+    **options: P.kwargs,
+) -> T:
+    """The result of a method that takes a ``proof``; raises as :func:`call_with_proof`."""
+    given: Callable[..., Awaitable[T]] = partial(method, *args, **options)
+    return await call_with_proof(session, lambda proof: given(proof=proof))
 
 
 class _TakesProof(Protocol[T_co]):
