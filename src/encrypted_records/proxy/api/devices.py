@@ -13,15 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.keyring import (
-    Code,
-    DeviceEvent,
-    DeviceInfo,
-    Devices,
-    KnownKeyring,
-    OwnDevice,
-    Proof,
-)
+from encrypted_records.client.proxy import keyring as structs
 from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import credentials
@@ -49,7 +41,7 @@ class DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
     passphrase: str | None = None
     phrase: str | None = None
     create: bool = False
-    proof: Proof | None = None
+    proof: structs.Proof | None = None
 
 
 class DeviceCodeRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,13 +52,13 @@ class DeviceCodeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     user: str | None = None
-    proof: Proof | None = None
+    proof: structs.Proof | None = None
 
 
 class RevocationRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The proof that revoking another device needs."""
 
-    proof: Proof | None = None
+    proof: structs.Proof | None = None
 
 
 endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-z0-9]{8}$"})
@@ -76,7 +68,7 @@ endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-
     "GET",
     "/api/devices/",
     summary="Show the access level, the keyring, its devices, and its events.",
-    answers={200: spec.json_answer(Devices)},
+    answers={200: spec.json_answer(structs.Devices)},
 )
 async def list_devices(request: Request) -> Response:
     """A caller whose device is not enrolled sees when the keyring was made, and how many devices it
@@ -87,26 +79,26 @@ async def list_devices(request: Request) -> Response:
     return answer(await runtime.in_thread(_overview, services, applicant))
 
 
-def _overview(services: Services, applicant: Applicant) -> Devices:
+def _overview(services: Services, applicant: Applicant) -> structs.Devices:
     user, enrolment = applicant.caller.user, services.admission.enrolment
     level, has_passphrase = enrolment.policy.level, services.keyrings.is_own(user)
     devices, known = enrolment.devices(user), enrolment.keyring(user)
     level = Level.DEVICE if has_passphrase else level
     this = applicant.device.id if applicant.device is not None else ""
     is_shown = level == Level.API or applicant.enrolled or applicant.door
-    return Devices(
+    return structs.Devices(
         user=to_text(user),
         level=level,
         enrolled=applicant.enrolled,
         keyring=None
         if known is None
-        else KnownKeyring(known.made, known.fingerprint.hex(), has_passphrase),
+        else structs.KnownKeyring(known.made, known.fingerprint.hex(), has_passphrase),
         count=len(devices),
         # At level device, any listening address is safe.
         exposed=enrolment.policy.exposed and level == Level.API,
         devices=[_info(device, this) for device in devices] if is_shown else None,
         events=[
-            DeviceEvent(
+            structs.DeviceEvent(
                 event.at, event.kind, event.device or None, event.detail or None, event.count
             )
             for event in enrolment.events(user)
@@ -116,8 +108,8 @@ def _overview(services: Services, applicant: Applicant) -> Devices:
     )
 
 
-def _info(device: DeviceRecord, this: str) -> DeviceInfo:
-    return DeviceInfo(
+def _info(device: DeviceRecord, this: str) -> structs.DeviceInfo:
+    return structs.DeviceInfo(
         id=device.id,
         name=device.name,
         way=device.way,
@@ -133,7 +125,9 @@ def _info(device: DeviceRecord, this: str) -> DeviceInfo:
     summary="Register the device of this request, or create another device.",
     body=spec.json_body(DeviceRequest),
     answers={
-        201: spec.json_answer({"anyOf": [spec.shape(DeviceInfo), spec.shape(OwnDevice)]}),
+        201: spec.json_answer(
+            {"anyOf": [spec.shape(structs.DeviceInfo), spec.shape(structs.OwnDevice)]}
+        ),
     },
 )
 async def add_device(request: Request) -> Response:
@@ -253,7 +247,7 @@ async def _create(request: Request, services: Services, body: DeviceRequest) -> 
         services.admission.enrolment.register, user, device, "device", body.name
     )
     made = msgspec.structs.asdict(_info(record, ""))
-    return answer(OwnDevice(**made, device=device.text), 201)
+    return answer(structs.OwnDevice(**made, device=device.text), 201)
 
 
 @endpoint.bare(
@@ -261,7 +255,7 @@ async def _create(request: Request, services: Services, body: DeviceRequest) -> 
     "/api/devices/code/",
     summary="Create a code that registers one more device, once.",
     body=spec.json_body(DeviceCodeRequest, required=False),
-    answers={201: spec.json_answer(Code)},
+    answers={201: spec.json_answer(structs.Code)},
 )
 async def create_device_code(request: Request) -> Response:
     """With ``user``, it is for another user who has no other way in. That is possible through the
@@ -285,7 +279,7 @@ async def create_device_code(request: Request) -> Response:
         raise NotFound("that user has no keyring here", code="no_keyring")
     made = services.admission.codes.make(user)
     services.admission.enrolment.note(user, "code_made")
-    return answer(Code(made.text, made.seconds), 201)
+    return answer(structs.Code(made.text, made.seconds), 201)
 
 
 @endpoint.bare(

@@ -18,21 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.client.proxy.erasure import (
-    DeletedExpired,
-    ErasedData,
-    ErasureCosts,
-    ErasureLook,
-    ErasureLookBriefly,
-    ExpiredRecords,
-    KeysOfDataset,
-    KeysOfSchema,
-    MatchingCounts,
-    RetentionRule,
-    SchemaCost,
-    SchemaCount,
-    SchemaErasure,
-)
+from encrypted_records.client.proxy import erasure as structs
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.ids import reference
 from encrypted_records.proxy.api import json_schema as spec
@@ -58,9 +44,12 @@ DRY_RUN = spec.parameter(
 _CONFIRM = spec.parameter("query", "confirm", spec.NUMBER, "Number of matching records")
 
 
-def costs_of(costs: Sequence[ErasureCost]) -> ErasureCosts:
-    return ErasureCosts(
-        [SchemaCost(reference("schemas", cost.schema), cost.segments, cost.rows) for cost in costs]
+def costs_of(costs: Sequence[ErasureCost]) -> structs.ErasureCosts:
+    return structs.ErasureCosts(
+        [
+            structs.SchemaCost(reference("schemas", cost.schema), cost.segments, cost.rows)
+            for cost in costs
+        ]
     )
 
 
@@ -68,7 +57,7 @@ def erased_answer(
     receipts: Sequence[ErasureReceipt],
     *,
     deleted: int | None = None,
-    found: MatchingCounts | None = None,
+    found: structs.MatchingCounts | None = None,
 ) -> Response:
     """200 if everything is erased, otherwise 202. The answer contains no values."""
     receipt = receipt_of(receipts, deleted=deleted, found=found)
@@ -79,16 +68,16 @@ def receipt_of(
     receipts: Sequence[ErasureReceipt],
     *,
     deleted: int | None = None,
-    found: MatchingCounts | None = None,
-) -> ErasedData:
+    found: structs.MatchingCounts | None = None,
+) -> structs.ErasedData:
     """Whether everything is erased, and what is left in each schema."""
-    return ErasedData(
+    return structs.ErasedData(
         deleted=deleted if found is None else found.records,
         records=None if found is None else found.records,
         counts=None if found is None else found.counts,
         gone=all(receipt.gone for receipt in receipts),
         schemas=[
-            SchemaErasure(
+            structs.SchemaErasure(
                 reference("schemas", receipt.schema),
                 receipt.version,
                 receipt.log_digest.hex(),
@@ -107,21 +96,25 @@ def receipt_of(
     summary="Show what is left of deleted or changed records, and who still reads it.",
     parameters=(_COUNTS,),
     answers={
-        200: spec.json_answer({"oneOf": [spec.shape(ErasureLook), spec.shape(ErasureLookBriefly)]})
+        200: spec.json_answer(
+            {"oneOf": [spec.shape(structs.ErasureLook), spec.shape(structs.ErasureLookBriefly)]}
+        )
     },
 )
 async def look_at_erasure(request: Request, services: Services, caller: Holder) -> Response:
     schema = id_in_path(request)
     if not flag_of(request, "counts", default=True):
-        return answer(ErasureLookBriefly(await services.eraser.look_briefly(caller, schema)))
-    return answer(ErasureLook(*await services.eraser.look(caller, schema)))
+        return answer(
+            structs.ErasureLookBriefly(await services.eraser.look_briefly(caller, schema))
+        )
+    return answer(structs.ErasureLook(*await services.eraser.look(caller, schema)))
 
 
 @endpoint(
     "POST",
     "/api/schemas/{id}/erasure/",
     summary="Erase everything that was deleted or changed so far, and wait until it is gone.",
-    answers={200: spec.json_answer(ErasedData), 202: spec.json_answer(ErasedData)},
+    answers={200: spec.json_answer(structs.ErasedData), 202: spec.json_answer(structs.ErasedData)},
 )
 async def erase_schema(request: Request, services: Services, caller: Holder) -> Response:
     return erased_answer(await services.eraser.erase(caller, [id_in_path(request)]))
@@ -139,8 +132,10 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
     parameters=(_CONFIRM, DRY_RUN),
     body=spec.json_body(_SUBJECT),
     answers={
-        200: spec.json_answer({"oneOf": [spec.shape(ErasedData), spec.shape(MatchingCounts)]}),
-        202: spec.json_answer(ErasedData),
+        200: spec.json_answer(
+            {"oneOf": [spec.shape(structs.ErasedData), spec.shape(structs.MatchingCounts)]}
+        ),
+        202: spec.json_answer(structs.ErasedData),
     },
 )
 async def erase_subject(request: Request, services: Services, caller: Holder) -> Response:
@@ -161,11 +156,11 @@ async def erase_subject(request: Request, services: Services, caller: Holder) ->
     return erased_answer(receipt.erased, found=_counts_of(receipt.deleted))
 
 
-def _counts_of(counts: Mapping[bytes, int]) -> MatchingCounts:
-    return MatchingCounts(
+def _counts_of(counts: Mapping[bytes, int]) -> structs.MatchingCounts:
+    return structs.MatchingCounts(
         sum(counts.values()),
         [
-            SchemaCount(reference("schemas", schema), count)
+            structs.SchemaCount(reference("schemas", schema), count)
             for schema, count in sorted(counts.items())
         ],
     )
@@ -183,11 +178,11 @@ _RIGHT = spec.parameter(
     "GET",
     "/api/schemas/{id}/retention/",
     summary="Show a schema's retention period and how many records have expired.",
-    answers={200: spec.json_answer(ExpiredRecords)},
+    answers={200: spec.json_answer(structs.ExpiredRecords)},
 )
 async def look_at_retention(request: Request, services: Services, caller: Holder) -> Response:
     due = await services.retainer.look(caller, id_in_path(request))
-    return answer(ExpiredRecords(**_due(due), records=due.records))
+    return answer(structs.ExpiredRecords(**_due(due), records=due.records))
 
 
 @endpoint(
@@ -195,18 +190,18 @@ async def look_at_retention(request: Request, services: Services, caller: Holder
     "/api/schemas/{id}/retention/",
     summary="Delete the records that are past their schema's retention period.",
     parameters=(_RIGHT,),
-    answers={200: spec.json_answer(DeletedExpired)},
+    answers={200: spec.json_answer(structs.DeletedExpired)},
 )
 async def carry_out_retention(request: Request, services: Services, caller: Holder) -> Response:
     right = flag_of(request, "clock_is_right", default=False)
     done = await services.retainer.run(caller, id_in_path(request), clock_is_right=right)
-    return answer(DeletedExpired(**_due(done), deleted=done.records))
+    return answer(structs.DeletedExpired(**_due(done), deleted=done.records))
 
 
 def _due(due: DueRecords) -> dict[str, Any]:
     rule = due.rule
     return {
-        "retention": None if rule is None else RetentionRule(rule.days, rule.field),
+        "retention": None if rule is None else structs.RetentionRule(rule.days, rule.field),
         "before": None if due.before is None else due.before.isoformat(),
         "version": due.version,
         "held": due.held,
@@ -229,9 +224,10 @@ class _Forget(msgspec.Struct, forbid_unknown_fields=True):
     summary="Delete a dataset's older keys, which no longer encrypt anything.",
     body=spec.json_body(spec.object_of({}, dry_run=spec.FLAG)),
     answers={
-        200: spec.json_answer(KeysOfDataset),
+        200: spec.json_answer(structs.KeysOfDataset),
         202: spec.json_answer(
-            KeysOfDataset, description="The re-encrypted data is not erased yet: repeat the request"
+            structs.KeysOfDataset,
+            description="The re-encrypted data is not erased yet: repeat the request",
         ),
     },
 )
@@ -245,13 +241,15 @@ async def forget_keys(request: Request, services: Services, caller: Holder) -> R
     return answer(_keys(done.keys, receipt_of(done.waits_for)), status=202)
 
 
-def _keys(keys: KeysInUse, erasing: ErasedData | None = None) -> KeysOfDataset:
-    return KeysOfDataset(
+def _keys(keys: KeysInUse, erasing: structs.ErasedData | None = None) -> structs.KeysOfDataset:
+    return structs.KeysOfDataset(
         epoch=keys.epoch,
         oldest=keys.oldest,
         forgotten=keys.oldest == keys.epoch > 1,
         schemas=[
-            KeysOfSchema(reference("schemas", schema.schema), schema.records, schema.present)
+            structs.KeysOfSchema(
+                reference("schemas", schema.schema), schema.records, schema.present
+            )
             for schema in keys.schemas
         ],
         absent=[key.name for key in keys.absent],

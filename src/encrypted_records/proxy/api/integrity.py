@@ -17,17 +17,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from encrypted_records.client.proxy import schema_logs as structs
 from encrypted_records.client.proxy.keyring import Proof
-from encrypted_records.client.proxy.schema_logs import (
-    Acceptance,
-    Fault,
-    Head,
-    LogStanding,
-    Loss,
-    LostEntry,
-    RosterHead,
-    RosterStanding,
-)
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.roster.roster import Roster
@@ -79,7 +70,7 @@ class LogAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     parameters=(
         spec.parameter("query", "version", spec.NUMBER, "Version whose digest is shown as well"),
     ),
-    answers={200: spec.json_answer(LogStanding)},
+    answers={200: spec.json_answer(structs.LogStanding)},
 )
 async def get_log(request: Request, services: Services, caller: Holder) -> Response:
     standing = await services.standings.of(caller, id_in_path(request))
@@ -97,7 +88,7 @@ async def get_log(request: Request, services: Services, caller: Holder) -> Respo
     body=spec.json_body(LogAcceptance),
     answers={
         200: spec.json_answer(
-            LogStanding, description="The log is accepted; this is the earlier comparison"
+            structs.LogStanding, description="The log is accepted; this is the earlier comparison"
         )
     },
 )
@@ -114,10 +105,10 @@ def _wrong(detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery(detail, flaws=(Flaw("type", detail, pointer),))
 
 
-def _log_standing(standing: LogComparison, at: LogHead | None = None) -> LogStanding:
+def _log_standing(standing: LogComparison, at: LogHead | None = None) -> structs.LogStanding:
     sound = standing.sound
     head = sound.ledger.head
-    return LogStanding(
+    return structs.LogStanding(
         state=standing.state,
         version=head.version,
         digest=head.digest.hex(),
@@ -132,23 +123,23 @@ def _log_standing(standing: LogComparison, at: LogHead | None = None) -> LogStan
     )
 
 
-def _acceptance(accepted: AcceptedHead) -> Acceptance:
-    return Acceptance(
+def _acceptance(accepted: AcceptedHead) -> structs.Acceptance:
+    return structs.Acceptance(
         user=to_text(accepted.user),
         version=accepted.head.version,
         digest=accepted.head.digest.hex(),
-        seen=Head(accepted.seen.version, accepted.seen.digest.hex()),
+        seen=structs.Head(accepted.seen.version, accepted.seen.digest.hex()),
         writer=accepted.writer,
         time=_moment(accepted.time),
     )
 
 
-def _head(head: LogHead | None) -> Head | None:
-    return None if head is None else Head(head.version, head.digest.hex())
+def _head(head: LogHead | None) -> structs.Head | None:
+    return None if head is None else structs.Head(head.version, head.digest.hex())
 
 
-def _fault(sound: SoundPart) -> Fault | None:
-    return None if sound.fault is None else Fault(sound.fault.reason, sound.fault.message)
+def _fault(sound: SoundPart) -> structs.Fault | None:
+    return None if sound.fault is None else structs.Fault(sound.fault.reason, sound.fault.message)
 
 
 def _last_change(sound: SoundPart) -> str | None:
@@ -261,7 +252,7 @@ _CONFIRM = spec.parameter(
     "GET",
     _REPAIR_PATH,
     summary="Show what the API has lost of a schema: records, and segments of the index.",
-    answers={200: spec.json_answer(Loss)},
+    answers={200: spec.json_answer(structs.Loss)},
 )
 async def look_at_loss(request: Request, services: Services, caller: Holder) -> Response:
     return answer(_loss(await services.repairer.look(caller, id_in_path(request))))
@@ -274,7 +265,8 @@ async def look_at_loss(request: Request, services: Services, caller: Holder) -> 
     parameters=(_CONFIRM,),
     answers={
         200: spec.json_answer(
-            Loss, description="The losses before this request; repeat it until nothing is left"
+            structs.Loss,
+            description="The losses before this request; repeat it until nothing is left",
         )
     },
 )
@@ -284,8 +276,8 @@ async def repair_schema(request: Request, services: Services, caller: Holder) ->
     return answer(_loss(await services.repairer.repair_next(caller, schema, confirmed)))
 
 
-def _loss(loss: SchemaLoss) -> Loss:
-    return Loss(loss.records, loss.segments, loss.rows, loss.nothing)
+def _loss(loss: SchemaLoss) -> structs.Loss:
+    return structs.Loss(loss.records, loss.segments, loss.rows, loss.nothing)
 
 
 # --- rosters --------------------------------------------------------------------------------------
@@ -308,7 +300,7 @@ class RosterAcceptance(msgspec.Struct, forbid_unknown_fields=True):
     "GET",
     _ROLLBACK_PATH,
     summary="Compare the roster with what this proxy has seen of it, and show what is lost.",
-    answers={200: spec.json_answer(RosterStanding)},
+    answers={200: spec.json_answer(structs.RosterStanding)},
 )
 async def get_rollback(request: Request, services: Services, holder: Holder) -> Response:
     return answer(_shown_standing(await services.sharing.rollbacks.of(holder, id_in_path(request))))
@@ -321,7 +313,8 @@ async def get_rollback(request: Request, services: Services, holder: Holder) -> 
     body=spec.json_body(RosterAcceptance),
     answers={
         200: spec.json_answer(
-            RosterStanding, description="The roster is accepted; this is the earlier comparison"
+            structs.RosterStanding,
+            description="The roster is accepted; this is the earlier comparison",
         )
     },
 )
@@ -339,22 +332,22 @@ async def accept_rollback(request: Request) -> Response:
     return answer(_shown_standing(before))
 
 
-def _shown_standing(standing: RosterComparison) -> RosterStanding:
+def _shown_standing(standing: RosterComparison) -> structs.RosterStanding:
     roster, seen = standing.roster, standing.seen
-    return RosterStanding(
+    return structs.RosterStanding(
         state=standing.state,
         number=roster.number,
         digest=(roster.digest_at(roster.number) or b"").hex(),
         members=len(roster.members()),
-        seen=None if seen is None else RosterHead(seen.number, seen.digest.hex()),
+        seen=None if seen is None else structs.RosterHead(seen.number, seen.digest.hex()),
         common=standing.common,
         lost=[_lost_entry(roster, body) for body in standing.lost],
     )
 
 
-def _lost_entry(roster: Roster, body: EntryBody) -> LostEntry:
+def _lost_entry(roster: Roster, body: EntryBody) -> structs.LostEntry:
     subject, who = _subject_of(roster, body)
-    return LostEntry(
+    return structs.LostEntry(
         body.number, _moment_of_entry(body.time), subject, who, _name(roster, body.actor)
     )
 

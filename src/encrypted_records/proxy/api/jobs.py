@@ -23,19 +23,7 @@ from starlette.types import Receive, Send
 from starlette.websockets import WebSocket
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.proxy.jobs import (
-    BegunJob,
-    InvalidRow,
-    InvalidRows,
-    Job,
-    JobPage,
-    JobProgress,
-    JobReading,
-    OnConflict,
-    RowError,
-    RowErrorPage,
-    UnchangedRecords,
-)
+from encrypted_records.client.proxy import jobs as structs
 from encrypted_records.client.proxy.records import DeletedCount
 from encrypted_records.http import problem
 from encrypted_records.ingest.reading.recipe import read_recipe
@@ -91,7 +79,7 @@ ORDER_PARAMETERS = (
 )
 #: The answer of endpoints that begin a job.
 JOB_ANSWER = spec.json_answer(
-    BegunJob,
+    structs.BegunJob,
     description="The job continues when the client disconnects",
     X_Job_ID=spec.UUID,
     X_Job_Status_URL=spec.TEXT,
@@ -153,7 +141,7 @@ async def create_job(request: Request, services: Services, caller: Holder) -> Re
 def job_answer(job: StoredJob, status: int, content: msgspec.Struct | None = None) -> Response:
     """The answer to a request that began a job: ``content``, or only the job's id."""
     name = name_of_job(job)
-    response = answer(content or BegunJob(name), status)
+    response = answer(content or structs.BegunJob(name), status)
     # Capital letters as documented; headers set through `headers` lose them.
     response.raw_headers += [
         (b"X-Job-ID", name.encode()),
@@ -282,7 +270,7 @@ def options_of(
         resumable=resumable,
         charset=charset,
         once=on_repeat is not None and on_repeat.text == "refuse",
-        on_conflict=cast(OnConflict | None, on_conflict and on_conflict.text),
+        on_conflict=cast(structs.OnConflict | None, on_conflict and on_conflict.text),
         by=names,
         reading=reading,
     )
@@ -308,7 +296,7 @@ def invalid(name: str, detail: str) -> errors.InvalidQuery:
     "GET",
     "/api/jobs/{id}/",
     summary="Show the progress of a job.",
-    answers={200: spec.json_answer(JobProgress)},
+    answers={200: spec.json_answer(structs.JobProgress)},
 )
 async def get_job(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -412,7 +400,7 @@ _MANY = 2**40
         *spec.PAGING,
         spec.parameter("query", "schema", spec.SCHEMA_NAME, "Jobs for this schema only"),
     ),
-    answers={200: spec.json_answer(JobPage)},
+    answers={200: spec.json_answer(structs.JobPage)},
 )
 async def list_jobs(request: Request, services: Services, caller: Holder) -> Response:
     limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
@@ -422,12 +410,12 @@ async def list_jobs(request: Request, services: Services, caller: Holder) -> Res
     results = [await _describe(services, caller, job) for job in jobs]
     query = "" if schema is None else f"schema={to_text(schema)}&"
     head = page_head("/api/jobs/", query, count, limit=limit, offset=offset)
-    return answer(JobPage(**head, results=results))
+    return answer(structs.JobPage(**head, results=results))
 
 
-async def _describe(services: Services, caller: Holder, job: StoredJob) -> Job:
+async def _describe(services: Services, caller: Holder, job: StoredJob) -> structs.Job:
     note = await services.jobs.note_of(caller, job)
-    return Job(
+    return structs.Job(
         **msgspec.structs.asdict(job.progress()),
         job_id=name_of_job(job),
         work=job.options.work,
@@ -452,7 +440,7 @@ async def _describe(services: Services, caller: Holder, job: StoredJob) -> Job:
     "GET",
     "/api/jobs/{id}/about/",
     summary="Show the progress of a job, its file's name, its schemas and its times.",
-    answers={200: spec.json_answer(Job)},
+    answers={200: spec.json_answer(structs.Job)},
 )
 async def describe_job(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -463,19 +451,19 @@ async def describe_job(request: Request, services: Services, caller: Holder) -> 
     "GET",
     "/api/jobs/{id}/bad-rows/",
     summary="List the first invalid rows of a job, with their cells.",
-    answers={200: spec.json_answer(InvalidRows)},
+    answers={200: spec.json_answer(structs.InvalidRows)},
 )
 async def list_bad_rows(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
     rows = await services.jobs.list_examples(caller, job)
-    return answer(InvalidRows([InvalidRow(row, data) for row, data in rows]))
+    return answer(structs.InvalidRows([structs.InvalidRow(row, data) for row, data in rows]))
 
 
 @endpoint(
     "GET",
     "/api/jobs/{id}/reading/",
     summary="Show how a job's file was read and how its cells were changed.",
-    answers={200: spec.json_answer(JobReading)},
+    answers={200: spec.json_answer(structs.JobReading)},
 )
 async def report_reading(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
@@ -486,11 +474,11 @@ async def report_reading(request: Request, services: Services, caller: Holder) -
     "GET",
     "/api/jobs/{id}/records/",
     summary="Count the records of a job that are still as the job stored them.",
-    answers={200: spec.json_answer(UnchangedRecords)},
+    answers={200: spec.json_answer(structs.UnchangedRecords)},
 )
 async def count_job_records(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
-    return answer(UnchangedRecords(await services.undo.count(caller, job)))
+    return answer(structs.UnchangedRecords(await services.undo.count(caller, job)))
 
 
 @endpoint(
@@ -513,14 +501,15 @@ async def delete_job_records(request: Request, services: Services, caller: Holde
     parameters=(*spec.PAGING, spec.parameter("query", "format", spec.enum_of("json", "csv"))),
     answers={
         200: spec.answer_of_kinds(
-            {spec.JSON: spec.shape(RowErrorPage), spec.CSV: {}}, description="The invalid rows"
+            {spec.JSON: spec.shape(structs.RowErrorPage), spec.CSV: {}},
+            description="The invalid rows",
         )
     },
 )
 async def list_job_errors(request: Request, services: Services, caller: Holder) -> Response:
     job = await services.jobs.find(caller, request.path_params["id"])
     flaws = [
-        RowError(flaw.row, flaw.field, flaw.code, flaw.detail)
+        structs.RowError(flaw.row, flaw.field, flaw.code, flaw.detail)
         for flaw in await services.jobs.errors(caller, job)
     ]
     wanted = request.query_params.get("format")
@@ -532,12 +521,12 @@ async def list_job_errors(request: Request, services: Services, caller: Holder) 
     path = f"/api/jobs/{name_of_job(job)}/errors/"
     head = page_head(path, "", len(flaws), limit=limit, offset=offset)
     results = flaws[offset : offset + limit]
-    return answer(RowErrorPage(**head, results=results, rows=job.bad_rows))
+    return answer(structs.RowErrorPage(**head, results=results, rows=job.bad_rows))
 
 
-def _flaws_csv(listed: Sequence[RowError]) -> Response:
+def _flaws_csv(listed: Sequence[structs.RowError]) -> Response:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(RowError.__struct_fields__)
+    writer.writerow(structs.RowError.__struct_fields__)
     writer.writerows(map(msgspec.structs.astuple, listed))
     return Response(text.getvalue(), media_type="text/csv", headers={"Cache-Control": "no-store"})

@@ -14,15 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.proxy.keyring import (
-    ChangedPassphrase,
-    KeyringInfo,
-    KeyVersion,
-    Phrase,
-    Proof,
-    SealedSchema,
-    Unlocked,
-)
+from encrypted_records.client.proxy import keyring as structs
 from encrypted_records.crypto.format import NO_OWNER
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import (
@@ -50,7 +42,7 @@ from encrypted_records.proxy.services import Services, services_of
 class ProvenRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A request that gives out or changes keys, with its proof."""
 
-    proof: Proof | None = None
+    proof: structs.Proof | None = None
 
 
 class PhrasesRequest(ProvenRequest):
@@ -102,7 +94,7 @@ _HOW = {
     "replace": spec.FLAG,
     "older_keys": spec.FLAG,
     "dry_run": spec.FLAG,
-    "proof": spec.or_null(spec.shape(Proof)),
+    "proof": spec.or_null(spec.shape(structs.Proof)),
 }
 SOME_TEXT = spec.TEXT | {"minLength": 1}
 
@@ -113,19 +105,21 @@ endpoint = Endpoints("keyring")
     "GET",
     "/api/keyring/",
     summary="Show the keyring's fingerprints and dates. It does not create a keyring.",
-    answers={200: spec.json_answer(KeyringInfo)},
+    answers={200: spec.json_answer(structs.KeyringInfo)},
 )
 async def get_keyring(request: Request, services: Services, holder: Holder) -> Response:
     keyring = await existing(services, holder)
     return answer(await runtime.in_thread(info_of, services, holder.user, keyring))
 
 
-def info_of(services: Services, user: bytes, keyring: Keyring) -> KeyringInfo:
+def info_of(services: Services, user: bytes, keyring: Keyring) -> structs.KeyringInfo:
     missing = services.keyrings.backups.missing(user, keyring)
-    return KeyringInfo(
+    return structs.KeyringInfo(
         fingerprint=keyring.fingerprint.hex(),
         versions=[
-            KeyVersion(version, root.created, root.fingerprint.hex(), version not in missing)
+            structs.KeyVersion(
+                version, root.created, root.fingerprint.hex(), version not in missing
+            )
             for version, root in sorted(keyring.roots.items())
         ],
         wrapping=services.keyrings.wrapping_name(user),
@@ -138,7 +132,7 @@ def info_of(services: Services, user: bytes, keyring: Keyring) -> KeyringInfo:
     "GET",
     "/api/keyring/schemas/",
     summary="Show which key version encrypts each schema that you can reach.",
-    answers={200: spec.json_answer(spec.array_of(spec.shape(SealedSchema)))},
+    answers={200: spec.json_answer(spec.array_of(spec.shape(structs.SealedSchema)))},
 )
 async def list_schema_keys(request: Request, services: Services, caller: Holder) -> Response:
     """The API names the versions, and can lie; whether a key is held is computed here."""
@@ -152,7 +146,7 @@ async def list_schema_keys(request: Request, services: Services, caller: Holder)
             raise refusal("a schema has a key without a version")
         versions = key.first_key_version, key.key_version
         available = await _holds(services, caller, key)
-        shown.append(SealedSchema(key.url, key.name, *versions, key.key_id, available))
+        shown.append(structs.SealedSchema(key.url, key.name, *versions, key.key_id, available))
     return answer(shown)
 
 
@@ -172,7 +166,7 @@ async def _holds(services: Services, caller: Holder, schema: resources.SchemaRes
     "/api/keyring/rotate/",
     summary="Rotate the key: add a version for new records.",
     body=spec.json_body(ProvenRequest, required=False),
-    answers={201: spec.json_answer(KeyringInfo)},
+    answers={201: spec.json_answer(structs.KeyringInfo)},
 )
 async def rotate_keyring(request: Request) -> Response:
     services, holder, _ = await proven(request, ProvenRequest, read_optional)
@@ -190,7 +184,7 @@ async def rotate_keyring(request: Request) -> Response:
     "/api/keyring/backup/",
     summary="Show the recovery phrases of the versions that need a backup, or of all.",
     body=spec.json_body(PhrasesRequest, required=False),
-    answers={200: spec.json_answer(spec.array_of(spec.shape(Phrase)))},
+    answers={200: spec.json_answer(spec.array_of(spec.shape(structs.Phrase)))},
 )
 async def show_phrases(request: Request) -> Response:
     """If there is no keyring yet, one is made."""
@@ -199,7 +193,9 @@ async def show_phrases(request: Request) -> Response:
     missing = await runtime.in_thread(services.keyrings.backups.missing, holder.user, keyring)
     note(services, holder, "words_shown")
     wanted = sorted(keyring.roots) if body.all else missing
-    return answer([Phrase(version, phrase_of(keyring.roots[version])) for version in wanted])
+    return answer(
+        [structs.Phrase(version, phrase_of(keyring.roots[version])) for version in wanted]
+    )
 
 
 @endpoint.bare(
@@ -237,7 +233,7 @@ async def write_backup_file(request: Request) -> Response:
             ]
         }
     ),
-    answers={200: spec.json_answer(KeyringInfo)},
+    answers={200: spec.json_answer(structs.KeyringInfo)},
 )
 async def confirm_backup(request: Request, services: Services, holder: Holder) -> Response:
     backup = await read_struct(request, ShownBackup)
@@ -270,7 +266,10 @@ async def confirm_backup(request: Request, services: Services, holder: Holder) -
             ]
         }
     ),
-    answers={200: spec.json_answer(KeyringInfo), 201: spec.json_answer(KeyringInfo)},
+    answers={
+        200: spec.json_answer(structs.KeyringInfo),
+        201: spec.json_answer(structs.KeyringInfo),
+    },
 )
 async def restore_keyring(request: Request) -> Response:
     services = services_of(request)
@@ -290,7 +289,7 @@ async def restore_keyring(request: Request) -> Response:
         applicant = await services.admission.applicant(request, user=user)
         # No proof was required before: the restored words are the proof as well.
         words = restoration.phrases[-1] if restoration.phrases else None
-        proof = restoration.proof or Proof(phrase=words)
+        proof = restoration.proof or structs.Proof(phrase=words)
         holder = await _prove(services, applicant, proof)
     user = applicant.caller.user
     _check_missing(services, applicant, keyring)
@@ -313,7 +312,7 @@ async def restore_keyring(request: Request) -> Response:
     return answer(await runtime.in_thread(info_of, services, user, keyring), 201)
 
 
-async def _prove(services: Services, applicant: Applicant, proof: Proof | None) -> Holder:
+async def _prove(services: Services, applicant: Applicant, proof: structs.Proof | None) -> Holder:
     """The holder for whom a keyring is restored; replacing an existing keyring needs a proof.
 
     Raises:
@@ -479,7 +478,7 @@ class PassphraseChange(ProvenRequest, kw_only=True):
     "/api/keyring/unlock/",
     summary="Unlock the keyring.",
     body=spec.json_body(UnlockRequest),
-    answers={200: spec.json_answer(Unlocked)},
+    answers={200: spec.json_answer(structs.Unlocked)},
 )
 async def unlock_keyring(request: Request) -> Response:
     """It stays open until it is locked, is not used for `--lock-after` minutes, or the proxy ends.
@@ -509,7 +508,7 @@ async def unlock_keyring(request: Request) -> Response:
     shown = await runtime.in_thread(info_of, services, user, keyring)
     if applicant.device:
         return answer(shown)
-    return answer(Unlocked(**msgspec.structs.asdict(shown), device=device.text))
+    return answer(structs.Unlocked(**msgspec.structs.asdict(shown), device=device.text))
 
 
 @endpoint(
@@ -529,18 +528,18 @@ async def lock_keyring(request: Request, services: Services, holder: Holder) -> 
     "/api/keyring/passphrase/",
     summary="Set or change the keyring's passphrase, which each device then needs.",
     body=spec.json_body(PassphraseChange),
-    answers={200: spec.json_answer(ChangedPassphrase)},
+    answers={200: spec.json_answer(structs.ChangedPassphrase)},
 )
 async def change_passphrase(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     change = await read_struct(request, PassphraseChange)
     # The current passphrase is the proof for a keyring under a passphrase.
-    proof = change.proof or Proof(passphrase=change.old)
+    proof = change.proof or structs.Proof(passphrase=change.old)
     holder = await services.proofs.demand(request, proof)
     old = None if change.old is None else Passphrase(change.old)
     left = await deriving(
         services.keyrings.changes.change_passphrase, holder, old, Passphrase(change.new)
     )
     note(services, holder, "key_changed", "passphrase")
-    return answer(ChangedPassphrase("passphrase", left))
+    return answer(structs.ChangedPassphrase("passphrase", left))

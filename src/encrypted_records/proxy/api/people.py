@@ -16,19 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
+from encrypted_records.client.proxy import sharing as structs
 from encrypted_records.client.proxy.keyring import Proof
-from encrypted_records.client.proxy.sharing import (
-    Joined,
-    ListedDataset,
-    NewInvitation,
-    NewService,
-    OpenRequest,
-    People,
-    Recovered,
-    ReplacedInvitation,
-    Settled,
-    ShareRole,
-)
 from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.index.roster.access import ReadRequests
 from encrypted_records.model import roster as form
@@ -90,7 +79,7 @@ class MemberChange(msgspec.Struct, forbid_unknown_fields=True):
 class ShareChange(msgspec.Struct, forbid_unknown_fields=True):
     """A member's share of a dataset, of all of its schemas where ``schemas`` is left out."""
 
-    role: ShareRole
+    role: structs.ShareRole
     schemas: Annotated[list[SchemaName], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
     proof: Proof | None = None
 
@@ -104,7 +93,7 @@ class ListingChange(msgspec.Struct, forbid_unknown_fields=True):
 class AccessWanted(msgspec.Struct, forbid_unknown_fields=True):
     """The role in a dataset that a member asks for."""
 
-    role: ShareRole
+    role: structs.ShareRole
 
 
 class OwnersPhrases(msgspec.Struct, forbid_unknown_fields=True):
@@ -142,7 +131,7 @@ _OWN_REQUEST = "/api/datasets/{id}/requests/"
         "Show who reads and writes what, who is invited and which changes are pending, by"
         " the signed roster."
     ),
-    answers={200: spec.json_answer(People)},
+    answers={200: spec.json_answer(structs.People)},
 )
 async def list_people(request: Request, services: Services, holder: Holder) -> Response:
     organization = id_in_path(request)
@@ -182,7 +171,7 @@ async def list_people(request: Request, services: Services, holder: Holder) -> R
     _PEOPLE,
     summary="Invite a person by twelve words, which only this answer contains.",
     body=spec.json_body(InvitationRequest),
-    answers={201: spec.json_answer(NewInvitation)},
+    answers={201: spec.json_answer(structs.NewInvitation)},
 )
 async def invite_person(request: Request) -> Response:
     """Without ``shares``, somebody who is in the organization comes back under new keys, and keeps
@@ -203,8 +192,8 @@ async def invite_person(request: Request) -> Response:
     if invited.replaced is not None:
         content = invited.replaced.content
         shares_before = [share_of(invited.roster, share) for share in content.shares]
-        replaced = ReplacedInvitation(to_text(content.id), shares_before)
-    made = NewInvitation(
+        replaced = structs.ReplacedInvitation(to_text(content.id), shares_before)
+    made = structs.NewInvitation(
         id=to_text(invited.id),
         words=invited.words,
         expires=invited.expires,
@@ -219,7 +208,7 @@ async def invite_person(request: Request) -> Response:
     "/api/invitations/{id}/words/",
     summary="Answer an invitation with its twelve words.",
     body=spec.json_body(GivenWords),
-    answers={200: spec.json_answer(Joined)},
+    answers={200: spec.json_answer(structs.Joined)},
 )
 async def answer_invitation(request: Request, services: Services, holder: Holder) -> Response:
     """The words show that the organization's roster is the inviter's, and show the owners whose
@@ -228,7 +217,7 @@ async def answer_invitation(request: Request, services: Services, holder: Holder
     body = await read_struct(request, GivenWords)
     given = await services.sharing.inviting.accept(holder, id_in_path(request), body.words)
     organization = reference("organizations", given.organization)
-    return answer(Joined(organization, given.inviter, given.members))
+    return answer(structs.Joined(organization, given.inviter, given.members))
 
 
 @endpoint.bare(
@@ -244,7 +233,7 @@ async def answer_invitation(request: Request, services: Services, holder: Holder
             ]
         }
     ),
-    answers={200: spec.json_answer(Settled)},
+    answers={200: spec.json_answer(structs.Settled)},
 )
 async def change_person(request: Request) -> Response:
     """The API reports another address (``email_now``) once the person has changed it; ask the
@@ -272,7 +261,7 @@ async def change_person(request: Request) -> Response:
     "DELETE",
     _PERSON,
     summary="Remove a member or a service, withdraw an invitation, or leave.",
-    answers={200: spec.json_answer(Settled)},
+    answers={200: spec.json_answer(structs.Settled)},
 )
 async def remove_person(request: Request, services: Services, holder: Holder) -> Response:
     """The removal counts at once; then each dataset they were in gets a new key for later records.
@@ -291,7 +280,7 @@ async def remove_person(request: Request, services: Services, holder: Holder) ->
     _IN_DATASET,
     summary="Share a dataset, or some of its schemas, with a member.",
     body=spec.json_body(ShareChange),
-    answers={200: spec.json_answer(Settled)},
+    answers={200: spec.json_answer(structs.Settled)},
 )
 async def share_dataset(request: Request) -> Response:
     services, holder, change = await proven(request, ShareChange)
@@ -307,7 +296,7 @@ async def share_dataset(request: Request) -> Response:
     "DELETE",
     _IN_DATASET,
     summary="End a member's access to a dataset.",
-    answers={200: spec.json_answer(Settled)},
+    answers={200: spec.json_answer(structs.Settled)},
 )
 async def unshare_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset, member = id_in_path(request), _member_in_path(request)
@@ -321,7 +310,7 @@ async def unshare_dataset(request: Request, services: Services, holder: Holder) 
     "/api/datasets/{id}/listed/",
     summary="List a dataset, so that members may ask for access to it, or end that.",
     body=spec.json_body(ListingChange),
-    answers={200: spec.json_answer(ListedDataset)},
+    answers={200: spec.json_answer(structs.ListedDataset)},
 )
 async def list_dataset(request: Request, services: Services, holder: Holder) -> Response:
     """Owners sign this. Nobody gets access by it; that a dataset exists, and its name, every member
@@ -333,7 +322,7 @@ async def list_dataset(request: Request, services: Services, holder: Holder) -> 
         share = form.Share(dataset, form.READER, [])
         await _prepare(services, holder, organization, [share])
     await services.sharing.asking.set_listed(holder, organization, dataset, listed=change.listed)
-    return answer(ListedDataset(reference("datasets", dataset), change.listed))
+    return answer(structs.ListedDataset(reference("datasets", dataset), change.listed))
 
 
 @endpoint(
@@ -342,8 +331,10 @@ async def list_dataset(request: Request, services: Services, holder: Holder) -> 
     summary="Ask for access to a listed dataset.",
     body=spec.json_body(AccessWanted),
     answers={
-        201: spec.json_answer(OpenRequest),
-        200: spec.json_answer(OpenRequest, description="There is such a request, and it waits"),
+        201: spec.json_answer(structs.OpenRequest),
+        200: spec.json_answer(
+            structs.OpenRequest, description="There is such a request, and it waits"
+        ),
     },
 )
 async def ask_for_access(request: Request, services: Services, holder: Holder) -> Response:
@@ -387,7 +378,7 @@ async def decline_request(request: Request, services: Services, holder: Holder) 
     summary=(
         "Apply pending changes: admit people who answered, remove expired services, rotate keys."
     ),
-    answers={200: spec.json_answer(Settled)},
+    answers={200: spec.json_answer(structs.Settled)},
 )
 async def settle_organization(request: Request, services: Services, holder: Holder) -> Response:
     return await _settle(services, holder, id_in_path(request))
@@ -397,7 +388,7 @@ async def settle_organization(request: Request, services: Services, holder: Hold
     "POST",
     "/api/datasets/{id}/rotate/",
     summary="Rotate a dataset's key for new records.",
-    answers={200: spec.json_answer(Settled)},
+    answers={200: spec.json_answer(structs.Settled)},
 )
 async def rotate_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset = id_in_path(request)
@@ -411,14 +402,14 @@ async def rotate_dataset(request: Request, services: Services, holder: Holder) -
     "/api/organizations/{id}/recover/",
     summary="Become an owner by the recovery phrases of an owner who lost access.",
     body=spec.json_body(OwnersPhrases),
-    answers={200: spec.json_answer(Recovered)},
+    answers={200: spec.json_answer(structs.Recovered)},
 )
 async def recover_organization(request: Request) -> Response:
     """The operator of the API has to make the caller an owner there first: ``ers api owner``."""
     services, holder, body = await proven(request, OwnersPhrases)
     name = await services.api.email(holder.auth)
     by = await services.sharing.recovering.recover(holder, id_in_path(request), name, body.phrases)
-    return answer(Recovered(by))
+    return answer(structs.Recovered(by))
 
 
 @endpoint.bare(
@@ -428,7 +419,7 @@ async def recover_organization(request: Request) -> Response:
         "Create a service: a program with its own keys. Only this answer contains its secret key."
     ),
     body=spec.json_body(ServiceRequest),
-    answers={201: spec.json_answer(NewService)},
+    answers={201: spec.json_answer(structs.NewService)},
 )
 async def create_service(request: Request) -> Response:
     """``expires`` is in seconds since 1970; left out, the service does not expire."""
@@ -445,10 +436,10 @@ async def create_service(request: Request) -> Response:
     made = await services.sharing.services.make(
         holder, organization, body.name, shares, body.expires or 0
     )
-    return answer(NewService(to_text(made.id), made.key, made.expires), 201)
+    return answer(structs.NewService(to_text(made.id), made.key, made.expires), 201)
 
 
-_NOTHING_DONE = Settled([], [], [], [])
+_NOTHING_DONE = structs.Settled([], [], [], [])
 
 
 async def _settle(services: Services, holder: Holder, organization: bytes) -> Response:

@@ -11,20 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.sharing import (
-    Due,
-    FirstShown,
-    OpenRequest,
-    People,
-    PersonOrService,
-    Settled,
-    SettlingTrouble,
-    Shared,
-    SharedSchema,
-    ShareRole,
-    SignedDataset,
-    WaitingInvitation,
-)
+from encrypted_records.client.proxy import sharing as structs
 from encrypted_records.errors import ErsError
 from encrypted_records.index.roster.access import (
     InvitationStatus,
@@ -46,8 +33,8 @@ from encrypted_records.rules.roster_state import InvitationState, Member, Scope
 
 DatasetName = Annotated[str, Meta(extra_json_schema=DATASET_NAME)]
 SchemaName = Annotated[str, Meta(extra_json_schema=SCHEMA_NAME)]
-_RIGHTS: dict[ShareRole, Literal[1, 2]] = {"writer": 1, "reader": 2}
-_ROLES: dict[int, ShareRole] = {right: role for role, right in _RIGHTS.items()}
+_RIGHTS: dict[structs.ShareRole, Literal[1, 2]] = {"writer": 1, "reader": 2}
+_ROLES: dict[int, structs.ShareRole] = {right: role for role, right in _RIGHTS.items()}
 #: The state of an invitation whose address was invited again.
 _REPLACED = "replaced"
 
@@ -61,7 +48,7 @@ class ShareWanted(msgspec.Struct, forbid_unknown_fields=True):
     """A dataset to share, with all of its schemas where ``schemas`` is left out."""
 
     dataset: DatasetName
-    role: ShareRole
+    role: structs.ShareRole
     schemas: FewSchemas | None = None
 
 
@@ -99,7 +86,7 @@ async def read_share(
     services: Services,
     holder: Holder,
     dataset: bytes,
-    role: ShareRole,
+    role: structs.ShareRole,
     schemas: Sequence[str] | None,
     *,
     pointer: str = "/schemas",
@@ -116,7 +103,7 @@ async def read_share(
     return form.Share(dataset, _RIGHTS[role], named)
 
 
-def right_of(role: ShareRole) -> Literal[1, 2]:
+def right_of(role: structs.ShareRole) -> Literal[1, 2]:
     """The right by which the roster states a role."""
     return _RIGHTS[role]
 
@@ -146,7 +133,7 @@ def people_of(
     answers: OwnersAnswers,
     requests: ReadRequests,
     first: RosterSummary | None = None,
-) -> People:
+) -> structs.People:
     """Readers with their rights, since when, and who admitted them; invited users; access requests;
     and pending changes.
 
@@ -155,7 +142,7 @@ def people_of(
         first: the roster summary that this proxy was shown on first use.
     """
     roster = view.roster
-    return People(
+    return structs.People(
         organization=reference("organizations", view.organization),
         number=roster.number,
         words=head_words(roster),
@@ -166,7 +153,7 @@ def people_of(
             if invitation.open
         ],
         due=[
-            Due(
+            structs.Due(
                 dataset=reference("datasets", dataset.dataset),
                 name=_dataset_name(roster, dataset.dataset),
                 because=sorted({_name(roster, loss.member) for loss in dataset.losses}),
@@ -175,14 +162,14 @@ def people_of(
             for dataset in due_datasets(roster)
         ],
         datasets=[
-            SignedDataset(
+            structs.SignedDataset(
                 dataset=reference("datasets", dataset.dataset),
                 slug=dataset.slug,
                 name=dataset.name,
                 listed=bool(roster.listed_at(dataset.dataset)),
                 may_ask=_roles_to_ask_for(roster, view.user, dataset.dataset),
                 schemas=[
-                    SharedSchema(reference("schemas", placed.schema), placed.name)
+                    structs.SharedSchema(reference("schemas", placed.schema), placed.name)
                     for placed in roster.schemas(dataset.dataset)
                     if placed.slug
                 ],
@@ -194,11 +181,11 @@ def people_of(
         requests_refused=requests.forged,
         first_shown=None
         if first is None
-        else FirstShown(first.members, first.number, first.time, first.words),
+        else structs.FirstShown(first.members, first.number, first.time, first.words),
     )
 
 
-def _roles_to_ask_for(roster: Roster, user: bytes, dataset: bytes) -> list[ShareRole]:
+def _roles_to_ask_for(roster: Roster, user: bytes, dataset: bytes) -> list[structs.ShareRole]:
     """The roles in a listed dataset that a member does not have for all of it."""
     member = roster.member(user)
     if (
@@ -208,16 +195,16 @@ def _roles_to_ask_for(roster: Roster, user: bytes, dataset: bytes) -> list[Share
         or not roster.listed_at(dataset)
     ):
         return []
-    rights: tuple[tuple[ShareRole, Scope], ...] = (
+    rights: tuple[tuple[structs.ShareRole, Scope], ...] = (
         ("reader", member.reads(dataset)),
         ("writer", member.writes(dataset)),
     )
     return [role for role, scope in rights if not scope.whole]
 
 
-def nobody(organization: bytes) -> People:
+def nobody(organization: bytes) -> structs.People:
     """An organization without a roster: an owner founds it with the first share."""
-    return People(
+    return structs.People(
         organization=reference("organizations", organization),
         number=0,
         words="",
@@ -231,7 +218,9 @@ def nobody(organization: bytes) -> People:
     )
 
 
-def _member(roster: Roster, member: Member, user: bytes, answers: OwnersAnswers) -> PersonOrService:
+def _member(
+    roster: Roster, member: Member, user: bytes, answers: OwnersAnswers
+) -> structs.PersonOrService:
     last_used, gone, address = None, None, None
     if member.type == form.SERVICE and answers.used is not None:
         used = answers.used.get(to_text(member.member))
@@ -241,7 +230,7 @@ def _member(roster: Roster, member: Member, user: bytes, answers: OwnersAnswers)
         # A member who joined after the API's answer does not count as removed.
         gone = member.joined <= answers.number and address is None
     differs = address is not None and address.casefold() != member.name.casefold()
-    return PersonOrService(
+    return structs.PersonOrService(
         id=to_text(member.member),
         name=member.name,
         type="service" if member.type == form.SERVICE else "person",
@@ -271,16 +260,16 @@ def _known_by(roster: Roster, member: Member) -> str:
     return "words" if member.invitation else "recovery"
 
 
-def share_of(roster: Roster, share: form.Share, entry: int | None = None) -> Shared:
+def share_of(roster: Roster, share: form.Share, entry: int | None = None) -> structs.Shared:
     """
     Args:
         entry: the entry since which a member has the share.
     """
     schemas = [
-        SharedSchema(reference("schemas", schema), _schema_name(roster, schema))
+        structs.SharedSchema(reference("schemas", schema), _schema_name(roster, schema))
         for schema in share.schemas
     ]
-    return Shared(
+    return structs.Shared(
         dataset=reference("datasets", share.dataset),
         name=_dataset_name(roster, share.dataset),
         role=_ROLES[share.right],
@@ -290,9 +279,11 @@ def share_of(roster: Roster, share: form.Share, entry: int | None = None) -> Sha
     )
 
 
-def request_of(roster: Roster, request: StandingRequest, owners: Iterable[str] = ()) -> OpenRequest:
+def request_of(
+    roster: Roster, request: StandingRequest, owners: Iterable[str] = ()
+) -> structs.OpenRequest:
     body = request.body
-    return OpenRequest(
+    return structs.OpenRequest(
         dataset=reference("datasets", body.dataset),
         name=_dataset_name(roster, body.dataset),
         member=to_text(body.member),
@@ -306,7 +297,7 @@ def request_of(roster: Roster, request: StandingRequest, owners: Iterable[str] =
 
 def _invitation(
     roster: Roster, invitation: InvitationState, answers: OwnersAnswers
-) -> WaitingInvitation:
+) -> structs.WaitingInvitation:
     now, content = int(runtime.wall()), invitation.content
     given = next((answer for answer in answers.answers if answer.id == content.id), None)
     answered, refused = given is not None, None
@@ -322,7 +313,7 @@ def _invitation(
     )
     replaced = ended and _is_replaced(roster, invitation)
     status = status_of(invitation, now, answered=answered, declined=ended and not replaced)
-    return WaitingInvitation(
+    return structs.WaitingInvitation(
         id=to_text(content.id),
         email=content.name,
         member=to_text(content.member) if content.member else None,
@@ -360,11 +351,13 @@ def _schema_name(roster: Roster, schema: bytes) -> str:
     return placed.name if placed is not None else ""
 
 
-def settled_of(applied: AppliedChanges) -> Settled:
+def settled_of(applied: AppliedChanges) -> structs.Settled:
     troubles = [
-        SettlingTrouble(
+        structs.SettlingTrouble(
             trouble.name, trouble.error.reason, trouble.error.message, trouble.error.hint
         )
         for trouble in applied.troubles
     ]
-    return Settled(list(applied.admitted), list(applied.removed), list(applied.rotated), troubles)
+    return structs.Settled(
+        list(applied.admitted), list(applied.removed), list(applied.rotated), troubles
+    )

@@ -13,20 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.client.proxy.records import (
-    Aggregate,
-    Explanation,
-    FoundIn,
-    FoundInPage,
-    GroupedAggregate,
-    IndexActivity,
-    IndexStatus,
-    MeasuredGroup,
-    MeasureResult,
-    MemoryUse,
-    Reasons,
-    SearchPage,
-)
+from encrypted_records.client.proxy import records as structs
 from encrypted_records.http import problem
 from encrypted_records.index.log.history import least_bytes
 from encrypted_records.index.query.aggregate import GroupResults
@@ -100,13 +87,13 @@ endpoint = Endpoints("records")
     "/api/records/search/",
     summary="Search the records that match a condition, page by page.",
     body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
-    answers={200: spec.json_answer(SearchPage)},
+    answers={200: spec.json_answer(structs.SearchPage)},
 )
 async def search_records(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
     schema = await schema_of(services, caller, body.get("schema"))
     outcome = await services.search.ask(caller, schema, body)
-    page = SearchPage(
+    page = structs.SearchPage(
         count=outcome.count,
         next_cursor=outcome.next_cursor,
         mirror=await services.describe_copy(caller, schema),
@@ -123,7 +110,9 @@ async def search_records(request: Request, services: Services, caller: Holder) -
     summary="Measure the records that match a condition, in total or by group.",
     body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
     answers={
-        200: spec.json_answer({"oneOf": [spec.shape(Aggregate), spec.shape(GroupedAggregate)]})
+        200: spec.json_answer(
+            {"oneOf": [spec.shape(structs.Aggregate), spec.shape(structs.GroupedAggregate)]}
+        )
     },
 )
 async def aggregate_records(request: Request, services: Services, caller: Holder) -> Response:
@@ -133,7 +122,7 @@ async def aggregate_records(request: Request, services: Services, caller: Holder
     aggregation, outcome = measured.aggregation, measured.groups
 
     if not aggregation.group_by:
-        return answer(Aggregate(_results(aggregation, outcome.groups[0])))
+        return answer(structs.Aggregate(_results(aggregation, outcome.groups[0])))
 
     def groups() -> list[bytes]:
         named = (
@@ -141,29 +130,30 @@ async def aggregate_records(request: Request, services: Services, caller: Holder
             for group in outcome.groups
         )
         return [
-            to_json(MeasuredGroup(name, _results(aggregation, values))) for name, values in named
+            to_json(structs.MeasuredGroup(name, _results(aggregation, values)))
+            for name, values in named
         ]
 
     is_long = len(outcome.groups) * len(aggregation.measures) > MANY_MEASURES
     results = await aside(groups) if is_long else groups()
-    return page_answer(GroupedAggregate(outcome.total, []), results)
+    return page_answer(structs.GroupedAggregate(outcome.total, []), results)
 
 
-def _results(aggregation: Aggregation, group: GroupResults) -> list[MeasureResult]:
+def _results(aggregation: Aggregation, group: GroupResults) -> list[structs.MeasureResult]:
     together = zip(aggregation.names, aggregation.measures, group.results, strict=True)
     return [_result(name, measure, result) for name, measure, result in together]
 
 
-def _result(name: str, measure: Measure, result: Any) -> MeasureResult:
+def _result(name: str, measure: Measure, result: Any) -> structs.MeasureResult:
     field = UNSET if measure.field is None else measure.field
     match measure:
         case Percentile():
             together = zip(measure.written, result, strict=True)
             values = [{"p": p, "value": value} for p, value in together]
-            return MeasureResult(op=name, field=field, values=values)
+            return structs.MeasureResult(op=name, field=field, values=values)
         case Histogram() | Distinct():
-            return MeasureResult(op=name, field=field, **result)
-    return MeasureResult(op=name, field=field, value=result)
+            return structs.MeasureResult(op=name, field=field, **result)
+    return structs.MeasureResult(op=name, field=field, value=result)
 
 
 @endpoint(
@@ -171,24 +161,24 @@ def _result(name: str, measure: Measure, result: Any) -> MeasureResult:
     "/api/records/status/",
     summary="Show the state of a schema's index, and of the cache.",
     parameters=(spec.SCHEMA_PARAMETER,),
-    answers={200: spec.json_answer(IndexStatus)},
+    answers={200: spec.json_answer(structs.IndexStatus)},
 )
 async def get_index_status(request: Request, services: Services, caller: Holder) -> Response:
     state = await services.schemas.refresh(caller, await requested_schema(request, caller))
     snapshot = state.ledger.snapshot()
     past = state.ledger.past
     return answer(
-        IndexStatus(
+        structs.IndexStatus(
             version=snapshot.version,
             records=snapshot.count,
             dead=sum(len(rows) for rows in snapshot.dead.values()),
             segments=count_segments(snapshot),
             merge_pending=services.merger.pending(state),
             memory={
-                name: MemoryUse(use.count, use.bytes)
+                name: structs.MemoryUse(use.count, use.bytes)
                 for name, use in services.segments.uses.items()
             },
-            activity=IndexActivity(
+            activity=structs.IndexActivity(
                 days=past.days(runtime.wall_ns() // 1_000_000),
                 last=past.last // 1000 or None,
                 bytes=least_bytes(snapshot),
@@ -204,7 +194,7 @@ async def get_index_status(request: Request, services: Services, caller: Holder)
     body=spec.json_body(
         spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))
     ),
-    answers={200: spec.json_answer(Explanation)},
+    answers={200: spec.json_answer(structs.Explanation)},
 )
 async def explain_query(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -217,7 +207,7 @@ async def explain_query(request: Request, services: Services, caller: Holder) ->
     "/api/records/why/",
     summary="Count the records that each comparison of a condition finds by itself.",
     body=spec.json_body(spec.object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
-    answers={200: spec.json_answer(Reasons)},
+    answers={200: spec.json_answer(structs.Reasons)},
 )
 async def explain_why(request: Request, services: Services, caller: Holder) -> Response:
     body = await read_object(request)
@@ -241,19 +231,19 @@ async def explain_why(request: Request, services: Services, caller: Holder) -> R
             cursor=spec.TEXT_OR_NULL,
         )
     ),
-    answers={200: spec.json_answer(FoundInPage)},
+    answers={200: spec.json_answer(structs.FoundInPage)},
 )
 async def search_whole_dataset(request: Request, services: Services, caller: Holder) -> Response:
     dataset = id_in_path(request)
     body = await read_object(request)
     found = await search_dataset(services.query_runner, caller, dataset, body)
     results = [await _write_schema_answer(schema) for schema in found.schemas]
-    return page_answer(FoundInPage(found.next_cursor, []), results)
+    return page_answer(structs.FoundInPage(found.next_cursor, []), results)
 
 
 async def _write_schema_answer(found: SchemaAnswer) -> bytes:
     page = found.page
-    head = FoundIn(
+    head = structs.FoundIn(
         schema=reference("schemas", found.id),
         name=found.name,
         slug=found.slug,
