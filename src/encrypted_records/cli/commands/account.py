@@ -19,21 +19,8 @@ import click
 
 from encrypted_records import errors
 from encrypted_records.cli.command_group import CommandGroup
+from encrypted_records.cli.login import proofs
 from encrypted_records.cli.login.keychain import KeptDevices, KeptLogin, Logins
-from encrypted_records.cli.login.proofs import (
-    DEVICE,
-    answer,
-    ask_code,
-    ask_link,
-    ask_secret,
-    confirm_account,
-    describe,
-    devices_of,
-    register_device,
-    require_address,
-    set_password,
-    with_code,
-)
 from encrypted_records.cli.login.session import (
     DATASET,
     NOBODY,
@@ -87,7 +74,7 @@ async def register(
             hint="add the options, and set ERS_PASSWORD in the environment",
         )
     address = email or ask("E-mail")
-    require_address(address, "--email")
+    proofs.require_address(address, "--email")
     # From the usual device: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
         called = organization
@@ -99,12 +86,12 @@ async def register(
         async def use(chosen: str) -> None:
             await client.register(email=address, password=chosen, organization_name=called)
 
-        password = await set_password("Password", given, use)
+        password = await proofs.set_password("Password", given, use)
     if not confirm:
         say(f"A message was sent to {address}. Open its link, or run: ers verify. Then: ers login")
         return
     say(f"A message was sent to {address}.")
-    await confirm_account(session, ask_link(), Credentials(address, password))
+    await proofs.confirm_account(session, proofs.ask_link(), Credentials(address, password))
 
 
 @click.command(short_help="Log in.")
@@ -128,7 +115,7 @@ async def login(session: CommandSession, email: str | None) -> None:
     email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
     # From the device that is kept: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
-        tokens = await with_code(partial(client.tokens, email=email, password=password))
+        tokens = await proofs.with_code(partial(client.tokens, email=email, password=password))
     where = await Logins().keep(session.address, KeptLogin(email, tokens, time.time()))
     say(f"Logged in at {session.address} as {email}. The login is stored in {where}.")
     who = login_at(session.proxy)
@@ -148,22 +135,22 @@ async def login(session: CommandSession, email: str | None) -> None:
 
 async def _register_machine(session: CommandSession) -> None:
     """Have a device; have it taken in where that needs no question, or a single one."""
-    devices = await devices_of(session)
+    devices = await proofs.devices_of(session)
     session.make_device()
     if devices.enrolled:
         await session.remember_device()
     elif devices.keyring is None:
         return  # the keyring takes it in when it is made
     elif not await session.client.has_door():
-        if devices.level == DEVICE:
+        if devices.level == proofs.DEVICE:
             warn("This proxy also requires a device: register this machine with ers device add")
-    elif devices.level != DEVICE:
-        await register_device(session)
+    elif devices.level != proofs.DEVICE:
+        await proofs.register_device(session)
     elif sys.stdin.isatty():
-        for line in describe(devices):
+        for line in proofs.describe(devices):
             warn(line)
         if ask_yes("Is this your keyring? If so, this machine will be registered"):
-            await register_device(session)
+            await proofs.register_device(session)
     else:
         warn("Register this machine: ers device add")
 
@@ -239,9 +226,9 @@ async def password(session: CommandSession) -> None:
     present = old
 
     async def use(new: str) -> None:
-        await with_code(partial(session.client.change_password, present, new))
+        await proofs.with_code(partial(session.client.change_password, present, new))
 
-    await set_password("New password", given, use)
+    await proofs.set_password("New password", given, use)
     _say_ended("The password is changed", "ers login")
 
 
@@ -272,16 +259,16 @@ async def email(session: CommandSession, new: str, has_link: bool) -> None:
       ers user email ada@example.com
       ers user email ada@example.com --link < link.txt
     """
-    require_address(new, "NEW")
+    proofs.require_address(new, "NEW")
     if not has_link:
         password = _password(session)
-        await with_code(partial(session.client.change_email, new, password))
+        await proofs.with_code(partial(session.client.change_email, new, password))
         say(f"A message with a link is on its way to {new}.")
         if not sys.stdin.isatty():
             say(f"When you have the link: ers user email {new} --link")
             return
     present = (await session.client.user()).email
-    link = ask_link()
+    link = proofs.ask_link()
     await session.client.confirm_email(
         user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
     )
@@ -314,7 +301,7 @@ async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
     if not deletion.obstacles:
         password = _password(session)
         confirm("Delete the account permanently?", yes=yes, undone="the account was not deleted")
-        await session.client.delete_account(password, ask_code, unsigned=unsigned)
+        await session.client.delete_account(password, proofs.ask_code, unsigned=unsigned)
         say("The account is deleted.")
         return
     raise errors.Conflict(
@@ -369,16 +356,16 @@ async def reset_password(session: CommandSession, email: str | None, has_link: b
     # From the usual device: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
         if not has_link:
-            address = email or answer("E-mail", "the e-mail address")
+            address = email or proofs.answer("E-mail", "the e-mail address")
             await client.send_reset_link(address)
             say(f"If {address} has an account, a message with a link was sent to it.")
             if not sys.stdin.isatty():
                 say("When you have the link: ers user reset-password --link")
                 return
-        link = ask_link()
+        link = proofs.ask_link()
         given = None
         if not sys.stdin.isatty():
-            given = answer("New password", "the new password")
+            given = proofs.answer("New password", "the new password")
 
         async def use(chosen: str) -> None:
             await client.reset_password(
@@ -388,7 +375,7 @@ async def reset_password(session: CommandSession, email: str | None, has_link: b
                 password=chosen,
             )
 
-        await set_password("New password", given, use)
+        await proofs.set_password("New password", given, use)
     _say_ended("The password is changed", "ers login")
 
 
@@ -435,7 +422,7 @@ async def add(session: CommandSession) -> None:
     say(f"  {made.key}")
     say("or open this link on the device that has the app:")
     say(f"  {made.uri}")
-    _show_codes(await session.client.confirm_second_factor(ask_code()))
+    _show_codes(await session.client.confirm_second_factor(proofs.ask_code()))
     say("Logins need a code from now on.")
 
 
@@ -451,7 +438,7 @@ async def renew_codes(session: CommandSession) -> None:
       ers user second-factor renew-codes
     """
     password = _password(session)
-    _show_codes(await session.client.renew_recovery_codes(password, ask_code()))
+    _show_codes(await session.client.renew_recovery_codes(password, proofs.ask_code()))
 
 
 @second_factor.command(short_help="Stop requiring codes at login.")
@@ -467,12 +454,14 @@ async def remove(session: CommandSession) -> None:
       ers user second-factor remove
     """
     password = _password(session)
-    await session.client.remove_second_factor(password, ask_code())
+    await session.client.remove_second_factor(password, proofs.ask_code())
     say("Logins need only the password now.")
 
 
 def _password(session: CommandSession) -> str:
-    known = session.who.password or os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
+    known = (
+        session.who.password or os.environ.get("ERS_PASSWORD") or proofs.ask_secret("Your password")
+    )
     if not known:
         raise errors.InvalidSetting(
             "this command needs your password",
@@ -569,13 +558,13 @@ async def create(
     paths = [(await session.names.dataset(dataset)).url for dataset in datasets]
     password = None
     if not session.who.password:  # which is in the request as it is
-        password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
+        password = os.environ.get("ERS_PASSWORD") or proofs.ask_secret("Your password")
         if not password:
             raise errors.InvalidSetting(
                 "creating an API token needs your password",
                 hint="set ERS_PASSWORD, or give the password on the next line of standard input",
             )
-    made = await with_code(
+    made = await proofs.with_code(
         partial(
             session.client.create_token,
             name,

@@ -9,17 +9,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from encrypted_records.cli import settings
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.settings import (
-    DEFAULT_PROFILE,
-    PROFILE_KEYS,
-    change_profile,
-    check_value,
-    config_path,
-    profile_option,
-    read_profiles,
-)
 from encrypted_records.cli.terminal import debug_option, say
 from encrypted_records.errors import NotFound
 
@@ -29,7 +21,7 @@ _profile = click.option(
     metavar="NAME",
     envvar="ERS_PROFILE",
     show_envvar=True,
-    default=DEFAULT_PROFILE,
+    default=settings.DEFAULT_PROFILE,
     show_default=True,
     help="Profile to read or change.",
 )
@@ -58,7 +50,7 @@ def config() -> None:
 
 @config.command("list", short_help="Show all profiles.")
 @debug_option
-@profile_option
+@settings.profile_option
 @takes_output
 def list_(output: Output) -> None:
     """Show all values of all profiles.
@@ -71,7 +63,7 @@ def list_(output: Output) -> None:
 
     values = (
         {"profile": name, "key": key, "value": value}
-        for name, profile in read_profiles().items()
+        for name, profile in settings.read_profiles().items()
         for key, value in profile.items()
     )
     asyncio.run(output.many(values, ("profile", "key", "value"), called="profiles"))
@@ -89,10 +81,10 @@ def get(key: str, profile: str) -> None:
     Example:
       ers config get output
     """
-    value = read_profiles().get(profile, {}).get(key)
+    value = settings.read_profiles().get(profile, {}).get(key)
     if value is None:
-        if key not in PROFILE_KEYS:
-            check_value(key, "")
+        if key not in settings.PROFILE_KEYS:
+            settings.check_value(key, "")
         raise NotFound(f"profile {profile} has no {key}", hint=f"ers config set {key} VALUE")
     say(value)
 
@@ -111,7 +103,7 @@ def set_(key: str, value: str, profile: str) -> None:
       ers config set output json
       ers config set --profile work proxy_url http://127.0.0.1:9090
     """
-    change_profile(profile, key, check_value(key, value))
+    settings.change_profile(profile, key, settings.check_value(key, value))
 
 
 @config.command(short_help="Remove a value.")
@@ -125,11 +117,11 @@ def unset(key: str, profile: str) -> None:
     Example:
       ers config unset output
     """
-    if key not in PROFILE_KEYS:
-        check_value(key, "")
-    if key not in read_profiles().get(profile, {}):
+    if key not in settings.PROFILE_KEYS:
+        settings.check_value(key, "")
+    if key not in settings.read_profiles().get(profile, {}):
         raise NotFound(f"profile {profile} has no {key}", hint="nothing was changed")
-    change_profile(profile, key, None)
+    settings.change_profile(profile, key, None)
 
 
 @config.command(short_help="Show the path of the config file.")
@@ -141,7 +133,7 @@ def path() -> None:
     Example:
       ers config path
     """
-    say(str(config_path()))
+    say(str(settings.config_path()))
 
 
 @click.command(short_help="Print the shell completion script for ers.")

@@ -12,15 +12,8 @@ from collections.abc import Iterator
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
+from encrypted_records.cli.login import proofs
 from encrypted_records.cli.login.keychain import DEVICE_VARIABLE, KeptDevices
-from encrypted_records.cli.login.proofs import (
-    DEVICE,
-    ask_secret,
-    describe,
-    devices_of,
-    register_device,
-    with_proof,
-)
 from encrypted_records.cli.login.session import CommandSession, caller_at, connected, session_of
 from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.terminal import confirm, day, minute, printable, say, table, warn
@@ -81,7 +74,7 @@ async def add(
         if devices is not None and not _show_keyring(devices, by_door=by_door, yes=yes):
             return
         try:
-            where = await register_device(
+            where = await proofs.register_device(
                 device_session, name or "", **({} if by_door else _ask_code(devices, by))
             )
         except NotFound as error:
@@ -95,7 +88,7 @@ async def add(
 async def _find_devices(session: CommandSession) -> Devices | None:
     """The devices of the keyring; None over a mirror, which shows them only to one of them."""
     try:
-        return await devices_of(session)
+        return await proofs.devices_of(session)
     except NotAuthenticated as error:
         if error.reason not in _UNREGISTERED or not await session.reads_mirror():
             raise
@@ -104,12 +97,12 @@ async def _find_devices(session: CommandSession) -> Devices | None:
 
 def _show_keyring(devices: Devices, *, by_door: bool, yes: bool) -> bool:
     """Show whose keyring it is; whether there is one to register this machine for."""
-    for line in describe(devices):
+    for line in proofs.describe(devices):
         warn(line)
     if devices.keyring is None and not by_door:
         _say_none_yet()
         return False
-    if by_door and devices.level == DEVICE:
+    if by_door and devices.level == proofs.DEVICE:
         question = "Is this your keyring? If so, this machine will be registered"
         confirm(
             question,
@@ -129,7 +122,7 @@ def _say_none_yet() -> None:
 def _ask_code(devices: Devices | None, by: str | None) -> dict[str, str]:
     """Ask for a code, passphrase or words; returns the input under the name of its kind."""
     has_passphrase = devices is None or (devices.keyring is not None and devices.keyring.passphrase)
-    text = ask_secret(
+    text = proofs.ask_secret(
         f"Code{', passphrase' if has_passphrase else ''}, or words (input is hidden)"
     ).strip()
     if not text:
@@ -146,7 +139,7 @@ def _ask_code(devices: Devices | None, by: str | None) -> dict[str, str]:
 
 _LEVELS = {
     "api": "api: credentials that the API accepts are enough",
-    DEVICE: "device: a request also needs a registered device",
+    proofs.DEVICE: "device: a request also needs a registered device",
 }
 #: Words for events whose names are not plain enough.
 _EVENT_WORDS = {"taken_in": "registered"}
@@ -178,7 +171,7 @@ async def listing(session: CommandSession, output: Output) -> None:
 def _lines(devices: Devices) -> Iterator[str]:
     yield f"user         {devices.user}"
     yield f"level        {_LEVELS.get(devices.level, devices.level)}"
-    yield from describe(devices)
+    yield from proofs.describe(devices)
     yield f"this one     {'registered' if devices.enrolled else 'not registered: ers device add'}"
     if devices.devices:
         yield ""
@@ -231,7 +224,7 @@ async def code(session: CommandSession, user: str | None) -> None:
       ers device code
     """
     if user is None:
-        made = await with_proof(session, session.client.device_code)
+        made = await proofs.with_proof(session, session.client.device_code)
     else:
         made = await session.client.device_code(user=user)
     say(made.code)
@@ -249,7 +242,7 @@ async def create(session: CommandSession, name: str) -> None:
     Example:
       (umask 077; ers device create nightly > nightly.device)
     """
-    made = await with_proof(session, session.client.create_device, name)
+    made = await proofs.with_proof(session, session.client.create_device, name)
     say(made.device)
     warn(
         f"This is device {made.id}, {made.name}. Together with your login it decrypts your"
@@ -270,7 +263,7 @@ async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as e
     Example:
       ers device revoke "$LOST"
     """
-    await with_proof(session, session.client.revoke_device, id)
+    await proofs.with_proof(session, session.client.revoke_device, id)
     device = session.client.device
     if device is not None and device.secret.id == id:
         KeptDevices().forget(session.proxy.devices, session.who.email)

@@ -13,17 +13,8 @@ from typing import Any
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
+from encrypted_records.cli.commands import share as sharing
 from encrypted_records.cli.commands.account import Lifetime
-from encrypted_records.cli.commands.share import (
-    ROLES,
-    member_named,
-    minute_of,
-    named_member,
-    say_kept,
-    schema_option,
-    tell,
-    wanted_share,
-)
 from encrypted_records.cli.login.proofs import with_proof
 from encrypted_records.cli.login.session import DATASET, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -220,7 +211,7 @@ async def update_member(
                 " the account's own",
             )
         settled = await with_proof(session, client.change_address, organization, who, new_email)
-        code = tell(settled)
+        code = sharing.tell(settled)
         output.write_object({"email": new_email})
         return code
     assert role is not None
@@ -228,7 +219,7 @@ async def update_member(
         output.write_object(await client.change(await _member(session, email), role=role))
         return DONE
     settled = await with_proof(session, client.change_role, organization, who, role)
-    code = tell(settled)
+    code = sharing.tell(settled)
     output.write_object({"email": email, "role": role})
     return code
 
@@ -253,8 +244,8 @@ async def delete_member(session: CommandSession, email: str, yes: bool) -> int:
     if who is None:
         await session.client.delete(url)
     else:
-        code = tell(await session.client.remove_person(organization, who))
-        say_kept(email)
+        code = sharing.tell(await session.client.remove_person(organization, who))
+        sharing.say_kept(email)
     say(f"Removed {email}.")
     return code
 
@@ -267,7 +258,7 @@ async def _signed_member(session: CommandSession, organization: str, email: str)
     effect.
     """
     people = await _roster_people(session, organization)
-    return named_member(people, email) if people is not None else None
+    return sharing.named_member(people, email) if people is not None else None
 
 
 async def _roster_people(session: CommandSession, organization: str) -> People | None:
@@ -373,7 +364,7 @@ async def delete_invitation(session: CommandSession, id: str) -> int:  # noqa: A
     organization = await _signed_invitation(session, id)
     code = DONE
     if organization is not None:
-        code = tell(await session.client.remove_person(organization, id))
+        code = sharing.tell(await session.client.remove_person(organization, id))
     else:
         try:
             await session.client.delete(f"/api/invitations/{id}/")
@@ -415,8 +406,8 @@ def service() -> None:
 @service.command("create", short_help="Create a service, and print its secret key.")
 @click.argument("name")
 @click.option("--dataset", type=DATASET, required=True, help="Dataset to share: slug, name or id.")
-@schema_option
-@click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
+@sharing.schema_option
+@click.option("--role", type=click.Choice(sharing.ROLES), default="reader", show_default=True)
 @click.option(
     "--expires",
     type=Lifetime(),
@@ -439,7 +430,7 @@ async def create_service(
       (umask 077; ers service create nightly --dataset medical --role reader > nightly.key)
     """
     organization = (await session.names.organization()).url
-    share = await wanted_share(session, dataset, schemas, role)
+    share = await sharing.wanted_share(session, dataset, schemas, role)
     until = None if expires is None else int(time.time() + expires.total_seconds())
     made = await with_proof(
         session, session.client.create_service, organization, name, [share], expires=until
@@ -464,7 +455,7 @@ async def list_services(session: CommandSession, output: Output) -> None:
             "name": person.name,
             "shares": ", ".join(f"{each.name} ({each.role})" for each in person.shares),
             "expires": person.expires,
-            "last_used": minute_of(person.last_used),
+            "last_used": sharing.minute_of(person.last_used),
             "admitted_by": person.admitted_by,
             "id": person.id,
         }
@@ -485,9 +476,9 @@ async def delete_service(session: CommandSession, name: str, yes: bool) -> int:
     Example:
       ers service delete nightly --yes
     """
-    who = await member_named(session, name)
+    who = await sharing.member_named(session, name)
     confirm(f"Delete the service {name}?", yes=yes, undone="nothing was deleted")
     organization = (await session.names.organization()).url
-    code = tell(await session.client.remove_person(organization, who))
+    code = sharing.tell(await session.client.remove_person(organization, who))
     say(f"Deleted {name}.")
     return code

@@ -11,16 +11,8 @@ from typing import Any, Self, Unpack, cast
 
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
+from encrypted_records.client.sdk import async_schemas
 from encrypted_records.client.sdk.async_client import AsyncClient, AsyncDataset
-from encrypted_records.client.sdk.async_schemas import (
-    AsyncCare,
-    AsyncImportedFile,
-    AsyncJob,
-    AsyncNamed,
-    AsyncRecord,
-    AsyncSchema,
-    AsyncSearch,
-)
 from encrypted_records.client.sdk.event_loop import (
     AsyncLink,
     BlockingLink,
@@ -40,11 +32,11 @@ class Job(Synchronous):
 
     id: str
 
-    status = waited(AsyncJob.status)
-    watch = waited(AsyncJob.watch)
-    wait = waited(AsyncJob.wait)
-    flaws = waited(AsyncJob.flaws)
-    cancel = waited(AsyncJob.cancel)
+    status = waited(async_schemas.AsyncJob.status)
+    watch = waited(async_schemas.AsyncJob.watch)
+    wait = waited(async_schemas.AsyncJob.wait)
+    flaws = waited(async_schemas.AsyncJob.flaws)
+    cancel = waited(async_schemas.AsyncJob.cancel)
 
 
 class Record(Synchronous, Mapping[str, Any]):
@@ -71,8 +63,8 @@ class Record(Synchronous, Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.data)
 
-    update = waited(AsyncRecord.update)
-    delete = waited(AsyncRecord.delete)
+    update = waited(async_schemas.AsyncRecord.update)
+    delete = waited(async_schemas.AsyncRecord.delete)
 
 
 class Named(Synchronous):
@@ -85,8 +77,8 @@ class Named(Synchronous):
     slug: str
     description: str
 
-    update = waited(AsyncNamed.update)
-    delete = waited(AsyncNamed.delete)
+    update = waited(async_schemas.AsyncNamed.update)
+    delete = waited(async_schemas.AsyncNamed.delete)
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,7 @@ class ImportedFile:
     reading: FileReading
 
     @classmethod
-    def of(cls, done: AsyncImportedFile) -> ImportedFile:
+    def of(cls, done: async_schemas.AsyncImportedFile) -> ImportedFile:
         return cls(Schema(done.schema), Job(done.job), done.stored, done.rejected, done.reading)
 
 
@@ -119,10 +111,10 @@ class Search(Synchronous):
         found = finish(self._inner.first())
         return None if found is None else Record(found)
 
-    _count = waited(AsyncSearch.count_all)
-    to_arrow = waited(AsyncSearch.to_arrow)
-    to_pandas = waited(AsyncSearch.to_pandas)
-    to_polars = waited(AsyncSearch.to_polars)
+    _count = waited(async_schemas.AsyncSearch.count_all)
+    to_arrow = waited(async_schemas.AsyncSearch.to_arrow)
+    to_pandas = waited(async_schemas.AsyncSearch.to_pandas)
+    to_polars = waited(async_schemas.AsyncSearch.to_polars)
 
 
 class Schema(Named):
@@ -134,23 +126,23 @@ class Schema(Named):
     notes: Mapping[str, str]
     definition: Mapping[str, Any]
 
-    reseal = waited(AsyncCare.reseal, Job)
-    erase_deleted = waited(AsyncCare.erase_deleted)
-    look_at_retention = waited(AsyncCare.look_at_retention)
-    carry_out_retention = waited(AsyncCare.carry_out_retention)
-    change = waited(AsyncSchema.change)
-    ingest = waited(AsyncSchema.ingest)
-    upsert = waited(AsyncSchema.upsert)
-    upload = waited(AsyncSchema.upload, Job)
-    import_file = waited(AsyncSchema.import_file, ImportedFile.of)
-    store_file = waited(AsyncSchema.store_file, ImportedFile.of)
-    search = waited(AsyncSchema.search, Search)
-    get = waited(AsyncSchema.get, Record)
-    count = waited(AsyncSchema.count)
-    why = waited(AsyncSchema.why)
-    aggregate = waited(AsyncSchema.aggregate)
-    changes = waited(AsyncSchema.changes)
-    delete_matching = waited(AsyncSchema.delete_matching)
+    reseal = waited(async_schemas.AsyncCare.reseal, Job)
+    erase_deleted = waited(async_schemas.AsyncCare.erase_deleted)
+    look_at_retention = waited(async_schemas.AsyncCare.look_at_retention)
+    carry_out_retention = waited(async_schemas.AsyncCare.carry_out_retention)
+    change = waited(async_schemas.AsyncSchema.change)
+    ingest = waited(async_schemas.AsyncSchema.ingest)
+    upsert = waited(async_schemas.AsyncSchema.upsert)
+    upload = waited(async_schemas.AsyncSchema.upload, Job)
+    import_file = waited(async_schemas.AsyncSchema.import_file, ImportedFile.of)
+    store_file = waited(async_schemas.AsyncSchema.store_file, ImportedFile.of)
+    search = waited(async_schemas.AsyncSchema.search, Search)
+    get = waited(async_schemas.AsyncSchema.get, Record)
+    count = waited(async_schemas.AsyncSchema.count)
+    why = waited(async_schemas.AsyncSchema.why)
+    aggregate = waited(async_schemas.AsyncSchema.aggregate)
+    changes = waited(async_schemas.AsyncSchema.changes)
+    delete_matching = waited(async_schemas.AsyncSchema.delete_matching)
 
 
 class Dataset(Named):
