@@ -261,7 +261,7 @@ async def email(session: CommandSession, new: str, has_link: bool) -> None:
     """
     proofs.require_address(new, "NEW")
     if not has_link:
-        password = _password(session)
+        password = proofs.ask_password(session)
         await proofs.with_code(partial(session.client.change_email, new, password))
         say(f"A message with a link is on its way to {new}.")
         if not sys.stdin.isatty():
@@ -299,7 +299,7 @@ async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
     for line in _consequences(deletion):
         say(line)
     if not deletion.obstacles:
-        password = _password(session)
+        password = proofs.ask_password(session)
         confirm("Delete the account permanently?", yes=yes, undone="the account was not deleted")
         await session.client.delete_account(password, proofs.ask_code, unsigned=unsigned)
         say("The account is deleted.")
@@ -417,7 +417,7 @@ async def add(session: CommandSession) -> None:
     Example:
       ers user second-factor add
     """
-    made = await session.client.begin_second_factor(_password(session))
+    made = await session.client.begin_second_factor(proofs.ask_password(session))
     say("Add this key to your authenticator app (time-based, 6 digits, 30 seconds):")
     say(f"  {made.key}")
     say("or open this link on the device that has the app:")
@@ -437,7 +437,7 @@ async def renew_codes(session: CommandSession) -> None:
     Example:
       ers user second-factor renew-codes
     """
-    password = _password(session)
+    password = proofs.ask_password(session)
     _show_codes(await session.client.renew_recovery_codes(password, proofs.ask_code()))
 
 
@@ -453,21 +453,9 @@ async def remove(session: CommandSession) -> None:
     Example:
       ers user second-factor remove
     """
-    password = _password(session)
+    password = proofs.ask_password(session)
     await session.client.remove_second_factor(password, proofs.ask_code())
     say("Logins need only the password now.")
-
-
-def _password(session: CommandSession) -> str:
-    known = (
-        session.who.password or os.environ.get("ERS_PASSWORD") or proofs.ask_secret("Your password")
-    )
-    if not known:
-        raise errors.InvalidSetting(
-            "this command needs your password",
-            hint="set ERS_PASSWORD, or give the password on the next line of standard input",
-        )
-    return known
 
 
 def _show_codes(codes: Sequence[str]) -> None:
@@ -558,12 +546,7 @@ async def create(
     paths = [(await session.names.dataset(dataset)).url for dataset in datasets]
     password = None
     if not session.who.password:  # which is in the request as it is
-        password = os.environ.get("ERS_PASSWORD") or proofs.ask_secret("Your password")
-        if not password:
-            raise errors.InvalidSetting(
-                "creating an API token needs your password",
-                hint="set ERS_PASSWORD, or give the password on the next line of standard input",
-            )
+        password = proofs.ask_password(session, "creating an API token needs your password")
     made = await proofs.with_code(
         partial(
             session.client.create_token,

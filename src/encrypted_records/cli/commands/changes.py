@@ -14,7 +14,7 @@ from encrypted_records import runtime
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.account import Lifetime
 from encrypted_records.cli.commands.selection import dataset_option, schema_option
-from encrypted_records.cli.login.proofs import ask_secret
+from encrypted_records.cli.login.proofs import ask_password
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, show, warn
@@ -226,12 +226,9 @@ async def create(
 async def _make_token(session: CommandSession, schema: ShownSchema, expires: timedelta) -> Any:
     password = None
     if not session.who.password:  # which is in the request as it is
-        password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
-        if not password:
-            raise InvalidSetting(
-                "a webhook needs a token, and creating one needs your password",
-                hint="set ERS_PASSWORD, or give the password on the next line of standard input",
-            )
+        password = ask_password(
+            session, "a webhook needs a token, and creating one needs your password"
+        )
     return await session.client.create_token(
         f"webhook {schema.slug}",
         scope="read",

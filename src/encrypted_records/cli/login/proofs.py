@@ -177,6 +177,21 @@ def ask_secret(label: str) -> str:
     return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
 
 
+def ask_password(session: CommandSession, why: str = "this command needs your password") -> str:
+    """The password of the account: known, from the environment, or asked for.
+
+    Raises:
+        InvalidSetting: none was given.
+    """
+    known = session.who.password or os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
+    if not known:
+        raise errors.InvalidSetting(
+            why,
+            hint="set ERS_PASSWORD, or give the password on the next line of standard input",
+        )
+    return known
+
+
 DEVICE = "device"
 
 
