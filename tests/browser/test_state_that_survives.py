@@ -206,6 +206,27 @@ def test_each_filter_is_a_step_that_the_browser_goes_back(reader: Visitor, censu
     expect(page.locator(".found")).to_have_text(all_of_them)
 
 
+def test_a_page_that_is_left_before_its_scripts_came_shows_what_the_address_says(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    all_of_them = reader.found()
+    pick_first_bar(page, 1)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/built/pages.*.js", hold)
+    page.evaluate("location.reload()")
+    wait_until(page, lambda: bool(held))
+    # As Firefox does where somebody goes back while a page is loading.
+    page.evaluate("history.replaceState(null, '', location.pathname)")
+    page.unroute("**/built/pages.*.js")  # and what is held goes on
+    expect(page.locator(".found")).to_have_text(all_of_them)
+
+
 def test_a_question_that_is_not_known_is_said_instead_of_all_records(
     reader: Visitor, census: Census
 ) -> None:

@@ -18,8 +18,17 @@ function wanted() {
   return next.startsWith("/") ? next : "/";
 }
 
+/** Whether the address has become that of another page before this script ran, as where somebody goes
+ * back twice at once in Firefox: nobody has heard the second time. */
+function isOutrun() {
+  const [loaded] = performance.getEntriesByType("navigation");
+  const [was, is] = [new URL(loaded?.name ?? location), location];
+  return was.pathname + was.search !== is.pathname + is.search;
+}
+
 /** Remember the path of somebody who is logged in; elsewhere, go below the one that is remembered. */
 export function keepPath() {
+  if (isOutrun()) location.reload();
   const kept = localStorage.getItem(KEPT);
   const known = document.body.classList.contains("framed");
   const isElsewhere = kept !== at && /^\/~[a-z2-7]{16}$/.test(kept ?? "");
