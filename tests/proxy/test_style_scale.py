@@ -68,6 +68,13 @@ def test_no_rule_is_for_something_that_no_page_has() -> None:
     assert {name for sheet in SHEETS for name in unknown_names(text_of(sheet), known)} == set()
 
 
+def test_no_rule_waits_for_something_to_be_empty_in_its_element() -> None:
+    # Safari shows such a rule's effect once and does not look again.
+    waiting = r":has\([^{,]*:empty"
+    assert [sheet.name for sheet in SHEETS if re.search(waiting, text_of(sheet))] == []
+    assert re.search(waiting, "main:has(> .panel:not(:empty)) { display: grid; }")
+
+
 def test_what_is_not_of_the_scale_is_found() -> None:
     assert unscaled("p { margin: 0 auto; padding: var(--space-1) 50%; }") == []
     bad = "p {\n  padding: 0 3px;\n}\na { color: red; font-size: 1.1em; border-radius: 2px; }"
