@@ -97,6 +97,7 @@ QUESTIONS: dict[str, Callable[[Place], Answer]] = {
     "none": lambda place: place.post("search", where={"field": "n", "op": "eq", "value": 99}),
     "joined": lambda place: place.post("search", where=in_itself(place), count=True),
     "measured": lambda place: place.post("aggregate", measures=[{"op": "sum", "field": "n"}]),
+    "columns": lambda place: place.post("columns", fields=["name", "n"]),
     "exported": lambda place: place.post("export", order_by=["n"]),
     "listed": lambda place: place.call(
         "GET", f"/api/records/?schema={place.schema.split('/')[-2]}"

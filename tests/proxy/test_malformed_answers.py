@@ -178,6 +178,22 @@ def test_an_answer_without_an_end_is_refused_on_a_page(
     assert (shown.status, shown.headers["X-Error-Code"]) == (502, "api_failed")
 
 
+@pytest.mark.parametrize("member", ["minimum", "maximum", "enum"])
+@pytest.mark.parametrize("address", ["add", "fields", "search"])
+def test_a_number_of_millions_of_digits_is_not_written_out_on_a_page(
+    place: Place, member: str, address: str
+) -> None:
+    heard = place.get(place.schema).body
+    given: dict[str, Any] = json.loads(heard)
+    number = "-1e-20000000" if member == "minimum" else "1e-20000000"
+    given["schema"]["properties"]["n"] |= {"type": "number", member: "HERE"}
+    body = json.dumps(given).replace('"HERE"', f"[{number}]" if member == "enum" else number)
+    with place.front.telling(instead(place.schema, body.encode())):
+        shown = place.browser.visit(f"/schemas/{place.schema.split('/')[-2]}/{address}/")
+    assert shown.status in (200, 502)
+    assert len(shown.body) < 1 << 20
+
+
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "a b", "", "ä", "a\0"])
 def test_a_token_that_is_none_is_the_fault_of_the_api(place: Place, token: str) -> None:
     place.forget_callers()

@@ -25,6 +25,7 @@ from encrypted_records.errors import TIME, Flaw
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.base import FieldType
 from encrypted_records.model.field_types.calendar import DATE
+from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -59,16 +60,21 @@ def plain(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal) and _is_short(value):
         return f"{value:f}"
     return str(value)
+
+
+def _is_short(number: Decimal) -> bool:
+    """Whether it has few digits without an exponent: a few bytes of the API may mean a billion."""
+    return abs(number.adjusted()) <= MAX_NUMBER_LENGTH
 
 
 def grouped(value: object) -> str:
     """A number with its digits in groups of three: ``1,234.5``; anything else as :func:`plain`."""
     if isinstance(value, bool):
         return plain(value)
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal) and _is_short(value):
         return f"{value:,f}"
     return f"{value:,}" if isinstance(value, int) else plain(value)
 

@@ -23,7 +23,7 @@ from encrypted_records.model import field_types, strict_json
 from encrypted_records.model.field_types import BY_NAME, FORMATS, PLAIN
 from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.strict_json import escape_pointer
-from encrypted_records.proxy.pages.formatting import sentence
+from encrypted_records.proxy.pages.formatting import plain, sentence
 
 #: The number of records of an estimate until the user enters one.
 EXPECTED_RECORDS = 100_000
@@ -99,12 +99,12 @@ class FieldRow:
             for listed_value in keyword_values
             for value in (listed_value if isinstance(listed_value, list) else [listed_value])
         ]
-        return list(dict.fromkeys(_text(value) for value in each if value is not None))
+        return list(dict.fromkeys(plain(value) for value in each if value is not None))
 
     @property
     def pad(self) -> str:
         """Bytes that each text is padded to; empty for the default of its type."""
-        return _text(self.more.get("padTo", ""))
+        return plain(self.more.get("padTo", ""))
 
     @property
     def has_words(self) -> bool:
@@ -270,7 +270,7 @@ class SchemaDraft:
                     "a field is an object with a type",
                     flaws=(Flaw("invalid", "is not an object", field=name),),
                 )
-            least, most, places = (_text(rules[key]) if key in rules else "" for key in _NUMBERS)
+            least, most, places = (plain(rules[key]) if key in rules else "" for key in _NUMBERS)
             more = {key: value for key, value in rules.items() if key not in {"type", *_NUMBERS}}
             kind = str(rules.get("type", ""))
             known = FORMATS.get(str(rules.get("format")))
@@ -378,10 +378,6 @@ def _missing(rows: Iterable[FieldRow]) -> Iterator[Flaw]:
             if row.name and needed and not getattr(row, key).strip():
                 pointer = f"/properties/{escape_pointer(row.name)}/{key}"
                 yield Flaw("missing_keyword", f"{key} is required here", pointer, field=row.name)
-
-
-def _text(value: object) -> str:
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
 def draft_of(form: Mapping[str, str]) -> SchemaDraft:
