@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import pytest
 
 from encrypted_records import errors
 from encrypted_records.cli import main, terminal
+from encrypted_records.cli.input.files import open_result
 from encrypted_records.cli.terminal import exit_code, printable
 from encrypted_records.errors import ErsError
 from tests.cli.tree import commands
@@ -131,6 +133,30 @@ def test_no_help_lists_an_old_name() -> None:
     names = {path.rpartition(" ")[2] for path, _ in commands()}
     assert "get" in names
     assert not names & {"show"}
+
+
+def test_no_result_and_no_question_can_steer_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Names are the API's or another member's, and values another member's."""
+
+    def show() -> None:
+        terminal.say("Deleted \x1b]52;c;eA==\x07\nnext \x9b2J.")
+        with open_result(None) as out:
+            for piece in (b"a,\x1b[2J\r", b"\nb,\xc2", b"\x9b2J\n"):
+                out.write(piece)
+
+    asked: list[str] = []
+    monkeypatch.setattr(click, "confirm", lambda question, **_: asked.append(question))
+    terminal.ask_yes("Remove \x1b[2J?")
+    assert asked == ["Remove \\x1b[2J?"]
+    show()
+    raw = b"Deleted \x1b]52;c;eA==\x07\nnext \xc2\x9b2J.\na,\x1b[2J\r\nb,\xc2\x9b2J\n"
+    assert capsysbinary.readouterr().out == raw
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    show()
+    shown = b"Deleted \\x1b]52;c;eA==\\x07\nnext \\x9b2J.\na,\\x1b[2J\nb,\\x9b2J\n"
+    assert capsysbinary.readouterr().out == shown
 
 
 def test_what_was_stored_cannot_steer_the_terminal() -> None:

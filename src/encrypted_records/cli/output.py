@@ -31,7 +31,7 @@ from encrypted_records.cli.terminal import (
     minute,
     pad,
     printable,
-    show,
+    say,
     table,
     utc_option,
     warn,
@@ -96,12 +96,12 @@ class Output:
         if self.form == "table":
             widest = max(map(width_of, thing), default=0)
             for name, value in _with_times(thing, times).items():
-                show(f"{pad(name, widest)}  {_cell(value)}")
+                say(f"{pad(name, widest)}  {_cell(value)}")
         elif self.form == "csv":
-            show(_csv_line(thing))
-            show(_csv_line(thing.values()))
+            say(_csv_line(thing))
+            say(_csv_line(thing.values()))
         else:
-            show(_json(thing, pretty=self.form == "json"))
+            say(_json(thing, pretty=self.form == "json"))
 
     async def many(
         self,
@@ -139,17 +139,17 @@ class Output:
         ]
         if rows:
             for line in table(rows, columns):
-                show(line)
+                say(line)
         return len(rows)
 
     async def _csv(
         self, things: AsyncIterable[Row], columns: Sequence[str], cells: Callable[[Row], Row]
     ) -> int:
-        show(_csv_line(columns))
+        say(_csv_line(columns))
         count = 0
         async for thing in things:
             row = cells(thing)
-            show(_csv_line(row.get(name) for name in columns))
+            say(_csv_line(row.get(name) for name in columns))
             count += 1
         return count
 
@@ -159,10 +159,10 @@ class Output:
         count = 0
         pending = "[]"
         async for thing in things:
-            show(f"{pending}," if count else "[")
+            say(f"{pending}," if count else "[")
             pending = indent(_json(thing, pretty=True), "  ")
             count += 1
-        show(f"{pending}\n]" if count else pending)
+        say(f"{pending}\n]" if count else pending)
         return count
 
     async def _lines(
@@ -170,7 +170,7 @@ class Output:
     ) -> int:
         count = 0
         async for thing in things:
-            show(_json(thing, pretty=False))
+            say(_json(thing, pretty=False))
             count += 1
         return count
 

@@ -11,7 +11,9 @@ CSV contain times as the HTTP API sends them.
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import logging
 import os
 import re
@@ -120,14 +122,11 @@ _QUOTED = {
 FLAWS_SHOWN = 5
 
 
-def say(line: str = "") -> None:
-    """Print a line of the result and flush it, because the reader of a pipe may wait for it."""
-    click.echo(line)
-
-
-def show(text: str) -> None:
-    """Print stored values: unchanged for programs, but unable to control a terminal."""
-    say("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
+def say(text: str = "") -> None:
+    """Print a line, or several, of the result: unchanged for programs, but unable to control a
+    terminal. They are flushed, because the reader of a pipe may wait for them.
+    """
+    click.echo(_escaped(text) if sys.stdout.isatty() else text)
 
 
 def warn(line: str) -> None:
@@ -141,6 +140,24 @@ def _complain(line: str) -> None:
     """
     with suppress(OSError):
         click.echo(line, err=True)
+
+
+class TerminalOutput(io.RawIOBase):
+    """Standard output that is a terminal: text that is written to it cannot control it."""
+
+    def __init__(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        sys.stdout.write(_escaped(self._decoder.decode(bytes(data))))
+        return len(data)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
 
 
 class RetryNotice:
@@ -198,7 +215,7 @@ def confirm(
             hint="add --yes to confirm",
         )
     with _ctrl_c_ends_it():
-        if not click.confirm(question, err=True):
+        if not click.confirm(_escaped(question), err=True):
             warn(f"Cancelled; {undone}.")
             raise click.exceptions.Exit(DECLINED)
 
@@ -206,13 +223,13 @@ def confirm(
 def ask_yes(question: str) -> bool:
     """Whether the user answers a question with yes."""
     with _ctrl_c_ends_it():
-        return click.confirm(question, err=True)
+        return click.confirm(_escaped(question), err=True)
 
 
 def ask(label: str, *, err: bool = True, **options: Any) -> str:
     """``click.prompt`` for a text, on stderr; Ctrl-C ends the command."""
     with _ctrl_c_ends_it():
-        return str(click.prompt(label, err=err, **options))
+        return str(click.prompt(printable(label), err=err, **options))
 
 
 @contextmanager
@@ -373,7 +390,11 @@ def _error(message: str, hint: str) -> None:
 
 
 def _lines(text: str) -> str:
-    return "\n".join(map(printable, with_minutes(text).split("\n")))
+    return _escaped(with_minutes(text))
+
+
+def _escaped(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -16,7 +16,7 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.api import run_api
 from encrypted_records.cli.supervise.operating import make_owner, serve_mirror
-from encrypted_records.cli.terminal import say, show
+from encrypted_records.cli.terminal import say
 from encrypted_records.client.proxy.keyring import Proof, proof_member
 from encrypted_records.errors import InvalidSetting, Malformed
 
@@ -235,7 +235,7 @@ def _show(body: bytes) -> None:
         text = msgspec.json.format(body, indent=2)
     except msgspec.DecodeError:
         text = body.removesuffix(b"\n")
-    show(text.decode(errors="replace"))
+    say(text.decode(errors="replace"))
 
 
 @api.command(short_help="Make a user an owner of an organization, as the API's operator.")

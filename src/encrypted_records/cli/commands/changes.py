@@ -17,7 +17,7 @@ from encrypted_records.cli.commands.selection import dataset_option, schema_opti
 from encrypted_records.cli.login.proofs import ask_password
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import say, show, warn
+from encrypted_records.cli.terminal import say, warn
 from encrypted_records.client.proxy.changes import Change
 from encrypted_records.client.proxy.connection import ShownSchema
 from encrypted_records.errors import ErsError, Gone, InvalidSetting, Unavailable
@@ -141,7 +141,7 @@ def _begin(named: str | None, file: Path | None) -> str | None:
 async def _follow(session: CommandSession, schema: str, place: _KeptCursor, *, once: bool) -> None:
     async for page in session.client.changes(schema, place.cursor, follow=not once):
         for change in page.changes:
-            show(strict_json.encode(_members(change)).decode())
+            say(strict_json.encode(_members(change)).decode())
         if page.current:
             line = {"op": "current", "version": page.version, "cursor": page.cursor}
             say(strict_json.encode(line).decode())

@@ -19,7 +19,7 @@ from encrypted_records.cli.commands.selection import (
 )
 from encrypted_records.cli.input.files import open_result
 from encrypted_records.cli.login.session import SCHEMA, CommandSession, connected
-from encrypted_records.cli.terminal import DONE, REFUSED, confirm, format_count, say, show, warn
+from encrypted_records.cli.terminal import DONE, REFUSED, confirm, format_count, say, warn
 from encrypted_records.errors import ApiFailed
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ _HINTS = {
 
 def show_standing(standing: LogStanding) -> None:
     """A line for each thing; the digests are whole."""
-    show(f"state    {standing.state}: {_MEANING.get(standing.state, 'of a newer proxy')}")
-    show(f"version  {standing.version}")
-    show(f"digest   {standing.digest}")
-    show(f"records  {standing.records}")
-    show(f"changed  {standing.changed or 'never'}")
+    say(f"state    {standing.state}: {_MEANING.get(standing.state, 'of a newer proxy')}")
+    say(f"version  {standing.version}")
+    say(f"digest   {standing.digest}")
+    say(f"records  {standing.records}")
+    say(f"changed  {standing.changed or 'never'}")
     if standing.at is not None:
-        show(f"at {_head(standing.at)}")
+        say(f"at {_head(standing.at)}")
     if standing.accepted is not None:
-        show(f"accepted {_acceptance(standing.accepted)}")
+        say(f"accepted {_acceptance(standing.accepted)}")
         if not standing.accepted.writer:
             warn(
                 "note: you accepted this log as a reader: this counts for you alone; ask"
@@ -61,13 +61,13 @@ def show_standing(standing: LogStanding) -> None:
                 " may write the schema whether it is the right log"
             )
     for other in standing.accepted_by_others:
-        show(f"accepted by {other.user}: {_acceptance(other)}")
+        say(f"accepted by {other.user}: {_acceptance(other)}")
     if standing.state != "whole":
         if standing.seen is not None:
-            show(f"seen     {_head(standing.seen)}")
-        show(f"common   version {standing.common}")
+            say(f"seen     {_head(standing.seen)}")
+        say(f"common   version {standing.common}")
         if standing.fault is not None:
-            show(f"fault    {standing.fault.detail} ({standing.fault.code})")
+            say(f"fault    {standing.fault.detail} ({standing.fault.code})")
         warn(f"hint: {_HINTS.get(standing.state, 'update ers')}")
 
 
@@ -267,7 +267,7 @@ async def verify(session: CommandSession, schema: str) -> int:
             if isinstance(members, dict) and isinstance(members.get("verify"), dict):
                 report = members["verify"]
             elif isinstance(members, dict) and isinstance(members.get("altered"), str):
-                show(members["altered"])
+                say(members["altered"])
             else:
                 raise ApiFailed("a line of the answer has an unexpected form")
     if report is None:

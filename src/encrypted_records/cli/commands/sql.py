@@ -23,7 +23,7 @@ from encrypted_records import logs, runtime
 from encrypted_records.cli.commands.selection import dataset_option
 from encrypted_records.cli.login.session import CommandSession, ProxyAddress, connected
 from encrypted_records.cli.output import Output
-from encrypted_records.cli.terminal import say, show, warn
+from encrypted_records.cli.terminal import say, warn
 from encrypted_records.errors import ErsError, InvalidSetting, SqlError
 from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.sql.limits import STANDARD, STANDARD_WIRE, require_mcp, require_sql
@@ -254,7 +254,7 @@ class _SqlShell:
                     return
                 unfinished = await self._take(engine, unfinished, line)
             except KeyboardInterrupt:
-                show("")
+                say("")
                 unfinished = ""
             except ErsError as error:
                 unfinished = ""
@@ -337,7 +337,7 @@ def _read_line(prompt: str) -> str | None:
     try:
         return input(prompt)
     except EOFError:
-        show("")
+        say("")
         return None
     finally:
         signal.signal(signal.SIGINT, before)

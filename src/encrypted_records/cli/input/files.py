@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
-from encrypted_records.cli.terminal import STDOUT
+from encrypted_records.cli.terminal import STDOUT, TerminalOutput
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.errors import Flaw, InvalidRecords, InvalidSetting, Malformed
@@ -258,8 +258,9 @@ def open_result(path: str | None) -> Iterator[IO[bytes]]:
     """
     if path is None:
         try:
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
+            file: Any = TerminalOutput() if sys.stdout.isatty() else sys.stdout.buffer
+            yield file
+            file.flush()
         except OSError as error:
             error.filename = STDOUT
             raise
