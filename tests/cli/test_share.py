@@ -208,6 +208,17 @@ def test_a_removal_counts_when_it_is_signed_whatever_an_api_answers(
         assert "eve@example.org" in listed().err
         two.ers.done("organization", "invitation", "delete", eves)
         assert "eve@example.org" not in listed().err
+        for code in ("not_admitted", "key_missing", "identity_replaced"):
+
+            def outside(asked: Asked, reply: Reply, code: str = code) -> Reply:
+                """As the proxy answers somebody whose roster is not readable from here."""
+                body = json.dumps({"code": code, "detail": "x"}).encode()
+                kind = {"Content-Type": "application/problem+json"}
+                return Reply(403, kind, body) if asked.path.endswith("/answers/") else reply
+
+            with front.telling(outside):
+                refused = two.ers(*member, "delete", two.grace.email, "--yes")
+            assert (refused.code, "Removed" in refused.out) == (4, False)
         said = two.ers.done(*member, "delete", two.grace.email.upper(), "--yes")
         assert "may have kept copies of earlier records" in said.out
         assert [line["name"] for line in listed().lines] == [two.ada.email]

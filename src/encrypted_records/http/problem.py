@@ -274,7 +274,10 @@ def to_error(
         for name, text in msgspec.structs.asdict(part).items():
             if isinstance(text, str):
                 setattr(part, name, _untrusted(text))
-    kind = _BY_CODE.get(received.code) or _BY_STATUS.get(status, errors.ApiFailed)
+    kind = _BY_CODE.get(received.code)
+    # That something cannot be proven, or that a key is missing, is for this side alone to find.
+    if kind is None or (from_api and issubclass(kind, errors.Closed)):
+        kind = _BY_STATUS.get(status, errors.ApiFailed)
     error = kind(
         received.detail or f"the answer was {status} {title_of(status).lower()}",
         code=received.code or None,

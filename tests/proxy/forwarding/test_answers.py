@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records import errors
 from encrypted_records.client import transport
+from encrypted_records.http import problem
 from encrypted_records.model.ids import new_id, to_text
 from encrypted_records.proxy.api import forward
 from tests.proxy.forwarding.place import DATA, SCRIPT, SELF, Place, adding, instead
@@ -227,6 +229,17 @@ def test_texts_of_errors_of_the_apis_are_marked_and_short_and_control_no_termina
         "errors": [{"code": "x", "detail": SHOWN, "pointer": SHOWN}],
         "from_api": True,
     }
+
+
+@pytest.mark.parametrize("kind", [errors.KeyMissing, errors.DoesNotOpen, errors.LogBroken])
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_an_error_of_the_apis_is_none_that_only_a_proxy_can_find(
+    kind: type[errors.ErsError], status: int
+) -> None:
+    """Where a key is missing, names count that nobody has signed."""
+    body = json.dumps({"code": kind.code}).encode()
+    assert isinstance(problem.to_error(status, body), kind)
+    assert not isinstance(problem.to_error(status, body, from_api=True), kind)
 
 
 def test_an_error_longer_than_any_is_refused(place: Place) -> None:

@@ -268,7 +268,7 @@ async def _roster_people(session: CommandSession, organization: str) -> People |
     try:
         people: People = await session.client.people(organization)
     except ErsError as error:
-        if error.reason not in _OUTSIDE:
+        if error.reason not in _OUTSIDE or error.from_api:
             raise
         return None
     return people
