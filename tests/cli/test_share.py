@@ -224,6 +224,27 @@ def test_a_removal_counts_when_it_is_signed_whatever_an_api_answers(
         assert [line["name"] for line in listed().lines] == [two.ada.email]
 
 
+def test_an_api_that_asks_for_a_proof_gets_none(two: Two, tmp_path: Path) -> None:
+    """It may be the keyring's passphrase, or its words, and is for the proxy alone."""
+    body = json.dumps({"code": "proof_needed", "detail": "x"}).encode()
+
+    def ask(asked: Asked, reply: Reply) -> Reply:
+        if asked.method != "PATCH":
+            return reply
+        return Reply(403, {"Content-Type": "application/problem+json"}, body)
+
+    with (
+        running_front(two.running.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        front.forget()
+        with front.telling(ask):
+            said = two.ers("api", "patch", two.ada.organization, "--field", "name=Other")
+        sent = [asked.body for asked in front.asked if asked.method == "PATCH"]
+    assert (said.code, sent) == (4, [b'{"name":"Other"}'])
+
+
 def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path: Path) -> None:
     two.join()
     assert two.people()[two.grace.email]["account"] == ""
