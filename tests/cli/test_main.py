@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import click
 import pytest
@@ -14,6 +17,8 @@ import pytest
 from encrypted_records import errors
 from encrypted_records.cli import main, terminal
 from encrypted_records.cli.input.files import open_result
+from encrypted_records.cli.login.proofs import devices_of
+from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.terminal import exit_code, printable
 from encrypted_records.errors import ErsError
 from tests.cli.tree import commands
@@ -48,6 +53,25 @@ def test_what_the_other_side_says_is_wrong_cannot_steer_the_terminal(
 ) -> None:
     terminal.report(ErsError("one\x1b[2J\ntwo\x9b", hint="three\u202e"))
     assert capsys.readouterr().err == "error: one\\x1b[2J\ntwo\\x9b\nhint: three\\u202e\n"
+
+
+@pytest.mark.parametrize("from_api", [False, True])
+def test_a_device_is_replaced_where_the_proxy_itself_does_not_know_it(
+    monkeypatch: pytest.MonkeyPatch, from_api: bool
+) -> None:
+    monkeypatch.delenv("ERS_DEVICE", raising=False)
+    unknown = errors.NotAuthenticated("x", code="device_unknown")
+    unknown.from_api = from_api
+    kept: list[object] = []
+
+    async def devices() -> None:
+        raise unknown
+
+    client = SimpleNamespace(devices=devices)
+    session = cast("CommandSession", SimpleNamespace(client=client, keep_device=kept.append))
+    with pytest.raises(errors.NotAuthenticated):
+        asyncio.run(devices_of(session))
+    assert len(kept) == (not from_api)
 
 
 def test_every_exit_code_is_documented() -> None:

@@ -208,7 +208,8 @@ async def devices_of(session: CommandSession) -> Devices:
     try:
         return await session.client.devices()
     except errors.NotAuthenticated as error:
-        if error.reason != "device_unknown" or os.environ.get(DEVICE_VARIABLE):
+        told = error.from_api or error.reason != "device_unknown"
+        if told or os.environ.get(DEVICE_VARIABLE):
             raise
     # It knew the device, or has the door: so this is the proxy, and the revoked device is useless.
     session.keep_device(new_device())
