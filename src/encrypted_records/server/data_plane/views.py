@@ -199,7 +199,8 @@ class RecordsView(APIView):
 
         With ``dead=true`` every row that is stored, also of records that were changed or deleted.
         """
-        only(request, "schema", "dead", "id")
+        # A proxy forwards a list with "sealed", and its links keep that.
+        only(request, "schema", "dead", "id", "sealed")
         named = request.query_params.getlist("id")
         if named:
             return Response({"results": _look_up(_user(request), named)})
