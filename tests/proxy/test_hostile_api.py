@@ -243,6 +243,39 @@ def test_a_receipt_that_lies_ends_in_no_wrong_answer(place: Place, members: Any)
     assert place.call("DELETE", f"/api/records/{results[-1]['id']}/").status == 204
 
 
+@pytest.mark.parametrize("code", ["log_conflict", "merge_first", "roster_moved"])
+def test_a_change_that_the_api_only_claims_to_have_refused_is_not_made_twice(
+    place: Place, code: str
+) -> None:
+    def refuse_once(asked: Asked, reply: Reply) -> Reply:
+        if asked.path != "/api/commits/" or told:
+            return reply
+        told.append(asked.path)
+        told_body = json.dumps({"code": code, "detail": "x"}).encode()
+        return Reply(409, {"Content-Type": "application/problem+json"}, told_body)
+
+    def found() -> list[tuple[str, int]]:
+        results = place.post("search", limit=100).json()["results"]
+        return sorted((row["id"], row["data"]["n"]) for row in results)
+
+    told: list[str] = []
+    before = found()
+    record = {"schema": place.schema, "data": {"name": "refused", "n": 60}}
+    with place.front.telling(refuse_once):
+        stored = place.call("POST", "/api/records/ingest/", [record])
+    assert (stored.status, stored.json()["code"]) == (422, "log_broken")
+    ((added, _),) = set(found()) - set(before)
+    told.clear()
+    path = f"/api/records/{added}/"
+    with place.front.telling(refuse_once):
+        changed = place.call("PATCH", path, {"data": {"n": 61}})
+    assert (changed.status, changed.json()["code"]) == (422, "log_broken")
+    answer = place.call("GET", path)
+    assert (answer.json()["data"]["n"], answer.headers["ETag"]) == (61, '"2"')
+    assert place.call("DELETE", path).status == 204
+    assert found() == before
+
+
 def test_a_commit_that_the_api_only_claims_to_have_stored_is_missed(
     service: Service, tmp_path: Path
 ) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from encrypted_records import errors, runtime
 from encrypted_records.client.api import Api
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.segments.mini import Built
+from encrypted_records.model import wire
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -124,7 +126,8 @@ class Committer:
             Conflict: there is a newer state, or this state forbids it; or the roster has changed
                 since the commits were drafted, and nothing is sent.
             Closed: the API took them, but its log does not prove it. The next attempt requests the
-                log first, and sends nothing until it does.
+                log first, and sends nothing until it does. Or it said that it refused one that its
+                log has: drafted again, the change would be made twice.
             Unavailable: it is not known whether they were stored: no answer came, or the caller was
                 refused after an attempt without an answer.
         """
@@ -152,6 +155,8 @@ class Committer:
             if error.reason in ("roster_moved", "key_mismatch"):
                 for state, _ in drafts:
                     state.roster_moved = True
+            if staging is None and not error.repeated:  # of what is staged, only the log tells
+                await self._require_unstored(caller, drafts)
             raise
         # Cached before the log names them: a query that reads the log finds them in memory.
         for (state, _), segment in zip(drafts, built, strict=bool(built)):
@@ -166,6 +171,19 @@ class Committer:
                 unproven.append(error)
         if unproven:
             raise _unproven(min(unproven, key=lambda error: not isinstance(error, errors.Closed)))
+
+    async def _require_unstored(
+        self, caller: Holder, drafts: Sequence[tuple[SchemaState, CommitUpload]]
+    ) -> None:
+        for state, upload in drafts:
+            before = state.ledger.head
+            digest = wire.next_log_digest(before.digest, upload.commit)
+            await self._schemas.catch_up(caller, state)
+            if state.ledger.knows(LogHead(before.version + 1, digest)):
+                raise errors.LogBroken(
+                    "the API has stored a change that it said it had refused",
+                    hint="check whether your change is stored before you repeat it",
+                )
 
 
 class ChangeAttempts:
