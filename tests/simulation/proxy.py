@@ -197,7 +197,13 @@ class Proxy:
         Args:
             to: a part of these requests' path; all count, if it is empty.
         """
-        self.network.ends[self.life] = Ending(requests, done, self.kill, to)
+        life = self.life
+
+        def end() -> None:
+            if self.life == life:  # a request can arrive when another kill was first
+                self.kill()
+
+        self.network.ends[life] = Ending(requests, done, end, to)
 
     async def stop(self) -> None:
         """End it as a signal does; or a kill is first."""
