@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,6 +29,14 @@ SHORT = ServerLimits(
     least_rate=100_000,
     known_grace_seconds=1.5,
     unread_seconds=0.6,
+)
+#: The same for tests that are about something else: it does not matter how busy the machine is.
+PATIENT = replace(
+    SHORT,
+    head_seconds=PATIENCE,
+    grace_seconds=PATIENCE,
+    known_grace_seconds=PATIENCE,
+    unread_seconds=PATIENCE,
 )
 
 

@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPMessage
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of
+from tests.listening.conftest import PATIENCE, PATIENT, Running, rest_of
 from tests.support.eventually import eventually
 
 Start = Callable[..., Running]
@@ -55,7 +55,7 @@ def test_a_stop_answers_requests_under_way_by_name_and_says_when_to_try_again(
     start: Start,
 ) -> None:
     app = Waiting()
-    server = start(app, SHORT)
+    server = start(app, PATIENT)
     found: dict[str, tuple[int, HTTPMessage, bytes]] = {}
 
     def note(method: str) -> None:
@@ -79,7 +79,7 @@ def test_a_stop_answers_requests_under_way_by_name_and_says_when_to_try_again(
 
 def test_a_stop_breaks_an_answer_off_that_has_begun(start: Start) -> None:
     app = Waiting()
-    server = start(app, SHORT)
+    server = start(app, PATIENT)
     with server.connect(b"GET /begun HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
         eventually(lambda: app.under_way == 1)
         server.server.should_exit = True
@@ -104,7 +104,7 @@ OLD = b"GET %s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
 
 
 def test_a_client_of_http_1_0_gets_an_answer_without_chunks(start: Start) -> None:
-    with start(stream, SHORT).connect(OLD % b"/") as connection:
+    with start(stream, PATIENT).connect(OLD % b"/") as connection:
         answer = b""
         while part := connection.recv(1 << 16):
             answer += part
@@ -115,7 +115,7 @@ def test_a_client_of_http_1_0_gets_an_answer_without_chunks(start: Start) -> Non
 
 
 def test_an_answer_in_http_1_0_that_breaks_off_does_not_end_like_a_whole_one(start: Start) -> None:
-    connection = start(stream, SHORT).connect(OLD % b"/fails")
+    connection = start(stream, PATIENT).connect(OLD % b"/fails")
     with connection, pytest.raises(ConnectionResetError):
         while connection.recv(1 << 16):
             pass
@@ -123,7 +123,7 @@ def test_an_answer_in_http_1_0_that_breaks_off_does_not_end_like_a_whole_one(sta
 
 def test_a_stop_refuses_a_socket_that_is_not_accepted_yet_by_name(start: Start) -> None:
     app = Waiting()
-    server = start(app, SHORT, sockets=True)
+    server = start(app, PATIENT, sockets=True)
     with server.connect(HANDSHAKE) as connection:
         eventually(lambda: app.under_way == 1)
         server.server.should_exit = True
@@ -136,19 +136,19 @@ def test_a_stop_refuses_a_socket_that_is_not_accepted_yet_by_name(start: Start) 
 def test_an_application_that_fails_is_an_internal_error_by_name(
     start: Start, app: Callable[..., object]
 ) -> None:
-    status, headers, body = ask(start(app, SHORT), "GET")
+    status, headers, body = ask(start(app, PATIENT), "GET")
     assert (status, headers["Content-Type"]) == (500, "application/problem+json")
     assert json.loads(body)["code"] == "internal_error"
     assert b"a value" not in body
 
 
 def test_a_method_in_small_letters_is_refused_with_the_reason(start: Start) -> None:
-    answer = start(say_nothing, SHORT).ask(b"patch / HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = start(say_nothing, PATIENT).ask(b"patch / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert "capitals" in json.loads(answer.partition(b"\r\n\r\n")[2])["hint"]
 
 
 def test_bytes_that_are_not_http_are_refused_by_name(start: Start) -> None:
-    head, _, body = start(say_nothing, SHORT).ask(b"no such thing\r\n\r\n").partition(b"\r\n\r\n")
+    head, _, body = start(say_nothing, PATIENT).ask(b"no such thing\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
     assert json.loads(body)["code"] == "malformed"

@@ -9,13 +9,12 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from encrypted_records.listening.pace import READ_BYTES
-from tests.listening.conftest import SHORT, Running, echo, rest_of
+from tests.listening.conftest import PATIENT, Running, echo, rest_of
 from tests.support.eventually import eventually
 
 Start = Callable[..., Running]
@@ -24,7 +23,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r
 
 
 def test_connections_share_the_memory_that_they_are_read_into(start: Start) -> None:
-    server = start(echo, replace(SHORT, head_seconds=60.0))
+    server = start(echo, PATIENT)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -43,7 +42,7 @@ def test_connections_share_the_memory_that_they_are_read_into(start: Start) -> N
 
 
 def test_bodies_that_come_at_once_are_not_mixed_up(start: Start) -> None:
-    server = start(echo, replace(SHORT, grace_seconds=60.0))
+    server = start(echo, PATIENT)
     bodies = [os.urandom(2_000_000) for _ in range(12)]
 
     def bring(body: bytes) -> bytes:
@@ -57,7 +56,7 @@ def test_bodies_that_come_at_once_are_not_mixed_up(start: Start) -> None:
 
 
 def test_requests_that_come_in_one_piece_are_answered_in_their_order(start: Start) -> None:
-    server = start(echo)
+    server = start(echo, PATIENT)
     one = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n%s\r\n%d"
     sent = b"".join(one % (b"Connection: close\r\n" * (n == 9), n) for n in range(10))
     answers = server.ask(sent).split(b"HTTP/1.1 200 ")[1:]
@@ -97,7 +96,7 @@ ENCODED = (b"Content-Encoding: gzip\r\n", b"Transfer-Encoding: gzip, chunked\r\n
 def test_a_head_that_cannot_be_taken_is_refused_by_name(
     start: Start, sent: bytes, status: int, code: str
 ) -> None:
-    answer = start(echo, SHORT).ask(sent)
+    answer = start(echo, PATIENT).ask(sent)
     assert answer.count(b"HTTP/1.1 ") == 1
     head, _, body = answer.partition(b"\r\n\r\n")
     found = json.loads(body)
@@ -124,7 +123,7 @@ def spelled_otherwise(head: bytes) -> list[bytes]:
     ids=lambda value: repr(value)[-40:],
 )
 def test_a_head_of_the_same_kind_that_can_be_taken_is_taken(start: Start, sent: bytes) -> None:
-    answer = start(echo, SHORT).ask(sent)
+    answer = start(echo, PATIENT).ask(sent)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"body")
     assert spelled_otherwise(answer.partition(b"\r\n\r\n")[0]) == []
@@ -135,7 +134,7 @@ def test_a_head_of_the_same_kind_that_can_be_taken_is_taken(start: Start, sent: 
 def test_what_follows_a_head_behind_another_that_asks_for_an_upgrade_is_no_request(
     start: Start, has_body: bool, at_once: bool
 ) -> None:
-    server = start(echo, replace(SHORT, head_seconds=60.0))
+    server = start(echo, PATIENT)
     first = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     smuggled = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     body = b"Content-Length: %d\r\n" % len(smuggled) if has_body else b""
@@ -154,7 +153,7 @@ def test_a_body_behind_a_head_that_asks_for_an_upgrade_is_no_request(start: Star
     smuggled = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % len(smuggled)
     more = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = start(echo).ask(head + UPGRADE + b"\r\n" + smuggled + more)
+    answer = start(echo, PATIENT).ask(head + UPGRADE + b"\r\n" + smuggled + more)
     assert answer.count(b"HTTP/1.1 200 ") == 2
     assert answer.split(b"\r\n\r\n", 1)[1].startswith(smuggled)
 
@@ -168,7 +167,7 @@ def test_fields_after_a_body_are_dropped(start: Start) -> None:
 
     body = b"4\r\nbody\r\n0\r\nHost: evil\r\nX: x\r\n\r\n"
     sent = REQUEST % (b"/", b"Transfer-Encoding: chunked\r\n", body)
-    assert start(look).ask(sent).endswith(b"body")
+    assert start(look, PATIENT).ask(sent).endswith(b"body")
     assert [[name for name, _ in one] for one in seen] == [
         [b"host", b"connection", b"transfer-encoding"]
     ]
@@ -199,7 +198,7 @@ def test_a_handshake_of_a_websocket_is_refused_as_other_heads_are(
         asked.append(scope["type"])
         await echo(scope, receive, send)
 
-    answer = start(note, SHORT, sockets=True).ask(sent)
+    answer = start(note, PATIENT, sockets=True).ask(sent)
     assert answer.count(b"HTTP/1.1 ") == 1
     found = json.loads(answer.partition(b"\r\n\r\n")[2])
     assert (int(answer.split()[1]), found["status"], found["code"]) == (status, status, code)
@@ -209,7 +208,7 @@ def test_a_handshake_of_a_websocket_is_refused_as_other_heads_are(
 def test_a_head_that_is_refused_is_answered_in_its_turn(start: Start) -> None:
     good = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
     bad = request(b"/", b"Content-Encoding: br\r\n")
-    statuses = [one[:3] for one in start(echo).ask(good + bad).split(b"HTTP/1.1 ")[1:]]
+    statuses = [one[:3] for one in start(echo, PATIENT).ask(good + bad).split(b"HTTP/1.1 ")[1:]]
     assert statuses == [b"200", b"415"]
 
 
@@ -219,7 +218,7 @@ def test_a_refusal_reaches_who_sends_all_of_a_body_first(start: Start) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": b"no"})
 
-    server = start(refuse, replace(SHORT, grace_seconds=60.0))
+    server = start(refuse, PATIENT)
     body = b"x" * 5_000_000
     with server.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 from encrypted_records.listening.connections import _Http
 from encrypted_records.listening.serving import go_on_with
 from encrypted_records.listening.socket_protocol import Socket
-from tests.listening.conftest import SHORT, Running
+from tests.listening.conftest import PATIENT, Running
 from tests.support.eventually import eventually
 
 
@@ -45,7 +45,7 @@ def living(kind: type) -> list[Any]:
 
 
 def test_it_has_no_compressor_though_the_client_offers_one(start: Callable[..., Running]) -> None:
-    server = start(greet, SHORT, sockets=True)
+    server = start(greet, PATIENT, sockets=True)
     with opened(server) as socket:
         assert socket.request is not None
         assert "permessage-deflate" in socket.request.headers["Sec-WebSocket-Extensions"]
@@ -55,7 +55,7 @@ def test_it_has_no_compressor_though_the_client_offers_one(start: Callable[..., 
 
 
 def test_of_its_handshake_nothing_stays(start: Callable[..., Running]) -> None:
-    server = start(greet, SHORT, sockets=True)
+    server = start(greet, PATIENT, sockets=True)
     with no_search_for_cycles(), ExitStack() as stack:
         before = len(living(_Http))
         sockets = [stack.enter_context(opened(server)) for _ in range(5)]
@@ -94,7 +94,7 @@ def test_of_an_application_that_leaves_a_socket_to_others_nothing_stays(
         await send({"type": "websocket.accept"})
         go_on_with(scope, rest)
 
-    server = start(leave, SHORT, sockets=True)
+    server = start(leave, PATIENT, sockets=True)
     with no_search_for_cycles(), opened(server) as socket:
         for said in ("a", "b"):
             socket.send(said)
@@ -121,5 +121,5 @@ def test_what_goes_on_is_done_though_a_layer_hands_on_a_copy_of_the_scope(
     async def layer(scope: Scope, receive: Receive, send: Send) -> None:
         await leave(dict(scope), receive, send)
 
-    with opened(start(layer, SHORT, sockets=True)) as socket:
+    with opened(start(layer, PATIENT, sockets=True)) as socket:
         assert socket.recv() == "goodbye"
