@@ -241,6 +241,18 @@ def test_the_stolen_key_is_the_one_that_signs(robbed: Robbed, trier: Trier) -> N
     assert trier.as_bearer(jwt.encode(claims, robbed.key, "HS256")) == 200
 
 
+def test_a_token_of_an_api_whose_clock_is_some_seconds_ahead_is_valid(
+    robbed: Robbed, trier: Trier
+) -> None:
+    claims = jwt.decode(robbed.victim.pair["access"], robbed.key, ["HS256"])
+    now = int(time.time())
+    answers = [
+        trier.as_bearer(jwt.encode(claims | {"iat": now + ahead}, robbed.key, "HS256"))
+        for ahead in (15, 3600)
+    ]
+    assert answers == [200, 401]
+
+
 def test_the_secret_of_one_login_is_worth_nothing_for_another(robbed: Robbed, trier: Trier) -> None:
     """Also to somebody who has an account of their own beside the stolen key."""
     thief = robbed.api.new_account()

@@ -316,6 +316,8 @@ CSRF_FAILURE_VIEW = "encrypted_records.server.http.problems.forbidden"
 SIMPLE_JWT = {
     "ACCESS_TOKEN_LIFETIME": timedelta(minutes=15),
     "REFRESH_TOKEN_LIFETIME": timedelta(days=7),
+    # The clocks of several APIs differ, and a token comes from one to another at once.
+    "LEEWAY": timedelta(seconds=30),
 }
 
 
