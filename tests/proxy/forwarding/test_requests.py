@@ -93,6 +93,15 @@ def test_no_service_string_reaches_the_api_in_a_body(place: Place, path: str, na
     assert not place.front.asked
 
 
+def test_no_proof_reaches_the_api_in_a_body(place: Place) -> None:
+    place.front.forget()
+    sent = {"email": place.account.email, "proof": {"password": "that of the account"}}
+    answer = place.call("POST", "/api/token/", sent)
+    assert (answer.status, answer.json()["errors"][0]["pointer"]) == (400, "/proof")
+    assert b"that of the account" not in answer.body
+    assert not place.front.asked
+
+
 @pytest.mark.parametrize("auth", ["Bearer ers1_AAAA", "Job abc", "Digest x", "Service x", "Bearer"])
 def test_other_credentials_stay_here(place: Place, auth: str) -> None:
     assert place.call("GET", SELF, auth=auth).status == 401

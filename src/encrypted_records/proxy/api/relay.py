@@ -138,6 +138,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
         TooLarge: longer than the endpoint's limit; the rest is not read.
         Malformed: not a JSON object.
         NotAuthenticated: a member is a service's secret key.
+        BadInput: a member is a proof.
     """
     announced = request.headers.get("content-length", "0")
     comes = announced != "0" or "transfer-encoding" in request.headers
@@ -161,6 +162,12 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
     members = await _read_object(body)
     # For example as the password of a login: the API's operator would get the keys.
     refuse_service_string(*(member for member in members.values() if isinstance(member, str)))
+    if "proof" in members:  # likewise a password, or the words of a keyring
+        raise errors.BadInput(
+            "this path does not require a proof; nothing was forwarded",
+            hint="check the path; only this proxy may receive a proof, and the API must not",
+            flaws=(errors.Flaw("unknown_member", "the API takes no such member", "/proof"),),
+        )
     return await _as_sent_on(request, body, members, endpoint)
 
 
