@@ -157,6 +157,27 @@ def test_a_cursor_gives_binary_values_where_they_are_asked_for(listener: Running
     assert {row[2].isoformat() for row in rows} == {"2026-01-31"}
 
 
+def test_intervals_are_in_the_style_that_the_session_has_set(listener: Running) -> None:
+    asked = "SELECT INTERVAL '14 months -90 seconds' AS stay"
+    with listener.connect() as connection, connection.cursor() as cursor:
+
+        def shown(statement: str) -> bytes | None:
+            cursor.execute(statement)
+            assert cursor.pgresult is not None
+            return cursor.pgresult.get_value(0, 0)
+
+        assert shown(asked) == b"1 year 2 mons -00:01:30"
+        cursor.execute("SET intervalstyle = 'ISO_8601'")
+        assert connection.info.parameter_status("IntervalStyle") == "iso_8601"
+        assert shown(asked) == b"P1Y2MT-1M-30S"
+        cursor.execute(f"DECLARE stays CURSOR FOR {asked}")
+        assert shown("FETCH stays") == b"P1Y2MT-1M-30S"
+        with cursor.copy(f"COPY ({asked}) TO STDOUT") as copy:
+            assert b"".join(map(bytes, copy)) == b"P1Y2MT-1M-30S\n"
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="postgres or iso_8601"):
+            cursor.execute("SET intervalstyle = sql_standard")
+
+
 @pytest.mark.parametrize(("count", "expected"), [("9" * 5_000, ""), ("²", "0A000")])
 def test_a_cursor_is_asked_for_any_number_of_rows_and_the_session_goes_on(
     listener: Running, count: str, expected: str

@@ -74,10 +74,27 @@ def postgres(postgresql: NewDatabase) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def written(duckdb: str, arrow: pyarrow.DataType, value: Any, form: int) -> bytes | None:
+def written(
+    duckdb: str, arrow: pyarrow.DataType, value: Any, form: int, *, iso: bool = False
+) -> bytes | None:
     batch = pyarrow.record_batch([pyarrow.array([value], arrow)], ["value"])
-    ((found,),) = RowEncoder([("value", duckdb)], [form]).values(batch)
+    ((found,),) = RowEncoder([("value", duckdb)], [form], iso_intervals=iso).values(batch)
     return found
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=KINDS["interval"][2])
+def test_an_interval_in_iso_8601_is_that_of_postgresql(
+    postgres: psycopg.Connection[Any], value: Any
+) -> None:
+    duckdb, arrow, _ = KINDS["interval"]
+    plain, iso = (written(duckdb, arrow, value, 0, iso=is_iso) for is_iso in (False, True))
+    assert plain is not None
+    with postgres.transaction(), postgres.cursor(binary=False) as cursor:
+        cursor.execute("SET LOCAL intervalstyle = iso_8601")
+        cursor.execute("SELECT %s::text::interval", [plain.decode()])
+        assert cursor.pgresult is not None
+        assert cursor.pgresult.get_value(0, 0) == iso
 
 
 @pytest.mark.parametrize("kind", KINDS)

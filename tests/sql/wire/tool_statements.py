@@ -223,6 +223,16 @@ TOOLS: dict[str, list[str]] = {
         """SELECT t.oid, t.typname, t.typelem, t.typdelim, ti.proname AS typinput
         FROM pg_type as t JOIN pg_proc as ti ON ti.oid = t.typinput""",
     ],
+    "Rails": [
+        "SET client_min_messages TO 'warning'",
+        "SET standard_conforming_strings = on",
+        "SET intervalstyle = iso_8601",
+        "SET SESSION timezone TO 'UTC'",
+        "SHOW max_identifier_length",
+        """SELECT t.oid, t.typname, t.typelem, t.typdelim, t.typinput, r.rngsubtype, t.typtype,
+        t.typbasetype FROM pg_type as t LEFT JOIN pg_range as r ON oid = rngtypid
+        WHERE t.typname IN ('int2', 'text', 'interval') OR t.typtype IN ('r', 'e', 'd')""",
+    ],
     "pgAdmin": [
         """SET DateStyle=ISO; SET client_min_messages=notice;
         SELECT set_config('bytea_output','hex',false) FROM pg_show_all_settings()

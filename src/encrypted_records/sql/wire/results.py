@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow
 from pyarrow import compute
@@ -16,6 +17,8 @@ from encrypted_records.sql.wire.statements import Copy
 from encrypted_records.sql.wire.types import (
     BINARY_FORM,
     DATE,
+    INTERVAL,
+    ISO_INTERVAL,
     NESTED,
     TEXT,
     TEXT_FORM,
@@ -39,6 +42,7 @@ class RowEncoder:
     Args:
         columns: names with DuckDB's types.
         forms: the format of each column; empty means text for all.
+        iso_intervals: whether the session's `IntervalStyle` is iso_8601.
 
     Raises:
         Failure: there are too many columns.
@@ -48,10 +52,21 @@ class RowEncoder:
         oids: their types.
     """
 
-    def __init__(self, columns: Sequence[tuple[str, str]], forms: Sequence[int]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[tuple[str, str]],
+        forms: Sequence[int],
+        *,
+        iso_intervals: bool = False,
+    ) -> None:
         if len(columns) > MOST_COLUMNS:
             raise Failure("54011", f"a result has {MOST_COLUMNS} columns at most")
         self.types = [column_type(kind) or _shown_as(kind) for _, kind in columns]
+        if iso_intervals:
+            self.types = [
+                replace(kind, element=ISO_INTERVAL) if kind.element is INTERVAL else kind
+                for kind in self.types
+            ]
         self._forms = list(forms) or [0] * len(columns)
         self.oids = [kind.oid for kind in self.types]
         self.described = [
@@ -152,10 +167,12 @@ class CopyWriter:
         head, tail: the data before and after the rows.
     """
 
-    def __init__(self, copy: Copy, columns: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, copy: Copy, columns: Sequence[tuple[str, str]], *, iso_intervals: bool
+    ) -> None:
         self._copy = copy
         self.form = BINARY_FORM if copy.form == "binary" else TEXT_FORM
-        self._encoder = RowEncoder(columns, [self.form] * len(columns))
+        self._encoder = RowEncoder(columns, [self.form] * len(columns), iso_intervals=iso_intervals)
         self._count = struct.pack("!h", len(columns))
         self._forced = [copy.forced == ["*"] or name in copy.forced for name, _ in columns]
         self.head, self.tail = b"", b""

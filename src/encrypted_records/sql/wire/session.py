@@ -258,6 +258,9 @@ class WireSession:
                 hint="send long lists as one array parameter",
             )
 
+    def _encoder(self, columns: Sequence[tuple[str, str]], forms: Sequence[int]) -> RowEncoder:
+        return RowEncoder(columns, forms, iso_intervals=self._settings.iso_intervals)
+
     async def _answer_simple(self, statement: st.SqlStatement) -> None:
         if statement.first == "copy":
             self._check_transaction(statement)
@@ -267,7 +270,7 @@ class WireSession:
         else:
             answer = await self._answers.run(statement.sql, None, ())
             try:
-                encoder = RowEncoder(answer.columns, ())
+                encoder = self._encoder(answer.columns, ())
                 self._channel.write(m.row_description(encoder.described))
                 await self._send_rows(answer, encoder, 0)
                 self._channel.write(m.command_complete(f"SELECT {answer.sent}"))
@@ -413,7 +416,7 @@ class WireSession:
             return
         answer = await self._rows_of(portal)
         before = answer.sent
-        if await self._send_rows(answer, RowEncoder(answer.columns, portal.forms), most):
+        if await self._send_rows(answer, self._encoder(answer.columns, portal.forms), most):
             self._channel.write(m.PORTAL_SUSPENDED)
             return
         portal.done = True
@@ -607,12 +610,12 @@ class WireSession:
         portal = self._portal(fetched.name)
         columns = portal.prepared.described.columns
         if target is None:
-            encoder = RowEncoder(columns, portal.forms)
+            encoder = self._encoder(columns, portal.forms)
             self._channel.write(m.row_description(encoder.described))
         elif target.prepared.described.columns != columns:
             raise Failure("0A000", "cached plan must not change result type")
         else:
-            encoder = RowEncoder(columns, target.forms)
+            encoder = self._encoder(columns, target.forms)
         if portal.done:
             return "FETCH 0"
         answer = await self._rows_of(portal)
@@ -636,7 +639,7 @@ class WireSession:
         copied = st.copied(statement)
         answer = await self._answers.run(copied.query, None, ())
         try:
-            writer = CopyWriter(copied, answer.columns)
+            writer = CopyWriter(copied, answer.columns, iso_intervals=self._settings.iso_intervals)
             self._channel.write(m.copy_out(writer.form, len(answer.columns)))
             head = writer.head
             if head and not writer.form:

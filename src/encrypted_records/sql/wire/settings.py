@@ -77,7 +77,6 @@ _FIXED: Mapping[str, str] = {
     "bytea_output": r"hex",
     "client_encoding": r"'?(utf-?8|unicode|sql_ascii)'?",
     "datestyle": r"iso([, ]+(mdy|dmy|ymd|us|european|noneuropean))?",
-    "intervalstyle": r"postgres",
     "standard_conforming_strings": r"on|true|1|yes",
     "timezone": r"(etc/)?(utc|gmt|z|zulu|universal|uct)|[+-]?0+(:00)?|default|local",
     "transaction_read_only": r"on|true|1|yes",
@@ -138,6 +137,8 @@ class SessionSettings:
             self._values[name] = str(_milliseconds(value))
         elif name == "search_path":
             self._values[name] = self._checked_path(value)
+        elif name == "intervalstyle":
+            self._values[name] = _interval_style(value)
         elif name in _FREE:
             self._values[name] = value[:1_000]
         elif name not in _FIXED:
@@ -176,9 +177,20 @@ class SessionSettings:
             self._values[name] = self._first[name]
 
     @property
+    def iso_intervals(self) -> bool:
+        return self._values["intervalstyle"] == "iso_8601"
+
+    @property
     def statement_milliseconds(self) -> int:
         """The client's limit, 0 for none."""
         return int(self._values["statement_timeout"])
+
+
+def _interval_style(value: str) -> str:
+    wanted = value.strip().lower()
+    if wanted in ("postgres", "iso_8601"):
+        return wanted
+    raise Failure("22023", "parameter 'intervalstyle' is postgres or iso_8601 here")
 
 
 def start(user: str, dataset: str, parameters: Mapping[str, str]) -> SessionSettings:

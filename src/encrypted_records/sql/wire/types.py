@@ -446,6 +446,19 @@ def _interval_out(value: Any) -> bytes:
     return " ".join(parts).encode()
 
 
+def _interval_in_iso(value: Any) -> bytes:
+    months, days, microseconds = _interval_parts(value)
+    years = int(months / 12)
+    minutes, rest = divmod(abs(microseconds), 60_000_000)
+    seconds = f"{Decimal(rest).scaleb(-6).normalize():f}"
+    sign = "-" if microseconds < 0 else ""
+    date = (f"{years}Y", f"{months - 12 * years}M", f"{days}D")
+    clock = (f"{minutes // 60}H", f"{minutes % 60}M", f"{seconds}S")
+    time_of_day = "".join(sign + part for part in clock if part[:-1] != "0")
+    parts = [part for part in date if part[:-1] != "0"] + ["T", time_of_day] * bool(time_of_day)
+    return f"P{''.join(parts) or 'T0S'}".encode()
+
+
 def _interval_binary(value: Any) -> bytes:
     months, days, microseconds = _interval_parts(value)
     return struct.pack("!qii", microseconds, days, months)
@@ -541,6 +554,8 @@ INTERVAL = Type(
     1186, "interval", 16, 1187, _interval_out, _interval_binary,
     _interval_in, _interval_received, "INTERVAL",
 )  # fmt: skip
+#: With `IntervalStyle` iso_8601, which Rails sets.
+ISO_INTERVAL = replace(INTERVAL, to_text=_interval_in_iso)
 NUMERIC = Type(
     1700, "numeric", -1, 1231, _numeric_out, _numeric_binary,
     _numeric_in, _numeric_received, "DECIMAL(38,9)",
