@@ -126,7 +126,7 @@ const measured = good(
   }),
 )
 const sealed = good(
-  await api.GET('/api/records/', { params: { query: { schema: schema.id, count: true } } }),
+  await api.GET('/api/records/', { params: { query: { schema: schema.id } } }),
 )
 
 const params = { path: { id: stored[0]!.id } }

@@ -478,7 +478,7 @@ async def update(
     \b
     Examples:
       echo '{"age": 37}' | ers record update "$RECORD" --file -
-      echo '{"age": 37}' | ers record update "$RECORD" --file - --if-version 1
+      echo '{"age": 37}' | ers record update "$RECORD" --file - --if-version "$VERSION"
     """
     _check_id(id)
     objects = list(islice(objects_in(file), 2))
