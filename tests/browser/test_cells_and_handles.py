@@ -108,6 +108,28 @@ def test_a_cell_keeps_its_text_where_no_answer_comes_and_is_sent_once_by_two_key
     expect(cell).to_have_text(before)
 
 
+def test_enter_that_ends_the_choice_of_a_word_does_not_store_the_cell(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    cell = age_of(reader, 6)
+    before = cell.inner_text()
+    field = opened(cell)
+    field.fill("62")
+    sent: list[str] = []
+    page.on("request", lambda asked: sent.append(f"{asked.method} {asked.url}"))
+    # As Safari sends it, behind the end of the composition.
+    field.evaluate(
+        "field => field.dispatchEvent(new KeyboardEvent('keydown',"
+        " { key: 'Enter', keyCode: 229, bubbles: true, cancelable: true }))"
+    )
+    expect(field).to_have_value("62")
+    field.press("Escape")
+    expect(cell).to_have_text(before)
+    assert [one for one in sent if "/edit/" in one] == []
+
+
 def test_a_cell_has_no_control_of_a_record_s_form_beside_the_table(
     reader: Visitor, census: Census
 ) -> None:

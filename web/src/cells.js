@@ -65,7 +65,7 @@ async function open(cell) {
     link.focus();
   });
   form.addEventListener("focusout", () => {
-    // What is clicked may get the focus later (clicks.js).
+    // A control that is clicked may get the focus later (clicks.js).
     setTimeout(() => form.contains(document.activeElement) || isChanged() || close());
   });
 }

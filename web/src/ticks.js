@@ -40,9 +40,12 @@ async function copy() {
   };
   const answer = post(form.getAttribute("action"), fieldsOf);
   const isRead = answer.then(({ ok, status }) => ok && status !== 204);
-  const text = answer.then(async (read) => new Blob([await read.text()], { type: "text/plain" }));
   // Promised while the button is pressed: Safari takes nothing later.
-  const table = isRead.then((is) => (is ? text : Promise.reject()));
+  const table = isRead.then(async (is) => {
+    if (!is) throw new Error("not read");
+    return new Blob([await (await answer).text()], { type: "text/plain" });
+  });
+  table.catch(() => {}); // said below, also where the clipboard is refused first
   const isWritten = navigator.clipboard.write([new ClipboardItem({ "text/plain": table })]).then(
     () => true,
     () => false,

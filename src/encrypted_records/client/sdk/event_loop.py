@@ -4,8 +4,8 @@ A synchronous client has the requests of an asynchronous one run in a thread wit
 its own. So it works wherever it is called, in a notebook too, whose thread has a loop already. All
 else of the asynchronous objects' coroutines runs in the caller's thread, with the caller's rows.
 
-Each method is declared by a line, as one that waits, so that type checkers and editors know its
-arguments and its result. A test compares them with those of the asynchronous objects.
+Each method is declared by a line that says that it waits, so that type checkers and editors know
+its arguments and its result. A test compares them with those of the asynchronous objects.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def each_of(things: AsyncIterator[T]) -> Iterator[T]:
     """Items of an asynchronous iterator that waits for a :class:`BlockingLink` only."""
     try:
         while True:
-            yield finish(anext(things))  # type: ignore[arg-type] # it has the methods of one
+            yield finish(anext(things))  # type: ignore[arg-type] # it acts as a coroutine
     except StopAsyncIteration:
         pass
     finally:

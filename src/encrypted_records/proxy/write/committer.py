@@ -126,8 +126,8 @@ class Committer:
             Conflict: there is a newer state, or this state forbids it; or the roster has changed
                 since the commits were drafted, and nothing is sent.
             Closed: the API took them, but its log does not prove it. The next attempt requests the
-                log first, and sends nothing until it does. Or it said that it refused one that its
-                log has: drafted again, the change would be made twice.
+                log first, and sends nothing until it does. Or it said that it refused a commit that
+                its log has: drafted again, the change would be made twice.
             Unavailable: it is not known whether they were stored: no answer came, or the caller was
                 refused after an attempt without an answer.
         """
