@@ -85,6 +85,7 @@ SINCE = (
     "ALTER TABLE accounts_user DROP COLUMN deleted",
     "DROP INDEX audit_removals",
     "DROP TABLE access_request",
+    "DROP TABLE clock_mark",
 )
 NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"
 

@@ -354,6 +354,20 @@ class WriterHead(models.Model):
         db_table = "writer_head"
 
 
+class ClockMark(models.Model):
+    """What is known of the time (:func:`.store.certain_now`), in seconds since 1970; one row."""
+
+    id = models.BigIntegerField(primary_key=True)
+    #: the latest moment that had certainly come, and what the clock said then
+    certain = models.FloatField()
+    seen = models.FloatField()
+    #: how long APIs have run since the clock was last set ahead
+    ran = models.FloatField(default=0.0)
+
+    class Meta:
+        db_table = "clock_mark"
+
+
 # The content of the bulk store: objects, and the rows and pages in them.
 
 

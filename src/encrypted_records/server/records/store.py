@@ -8,7 +8,6 @@ answer it.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
 from encrypted_records.server.db.statements import as_driver_has_it, execute, fetch
+from encrypted_records.server.records.models import ClockMark
 
 # Rows of tables whose key has two numbers, by key: in bounded statements, with plans that do not
 # read a whole table.
@@ -144,24 +144,40 @@ def kept_for() -> timedelta:
 
 
 class _CertainClock:
-    """The clock without what it was set ahead by in the last day of this process: that is no
-    evidence that time has passed, and a deletion cannot be undone.
+    """The clock without what it was set ahead by, until the API has run for a day since, in total:
+    a step is no evidence that time has passed, and a deletion cannot be undone. Time while no API
+    ran counts as a step from a day on. The database keeps this over restarts.
     """
 
     def __init__(self) -> None:
-        self._began = 0.0
-        #: the least distance from the elapsed time, in this day of running and in the one before
-        self._today = self._before = math.inf
+        self._mark: ClockMark | None = None
+        #: when this process last looked, and last wrote the mark, by the elapsed time
+        self._looked = self._written = 0.0
 
     def now(self) -> datetime:
         elapsed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-        distance = timezone.now().timestamp() - elapsed
-        if elapsed - self._began >= _DAY_SECONDS:
-            self._began, self._today, self._before = elapsed, distance, self._today
-        self._today = min(self._today, distance)
-        return datetime.fromtimestamp(elapsed + min(self._today, self._before), UTC)
+        wall = timezone.now().timestamp()
+        if starts := self._mark is None:
+            first = {"certain": wall, "seen": wall}
+            self._mark, _ = ClockMark.objects.get_or_create(id=1, defaults=first)
+            ran, passed = 0.0, min(max(wall - self._mark.seen, 0.0), _DAY_SECONDS)
+        else:
+            ran = passed = elapsed - self._looked
+        mark = self._mark
+        is_set_ahead = wall - mark.seen - passed > _MOST_DRIFT
+        mark.ran = 0.0 if is_set_ahead else mark.ran + ran
+        mark.certain, mark.seen, self._looked = mark.certain + passed, wall, elapsed
+        if wall - mark.certain <= _MOST_DRIFT or mark.ran >= _DAY_SECONDS:
+            mark.certain = wall
+        if starts or is_set_ahead or elapsed - self._written >= _WRITE_SECONDS:
+            mark.save()
+            self._written = elapsed
+        return datetime.fromtimestamp(mark.certain, UTC)
 
 
+#: The most seconds that a clock deviates from the elapsed time between two looks, unless it is set.
+_MOST_DRIFT = 60.0
+_WRITE_SECONDS = 600.0
 _DAY_SECONDS = 86_400.0
 _clock = _CertainClock()
 
