@@ -243,16 +243,23 @@ def test_a_receipt_that_lies_ends_in_no_wrong_answer(place: Place, members: Any)
     assert place.call("DELETE", f"/api/records/{results[-1]['id']}/").status == 204
 
 
-@pytest.mark.parametrize("code", ["log_conflict", "merge_first", "roster_moved"])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        *((409, code) for code in ("log_conflict", "merge_first", "roster_moved")),
+        *((400, "invalid_body"), (403, "read_only"), (404, "not_found"), (413, "too_large")),
+        (429, "throttled"),
+    ],
+)
 def test_a_change_that_the_api_only_claims_to_have_refused_is_not_made_twice(
-    place: Place, code: str
+    place: Place, status: int, code: str
 ) -> None:
     def refuse_once(asked: Asked, reply: Reply) -> Reply:
         if asked.path != "/api/commits/" or told:
             return reply
         told.append(asked.path)
         told_body = json.dumps({"code": code, "detail": "x"}).encode()
-        return Reply(409, {"Content-Type": "application/problem+json"}, told_body)
+        return Reply(status, {"Content-Type": "application/problem+json"}, told_body)
 
     def found() -> list[tuple[str, int]]:
         results = place.post("search", limit=100).json()["results"]
@@ -274,6 +281,23 @@ def test_a_change_that_the_api_only_claims_to_have_refused_is_not_made_twice(
     assert (answer.json()["data"]["n"], answer.headers["ETag"]) == (61, '"2"')
     assert place.call("DELETE", path).status == 204
     assert found() == before
+
+
+def test_of_a_refused_change_nothing_is_known_while_the_api_does_not_show_its_log(
+    place: Place,
+) -> None:
+    def refuse(asked: Asked, reply: Reply) -> Reply:
+        headers = {"Content-Type": "application/problem+json"}
+        if asked.path == "/api/commits/":
+            return Reply(400, headers, b'{"code": "invalid_body", "detail": "x"}')
+        return Reply(429, headers, b"{}") if "/manifest/" in asked.path else reply
+
+    record = {"schema": place.schema, "data": {"name": "refused", "n": 60}}
+    with place.front.telling(refuse):
+        answer = place.call("POST", "/api/records/ingest/", [record])
+    assert "it is not known whether the change was stored" in answer.json()["detail"]
+    (found,) = place.post("search", where={"field": "n", "op": "eq", "value": 60}).json()["results"]
+    assert place.call("DELETE", f"/api/records/{found['id']}/").status == 204
 
 
 def test_a_commit_that_the_api_only_claims_to_have_stored_is_missed(

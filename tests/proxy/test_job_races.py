@@ -83,6 +83,23 @@ def test_a_publication_that_lands_after_the_keyring_was_rotated_adds_no_second_c
     assert stored(store) == ROWS
 
 
+@pytest.mark.parametrize(("status", "code"), [(400, b"invalid_body"), (404, b"not_found")])
+def test_a_job_that_the_api_publishes_and_claims_to_have_refused_ends_by_name(
+    store: Store, front: Front, status: int, code: bytes
+) -> None:
+    def refuse(asked: Asked, reply: Reply) -> Reply:
+        if not asked.path.endswith("/publish/"):
+            return reply
+        body = b'{"code": "%s", "detail": "x"}' % code
+        return Reply(status, {"Content-Type": "application/problem+json"}, body)
+
+    with front.telling(refuse):
+        job = jobs.ended(store, jobs.started(store, jobs.as_json(store, ROWS)))
+    assert job["status"] == "failed"
+    assert "has stored a change that it said it had refused" in job["error"]
+    assert stored(store) == ROWS
+
+
 def lose_first_part(front: Front, store: Store, publish: Callable[[Asked], None]) -> list[Asked]:
     """Have the first request with a part be late: it arrives when ``publish`` has it arrive, which
     is told of the first publication before the API has it."""

@@ -28,7 +28,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.write.committer import ATTEMPTS, ROW_RACES, Committer, keeps_moving
+from encrypted_records.proxy.write.committer import ATTEMPTS, STAGED_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.update import Updater
 
@@ -166,8 +166,7 @@ class Publisher:
             except (Conflict, NotFound) as error:
                 # The staged parts may be gone because an earlier attempt has published them. Only
                 # the logs tell, not this answer: if they do not have it, all is sealed again.
-                lost = error.reason in ROW_RACES or error.reason == "staging_gone"
-                if isinstance(error, StaleDefinition) or not lost:
+                if isinstance(error, StaleDefinition) or error.reason not in STAGED_RACES:
                     raise
                 # A race against changes that go on for a while does not count as an attempt.
                 attempt -= isinstance(error, Conflict) and await keeps_moving(error, until)

@@ -35,6 +35,8 @@ LOST_RACES = STORED_BEFORE | {
 }
 #: The same for a change that ends rows.
 ROW_RACES = LOST_RACES | {"row_not_live", "record_version"}
+#: The same for what is staged, which may also have been published by a lost attempt.
+STAGED_RACES = ROW_RACES | {"staging_gone"}
 #: Conflicts with changes that others go on making for a while: to records of unique fields, or to
 #: the roster while a member is removed. They do not count as failed attempts.
 _ROSTER = frozenset({"roster_moved", "key_mismatch"})
@@ -146,16 +148,15 @@ class Committer:
                 receipts = await self._api.publish(staging, commits, caller.auth)
         except errors.Unavailable as error:
             raise _unknown(error) from None
-        except (errors.NotAuthenticated, errors.NotAllowed, errors.NotFound) as error:
-            if error.repeated:
+        except errors.ErsError as error:
+            if error.repeated and not isinstance(error, errors.Conflict):
                 # An earlier attempt may have been stored, before the caller lost the right to it.
                 raise _unknown(error) from None
-            raise
-        except errors.Conflict as error:
-            if error.reason in ("roster_moved", "key_mismatch"):
+            if error.reason in _ROSTER:
                 for state, _ in drafts:
                     state.roster_moved = True
-            if staging is None and not error.repeated:  # of what is staged, only the log tells
+            # After a lost race, the log is asked for what is staged before it is drafted again.
+            if not error.repeated and (staging is None or error.reason not in STAGED_RACES):
                 await self._require_unstored(caller, drafts)
             raise
         # Cached before the log names them: a query that reads the log finds them in memory.
@@ -178,7 +179,12 @@ class Committer:
         for state, upload in drafts:
             before = state.ledger.head
             digest = wire.next_log_digest(before.digest, upload.commit)
-            await self._schemas.catch_up(caller, state)
+            try:
+                await self._schemas.catch_up(caller, state)
+            except (errors.NotAuthenticated, errors.NotAllowed, errors.NotFound):
+                continue  # the caller may not even read the schema any more
+            except (errors.Unavailable, errors.Throttled) as error:
+                raise _unknown(error) from None
             if state.ledger.knows(LogHead(before.version + 1, digest)):
                 raise errors.LogBroken(
                     "the API has stored a change that it said it had refused",
