@@ -81,6 +81,16 @@ def test_a_refused_name_keeps_the_version_that_it_is_for(store: Store, browser: 
     assert 'value="kept"' in refused.body.decode()
 
 
+def test_a_refused_form_is_shown_again_with_the_reason_above_it(
+    store: Store, browser: Browser
+) -> None:
+    page = f"{store.schema.removeprefix('/api')}reseal/"
+    refused = browser.visit(page, drawn="1")
+    assert (refused.status, refused.headers["X-Error-Code"]) == (409, "nothing_to_reseal")
+    said = refused.body.decode()
+    assert said.index('class="problem"') < said.index("Re-encrypt all records</button>")
+
+
 def test_if_match_is_for_no_definition_which_a_log_has(store: Store) -> None:
     store.ingest([{"name": "Ada"}])
     url = store.service.proxy_url + store.schema

@@ -34,6 +34,12 @@ from encrypted_records.proxy.services import services_of
 OWN_PATH = re.compile(r"/(?:[A-Za-z0-9_-]+/)*(?:\?q=[A-Za-z0-9_-]{1,64})?")
 
 
+def next_of(visit: Visit) -> str:
+    """The page of this proxy that the form, or the address, leads to; empty if there is none."""
+    back = visit.text("next") or visit.request.query_params.get("next", "")
+    return back if OWN_PATH.fullmatch(back) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _SignedLinkPage:
     """One kind of signed link, and the texts of its page."""
@@ -51,11 +57,11 @@ class _SignedLinkPage:
     asks_password: bool = False
 
     async def __call__(self, visit: Visit) -> Response:
+        query = visit.request.query_params
         names = ("user_id", "timestamp", "signature")
+        signed = {name: visit.text(name, query.get(name, "")) for name in names}
         if not visit.sends:
-            query = visit.request.query_params
-            return self._form(visit, {name: query.get(name, "") for name in names})
-        signed = {name: visit.text(name) for name in names}
+            return visit.render("signed_form.html", link=self, signed=signed)
         timestamp = signed["timestamp"]
         is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16
         body: dict[str, object] = {
@@ -64,30 +70,10 @@ class _SignedLinkPage:
         }
         if self.asks_password:
             body["password"] = visit.text("password")
-        try:
-            await visit.ask("POST", self.endpoint, body)
-        except ErsError as error:
-            return self._form(visit, signed, error)
+        await visit.ask("POST", self.endpoint, body)
         return visit.render(
             "said.html", title=self.done_title, lines=[self.done], link=(LOG_IN, "Log in")
         )
-
-    def _form(
-        self, visit: Visit, signed: dict[str, str], error: ErsError | None = None
-    ) -> Response:
-        shown: dict[str, Any] = {
-            "title": self.title,
-            "explanation": self.explanation,
-            "button": self.button,
-            "action": self.path,
-            "asks_password": self.asks_password,
-            "signed": signed,
-            "instead": self.instead,
-            "again": self.again,
-        }
-        if error is not None:
-            return visit.problem(error, "signed_form.html", **shown)
-        return visit.render("signed_form.html", **shown)
 
 
 _LINKS = (
@@ -156,24 +142,20 @@ def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
 async def log_in(visit: Visit) -> Response:
     if visit.is_over_mirror:
         return visit.go(LET_IN)
+    back, email = next_of(visit), visit.text("email")
     if not visit.sends:
-        back = visit.request.query_params.get("next", "")
-        next_path = back if OWN_PATH.fullmatch(back) else ""
-        return visit.render("login.html", next=next_path, email="", asks_code=False)
-    email, back = visit.text("email"), visit.text("next")
+        reason = "" if visit.refusal is None else visit.refusal.reason
+        asks = reason in {"second_factor_required", "wrong_code"}
+        return visit.render("login.html", next=back, email=email, asks_code=asks)
     body = {"email": email, "password": visit.text("password"), "code": visit.text("code")}
-    try:
-        answer = await visit.ask_as_session("/api/accounts/login/", body)
-    except ErsError as error:
-        asks = error.reason in {"second_factor_required", "wrong_code"}
-        return visit.problem(error, "login.html", next=back, email=email, asks_code=asks)
+    answer = await visit.ask_as_session("/api/accounts/login/", body)
     visit.forget()
-    target = back if back != LOG_IN and OWN_PATH.fullmatch(back) else "/"
     cookies = _cookies(answer)
     session, csrf = cookies.get(SESSION, ""), cookies.get(CSRF, "")
     parts = services_of(visit.request)
     user = (await parts.access.caller(RequestCredentials("session", session))).user
     parts.desks.hand_over(visit.session, session, user)
+    target = back if back not in ("", LOG_IN) else "/"
     return visit.let_in(session, csrf, target, _device_for(visit, user))
 
 
@@ -190,10 +172,7 @@ async def register(visit: Visit) -> Response:
     sent = {name: visit.text(name) for name in names}
     if not visit.sends:
         return visit.render("register.html", values=sent)
-    try:
-        answer = await visit.ask("POST", "/api/accounts/register/", sent)
-    except ErsError as error:
-        return visit.problem(error, "register.html", values=sent)
+    answer = await visit.ask("POST", "/api/accounts/register/", sent)
     return visit.render(
         "said.html",
         title="Check your mail",
@@ -238,20 +217,17 @@ async def ask_for_link(visit: Visit) -> Response:
 
 
 async def show_account(visit: Visit) -> Response:
-    shown = {
-        "user": await visit.ask("GET", "/api/users/self/"),
-        "organizations": await visit.every(OrganizationResource),
-        "second_factor": await second_factor_state(visit),
-    }
     if not visit.sends:
-        return visit.render("account.html", **shown)
-    names = ("old_password", "password", "password_confirm", "code")
-    try:
-        answer = await visit.ask_as_session(
-            "/api/accounts/change-password/", {name: visit.text(name) for name in names}
+        return visit.render(
+            "account.html",
+            user=await visit.ask("GET", "/api/users/self/"),
+            organizations=await visit.every(OrganizationResource),
+            second_factor=await second_factor_state(visit),
         )
-    except ErsError as error:
-        return visit.problem(error, "account.html", **shown)
+    names = ("old_password", "password", "password_confirm", "code")
+    answer = await visit.ask_as_session(
+        "/api/accounts/change-password/", {name: visit.text(name) for name in names}
+    )
     visit.forget()
     # A page's cookie has a device in addition to the session, so a logged-in visitor has both.
     assert visit.device is not None
@@ -262,18 +238,15 @@ async def show_account(visit: Visit) -> Response:
 
 async def change_email(visit: Visit) -> Response:
     """Request a new address; the account gets it when the link in the message is used."""
-    shown = {
-        "user": await visit.ask("GET", "/api/users/self/"),
-        "second_factor": await second_factor_state(visit),
-        "email": visit.text("email"),
-    }
-    if not visit.sends:
-        return visit.render("account_email.html", **shown)
     sent = {name: visit.text(name) for name in ("email", "password", "code")}
-    try:
-        answer = await visit.ask("POST", "/api/accounts/change-email/", sent)
-    except ErsError as error:
-        return visit.problem(error, "account_email.html", **shown)
+    if not visit.sends:
+        return visit.render(
+            "account_email.html",
+            user=await visit.ask("GET", "/api/users/self/"),
+            second_factor=await second_factor_state(visit),
+            email=sent["email"],
+        )
+    answer = await visit.ask("POST", "/api/accounts/change-email/", sent)
     return visit.render(
         "said.html",
         title="Check the mail of the new address",
@@ -291,17 +264,15 @@ async def delete_account(visit: Visit) -> Response:
     """Explain the deletion, and delete the account. If rosters contain it, it leaves them by
     entries that this proxy signs, after the password was verified.
     """
-    shown = {
-        "user": await visit.ask("GET", "/api/users/self/"),
-        "second_factor": await second_factor_state(visit),
-        "organizations": (await visit.ask("GET", "/api/accounts/delete/"))["organizations"],
-    }
+    organizations = (await visit.ask("GET", "/api/accounts/delete/"))["organizations"]
     if not visit.sends:
-        return visit.render("account_delete.html", **shown)
-    try:
-        await _delete(visit, shown["organizations"])
-    except ErsError as error:
-        return visit.problem(error, "account_delete.html", **shown)
+        return visit.render(
+            "account_delete.html",
+            user=await visit.ask("GET", "/api/users/self/"),
+            second_factor=await second_factor_state(visit),
+            organizations=organizations,
+        )
+    await _delete(visit, organizations)
     visit.forget()
     services_of(visit.request).desks.clear(visit.session)
     return visit.let_out("/account/deleted/")
@@ -391,18 +362,12 @@ _FACTOR_TEMPLATE = "second_factor.html"
 
 
 async def second_factor(visit: Visit) -> Response:
-    nothing: dict[str, Any] = {"codes": None, "key": ""}
-    shown = nothing
+    shown: dict[str, Any] = {"codes": None, "key": ""}
+    do = visit.text("do")
     if visit.sends:
-        do = visit.text("do")
-        if do == "confirm":
-            shown = nothing | _new_factor(visit.text("key"), visit.text("uri"))
-        try:
-            shown = nothing | await _change_factor(visit, do)
-        except ErsError as error:
-            return visit.problem(
-                error, _FACTOR_TEMPLATE, **shown, second_factor=await second_factor_state(visit)
-            )
+        shown |= await _change_factor(visit, do)
+    elif do == "confirm":
+        shown |= _new_factor(visit.text("key"), visit.text("uri"))
     return visit.render(_FACTOR_TEMPLATE, **shown, second_factor=await second_factor_state(visit))
 
 
@@ -444,29 +409,23 @@ _DAY = 86_400
 
 async def tokens(visit: Visit) -> Response:
     made: dict[str, Any] | None = None
-    problem: ErsError | None = None
     if visit.sends:
         do, _, target = visit.text("do").partition(":")
-        try:
-            if do == "revoke":
-                await _revoke_token(visit, target)
-                return visit.go(_TOKENS_PATH)
-            made = await visit.ask("POST", "/api/tokens/", _token_request(visit))
-        except ErsError as error:
-            problem = error
+        if do == "revoke":
+            await _revoke_token(visit, target)
+            return visit.go(_TOKENS_PATH)
+        made = await visit.ask("POST", "/api/tokens/", _token_request(visit))
     datasets = await visit.every(ShownDataset)
-    values: dict[str, Any] = {
-        "made": made,
-        "tokens": await visit.every(ApiTokenResource, "/api/tokens/"),
-        "second_factor": await second_factor_state(visit),
-        "datasets": datasets,
-        "names": {dataset.url: dataset.name for dataset in datasets},
+    return visit.render(
+        "api_tokens.html",
+        made=made,
+        tokens=await visit.every(ApiTokenResource, "/api/tokens/"),
+        second_factor=await second_factor_state(visit),
+        datasets=datasets,
+        names={dataset.url: dataset.name for dataset in datasets},
         # Sending the form again must not make the same token again.
-        "typed": {} if made else visit.form,
-    }
-    if problem is not None:
-        return visit.problem(problem, "api_tokens.html", **values)
-    return visit.render("api_tokens.html", **values)
+        typed={} if made else visit.form,
+    )
 
 
 def _token_request(visit: Visit) -> dict[str, Any]:

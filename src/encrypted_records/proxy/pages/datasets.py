@@ -22,7 +22,10 @@ from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
+from encrypted_records.proxy.pages.people import owns
 from encrypted_records.proxy.pages.questions import forget_questions
+
+_TEXTS = ("name", "description")
 
 
 async def save_texts(visit: Visit, path: str) -> None:
@@ -32,19 +35,31 @@ async def save_texts(visit: Visit, path: str) -> None:
         path: the path of the dataset or schema.
 
     Raises:
-        PreconditionFailed: the texts were changed; nothing is stored.
+        Conflict: the texts were changed; nothing is stored.
         ErsError: the change was refused.
     """
-    sent = {name: visit.text(name) for name in ("name", "description")}
+    sent = {name: visit.text(name) for name in _TEXTS}
     etag = visit.text("etag")
-    await visit.answer("PATCH", path, sent, headers={"if-match": etag} if etag else {})
+    try:
+        await visit.answer("PATCH", path, sent, headers={"if-match": etag} if etag else {})
+    except errors.PreconditionFailed:
+        raise _ChangedSince(
+            "somebody has changed this since you opened the page, so nothing was saved",
+            hint="the stored values are below; save yours if you still want them",
+        ) from None
 
 
-def changed_since() -> errors.Conflict:
-    return errors.Conflict(
-        "somebody has changed this since you opened the page, so nothing was saved",
-        hint="the stored values are below; save yours if you still want them",
-    )
+class _ChangedSince(errors.Conflict):
+    """The stored texts were changed since they were shown."""
+
+
+def stored_since(visit: Visit, stored: object, etag: str) -> dict[str, Any]:
+    """The version that the form of texts is for, and the stored texts if they were changed since:
+    saved again, the form replaces them.
+    """
+    if isinstance(visit.refusal, _ChangedSince):
+        return {"stored": stored, "etag": etag}
+    return {"stored": None, "etag": visit.text("etag", etag)}
 
 
 # --- finding datasets, schemas and pages ----------------------------------------------------------
@@ -167,14 +182,11 @@ async def search(visit: Visit) -> Response:
 
 async def create(visit: Visit) -> Response:
     organizations = await own_organizations(visit)
-    shown: dict[str, Any] = {"organizations": organizations, "stored": None, "etag": ""}
     sent = {name: visit.text(name) for name in ("name", "description", "organization")}
     if not visit.sends:
+        shown: dict[str, Any] = {"organizations": organizations, "stored": None, "etag": ""}
         return visit.render("dataset_form.html", typed=sent, **shown)
-    try:
-        stored = await visit.ask("POST", "/api/datasets/", sent)
-    except errors.ErsError as error:
-        return visit.problem(error, "dataset_form.html", typed=sent, **shown)
+    stored = await visit.ask("POST", "/api/datasets/", sent)
     return visit.go(f"/datasets/{stored['id']}/")
 
 
@@ -182,31 +194,21 @@ async def settings(visit: Visit) -> Response:
     """Change the version that the page has shown. If it was changed since, the form shows the typed
     texts next to the stored texts.
     """
+    if visit.sends:
+        await save_texts(visit, _url(visit))
+        return visit.go(f"/datasets/{visit.id}/")
     answer = await visit.answer("GET", _url(visit))
     dataset = answer.read(ShownDataset)
     schemas = await visit.every(ShownSchema, dataset=visit.id)
-    shown: dict[str, Any] = {
-        "dataset": dataset,
-        "organizations": [],
-        "deletable": answer.allows("DELETE"),
-        "filled": any(schema.key_id is not None for schema in schemas),
-        "stored": None,
-        "etag": answer.header("etag"),
-    }
-    if not visit.sends:
-        return visit.render("dataset_form.html", typed=dataset, **shown)
-    typed = {name: visit.text(name) for name in ("name", "description")}
-    try:
-        await save_texts(visit, _url(visit))
-    except errors.PreconditionFailed:
-        answer = await visit.answer("GET", _url(visit))
-        shown |= {"dataset": answer.read(ShownDataset), "etag": answer.header("etag")}
-        shown["stored"] = shown["dataset"]
-        return visit.problem(changed_since(), "dataset_form.html", typed=typed, **shown)
-    except errors.ErsError as error:
-        shown["etag"] = visit.text("etag")
-        return visit.problem(error, "dataset_form.html", typed=typed, **shown)
-    return visit.go(f"/datasets/{visit.id}/")
+    return visit.render(
+        "dataset_form.html",
+        dataset=dataset,
+        organizations=[],
+        deletable=answer.allows("DELETE"),
+        filled=any(schema.key_id is not None for schema in schemas),
+        typed={name: visit.text(name, getattr(dataset, name)) for name in _TEXTS},
+        **stored_since(visit, dataset, answer.header("etag")),
+    )
 
 
 async def delete(visit: Visit) -> Response:
@@ -233,21 +235,15 @@ async def delete(visit: Visit) -> Response:
 
 # --- keys: rotate, re-encrypt records, forget older keys ------------------------------------------
 
-_KEYS_TEMPLATE = "dataset_keys.html"
 #: Reasons why a schema's records are not re-encrypted now: it is under way, or there are none.
 _NOT_RESEALED = ("reseal_under_way", "nothing_to_reseal")
 
 
 async def show_keys(visit: Visit) -> Response:
     """Show what older keys still decrypt, and take the next step to forget them."""
-    if not visit.sends:
-        return await _keys_page(visit, await _look_at_keys(visit))
-    try:
+    if visit.sends:
         return await _KEY_STEPS.get(visit.text("do"), _back_to_keys)(visit)
-    except errors.Conflict as error:
-        return visit.problem(
-            error, _KEYS_TEMPLATE, **await _keys_shown(visit, await _look_at_keys(visit))
-        )
+    return await _keys_page(visit, await _look_at_keys(visit))
 
 
 async def _look_at_keys(visit: Visit) -> dict[str, Any]:
@@ -257,25 +253,22 @@ async def _look_at_keys(visit: Visit) -> dict[str, Any]:
 
 
 async def _keys_page(visit: Visit, keys: dict[str, Any]) -> Response:
-    return visit.render(_KEYS_TEMPLATE, **await _keys_shown(visit, keys))
-
-
-async def _keys_shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
-    """The template's values for an answer about the keys."""
+    """The page for an answer about the keys."""
     dataset = await visit.read(ShownDataset)
     listed = await visit.every(ShownSchema, dataset=dataset.id)
     names = {entry.url: entry.name for entry in listed}
     schemas = [schema | {"name": names.get(schema["schema"], "")} for schema in keys["schemas"]]
     older = _older(keys)
-    return {
-        "dataset": dataset,
-        "keys": keys,
-        "schemas": schemas,
-        "older": older,
-        "records": sum(group["records"] for group in older),
-        "waits_for": [key["left"] for key in keys.get("erasing", {}).get("schemas", ())],
-        "troubles": keys.get("troubles", ()),
-    }
+    return visit.render(
+        "dataset_keys.html",
+        dataset=dataset,
+        keys=keys,
+        schemas=schemas,
+        older=older,
+        records=sum(group["records"] for group in older),
+        waits_for=[key["left"] for key in keys.get("erasing", {}).get("schemas", ())],
+        troubles=keys.get("troubles", ()),
+    )
 
 
 def _older(keys: dict[str, Any]) -> list[dict[str, Any]]:
@@ -320,17 +313,11 @@ async def show_people(visit: Visit) -> Response:
     """The people and services of a dataset, and whether members may request access; with a message
     in a browser that is not registered.
     """
-    problem: errors.ErsError | None = None
     if visit.sends:
-        listed = visit.text("do") == "list"
-        try:
-            await visit.ask("PUT", f"/api/datasets/{visit.id}/listed/", {"listed": listed})
-        except errors.ErsError as error:
-            problem = error
-        else:
-            return visit.go(f"/datasets/{visit.id}/people/")
-    dataset = await visit.read(ShownDataset)
-    return await _show_readers(visit, dataset, None, problem)
+        listed = {"listed": visit.text("do") == "list"}
+        await visit.ask("PUT", f"{_url(visit)}listed/", listed)
+        return visit.go(f"/datasets/{visit.id}/people/")
+    return await _show_readers(visit, await visit.read(ShownDataset), None)
 
 
 async def show_people_of_schema(visit: Visit) -> Response:
@@ -340,10 +327,7 @@ async def show_people_of_schema(visit: Visit) -> Response:
 
 
 async def _show_readers(
-    visit: Visit,
-    dataset: ShownDataset,
-    schema: ShownSchema | None,
-    problem: errors.ErsError | None = None,
+    visit: Visit, dataset: ShownDataset, schema: ShownSchema | None
 ) -> Response:
     people: dict[str, Any] | None = None
     try:
@@ -351,30 +335,24 @@ async def _show_readers(
     except errors.NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
-    url = dataset.url
-    values: dict[str, Any] = {
-        "dataset": dataset,
-        "schema": schema,
-        "organization": dataset.organization.removeprefix("/api"),
-        "people": people,
-        "readers": [] if people is None else list(_readers(people, url, schema)),
-        "listed": any(
-            named["dataset"] == url and named["listed"]
-            for named in (people or {}).get("datasets", ())
+    url, known = dataset.url, people or {}
+    return visit.render(
+        "dataset_people.html",
+        dataset=dataset,
+        schema=schema,
+        organization=dataset.organization.removeprefix("/api"),
+        people=people,
+        readers=[] if people is None else list(_readers(people, url, schema)),
+        listed=any(
+            named["dataset"] == url and named["listed"] for named in known.get("datasets", ())
         ),
-        "invitations": [
+        invitations=[
             invitation
-            for invitation in ({} if people is None else people).get("invitations", ())
+            for invitation in known.get("invitations", ())
             if any(share["dataset"] == url for share in invitation["shares"])
         ],
-        "owns": any(
-            person["you"] and person["role"] == "owner"
-            for person in (people or {}).get("people", ())
-        ),
-    }
-    if problem is not None:
-        return visit.problem(problem, "dataset_people.html", **values)
-    return visit.render("dataset_people.html", **values)
+        owns=owns(known),
+    )
 
 
 def _readers(

@@ -36,6 +36,7 @@ from encrypted_records.proxy.pages.organizations import (
     own_organizations,
 )
 from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.people import owns
 from encrypted_records.proxy.pages.questions import BAR_MINUTES, SearchCounts
 
 _EXAMPLE_FOLDER = files("encrypted_records") / "example_data"
@@ -341,17 +342,16 @@ def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) ->
         person for person in people["people"] if person["role"] == "owner" or person["shares"]
     ]
     owners = sum(person["role"] == "owner" for person in people["people"])
-    owns = any(person["you"] and person["role"] == "owner" for person in people["people"])
     if owners > 1:
         owned = Step(True, f"Your organization has {owners} owners.", "", "")
-    elif owns:
+    elif owns(people):
         owned = Step(
             False, "Nobody else owns your organization.", path, "Make another member an owner"
         )
     else:
         owned = Step(False, "Your organization has only one owner.", path, "See its people")
     others = [str(reader["name"]) for reader in readers if not reader["you"]]
-    return Safety(others, [*steps, owned], len(people["requests"]) if owns else 0, path)
+    return Safety(others, [*steps, owned], len(people["requests"]) if owns(people) else 0, path)
 
 
 async def _running_jobs(visit: Visit, schemas: Sequence[ShownSchema]) -> list[JobView]:

@@ -22,7 +22,7 @@ import msgspec
 from starlette.responses import Response
 
 from encrypted_records.client.proxy.connection import ShownDataset
-from encrypted_records.errors import BadInput, Conflict, ErsError, InvalidRecords, ReadingRefused
+from encrypted_records.errors import BadInput, ErsError, InvalidRecords, ReadingRefused
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.record_formats import Format
@@ -35,7 +35,6 @@ from encrypted_records.proxy.pages.schema_form import (
     FieldRow,
     SchemaDraft,
     draft_of,
-    first_invalid,
     place_errors,
 )
 
@@ -353,9 +352,6 @@ class ImportPlan:
     sampled: int = 0
     preview: dict[str, Any] | None = None
     estimate: dict[str, Any] | None = None
-    problem: ErsError | None = None
-    misplaced: list[str] = field(default_factory=list)
-    first_invalid: str = ""
     reading: ReadingForm = field(default_factory=ReadingForm)
 
     @property
@@ -385,13 +381,12 @@ async def start(visit: Visit) -> Response:
         visit.form = {name: visit.text(name) for name in _OF_ANY_FILE if name in visit.form}
     try:
         await _work_out(visit, plan)
-        if visit.text("do") == "make" and plan.problem is None:
+        if visit.text("do") == "make" and visit.refusal is None:
             _require_valid(visit, plan)
             return await _make(visit, plan)
-    except (BadInput, Conflict) as error:
-        plan.problem = in_words_of_the_page(error)
-        plan.misplaced = place_errors(plan.draft, error.flaws)
-        plan.first_invalid = first_invalid(plan.draft)
+    except ErsError as error:
+        visit.refusal = in_words_of_the_page(error)
+        place_errors(plan.draft, error.flaws)
     return await _show(visit, plan)
 
 
@@ -459,10 +454,10 @@ async def _read(visit: Visit, plan: ImportPlan) -> None:
         for number in wanted:
             typed.rows[number].type = visit.text(f"kind-{number}")
         plan.draft = reading.settle(typed)
-        plan.problem = in_words_of_the_page(error)
+        visit.refusal = in_words_of_the_page(error)
         for number in wanted:
             if number < len(plan.draft.rows):
-                plan.draft.rows[number].errors["type"] = plan.problem.message
+                plan.draft.rows[number].errors["type"] = visit.refusal.message
     else:
         plan.draft = reading.settle(typed)
     if typed is None:
@@ -543,25 +538,23 @@ async def _show(visit: Visit, plan: ImportPlan | None) -> Response:
     organizations = await own_organizations(visit)
     newest = max(datasets, key=lambda dataset: dataset.id, default=None)
     chosen = newest.url if newest else ""
-    shown: dict[str, Any] = {
-        "datasets": datasets,
-        "organizations": organizations,
-        "dataset": visit.text("dataset", chosen) if visit.sends else chosen,
-        "new_dataset": visit.text("new_dataset") or (plan.draft.name if plan else ""),
-        "made": None,
-        "plan": plan,
-        "types": TYPES,
-        "charsets": CHARSETS,
-        "delimiters": DELIMITER_NAMES,
-        "date_formats": {form: form for form in DATE_FORMATS},
-        "decimals": DECIMALS,
+    return visit.render(
+        "import.html",
+        datasets=datasets,
+        organizations=organizations,
+        dataset=visit.text("dataset", chosen),
+        new_dataset=visit.text("new_dataset") or (plan.draft.name if plan else ""),
+        made=None,
+        plan=plan,
+        types=TYPES,
+        charsets=CHARSETS,
+        delimiters=DELIMITER_NAMES,
+        date_formats={form: form for form in DATE_FORMATS},
+        decimals=DECIMALS,
         # A page with scripts keeps the file's head itself.
-        "kept": "" if plan is None or "hx-request" in visit.request.headers else _kept(visit, plan),
-        "pasted": visit.text("sample") if plan else "",
-    }
-    if plan is not None and plan.problem is not None:
-        return visit.problem(plan.problem, "import.html", **shown)
-    return visit.render("import.html", **shown)
+        kept="" if plan is None or "hx-request" in visit.request.headers else _kept(visit, plan),
+        pasted=visit.text("sample") if plan else "",
+    )
 
 
 def name_of(file: str) -> str:

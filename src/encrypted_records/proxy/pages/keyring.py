@@ -22,9 +22,9 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.errors import BadInput, Closed, ErsError, Flaw, NotFound
+from encrypted_records.errors import BadInput, Closed, Flaw, NotFound
 from encrypted_records.model import credentials
-from encrypted_records.proxy.pages.account import OWN_PATH, draw_code
+from encrypted_records.proxy.pages.account import draw_code, next_of
 from encrypted_records.proxy.pages.formatting import format_minutes
 from encrypted_records.proxy.pages.page import LET_IN, Visit, page, proof_of
 from encrypted_records.proxy.process import aside
@@ -99,52 +99,41 @@ async def let_in(visit: Visit) -> Response:
         return await _let_in_over_mirror(visit)
     device = visit.device or credentials.generate_device_secret()
     shown = {credentials.DEVICE_HEADER: device.text}
-    back = visit.text("next") if visit.sends else visit.request.query_params.get("next", "")
-    values: dict[str, Any] = {"next": back if OWN_PATH.fullmatch(back) else "", "typed": ""}
-    values["access"] = (await visit.answer("GET", "/api/devices/", headers=shown)).json()
-    if not visit.sends:
-        return visit.render("device.html", **values)
+    access = (await visit.answer("GET", "/api/devices/", headers=shown)).json()
     typed = visit.text("shown").strip()
-    kind = _kind_of_proof(typed, values["access"])
+    kind = _kind_of_proof(typed, access)
+    if not visit.sends:
+        # One of the words may be mistyped.
+        words = typed if kind == "phrase" else ""
+        return visit.render("device.html", next=next_of(visit), typed=words, access=access)
     sent = " ".join(words_of(typed)) if kind == "phrase" else typed
-    try:
-        body = {kind: sent, "name": _name_of_browser(visit)}
-        await visit.answer("POST", "/api/devices/", body, headers=shown)
-    except ErsError as error:
-        if kind == "phrase":  # one word of them may be mistyped
-            values["typed"] = typed
-        return visit.problem(error, "device.html", **values)
-    return visit.let_in(visit.session, visit.csrf, values["next"] or "/", device)
+    body = {kind: sent, "name": _name_of_browser(visit)}
+    await visit.answer("POST", "/api/devices/", body, headers=shown)
+    return visit.let_in(visit.session, visit.csrf, next_of(visit) or "/", device)
 
 
 async def _let_in_over_mirror(visit: Visit) -> Response:
     """Register this browser as a new device, which is a login over a mirror; if the keyring is not
     here, the words restore it.
     """
-    back = visit.text("next") if visit.sends else visit.request.query_params.get("next", "")
-    values: dict[str, Any] = {"next": "", "typed": ""}
-    if OWN_PATH.fullmatch(back) and back != LET_IN:
-        values["next"] = back
-    if not visit.sends:
-        return visit.render("device_mirror.html", **values)
-    device = credentials.generate_device_secret()
-    shown = {credentials.DEVICE_HEADER: device.text}
+    back = next_of(visit)
+    back = "" if back == LET_IN else back
     typed = visit.text("shown").strip()
     is_code = _CODE.fullmatch(typed) is not None
+    if not visit.sends:
+        return visit.render("device_mirror.html", next=back, typed="" if is_code else typed)
+    device = credentials.generate_device_secret()
+    shown = {credentials.DEVICE_HEADER: device.text}
     sent = phrases_of(typed)
     name = {"name": _name_of_browser(visit)}
-    try:
-        if is_code or services_of(visit.request).admission.enrolment.users():
-            body = {"code": typed} if is_code else {"phrase": sent[-1] if sent else ""}
-            await visit.answer("POST", "/api/devices/", name | body, headers=shown)
-        else:
-            await visit.answer("POST", "/api/keyring/restore/", {"phrases": sent}, headers=shown)
-    except ErsError as error:
-        values["typed"] = "" if is_code else typed
-        return visit.problem(error, "device_mirror.html", **values)
+    if is_code or services_of(visit.request).admission.enrolment.users():
+        body = {"code": typed} if is_code else {"phrase": sent[-1] if sent else ""}
+        await visit.answer("POST", "/api/devices/", name | body, headers=shown)
+    else:
+        await visit.answer("POST", "/api/keyring/restore/", {"phrases": sent}, headers=shown)
     # The session exists only so that logging out can end it.
     session, csrf = runtime.random_hex(16), runtime.random_hex(16)
-    return visit.let_in(session, csrf, values["next"] or "/", device)
+    return visit.let_in(session, csrf, back or "/", device)
 
 
 def _kind_of_proof(typed: str, access: dict[str, Any]) -> str:
@@ -172,14 +161,11 @@ _FILE = "keyring.backup"
 
 
 async def keyring(visit: Visit) -> Response:
-    action = _ACTIONS.get(visit.text("do")) if visit.sends else None
-    try:
-        response = await action(visit) if action is not None else None
-    except ErsError as error:
-        return await _show(visit, problem=error)
-    if response is not None:
-        return response
-    return visit.go("/keyring/") if visit.sends else await _show(visit)
+    if not visit.sends:
+        return await _show(visit)
+    action = _ACTIONS.get(visit.text("do"))
+    response = await action(visit) if action is not None else None
+    return response or visit.go("/keyring/")
 
 
 async def _show_phrases(visit: Visit) -> Response:
@@ -190,8 +176,7 @@ async def _show_phrases(visit: Visit) -> Response:
 async def _unlock(visit: Visit) -> Response:
     """Unlock, and redirect to the page that needed it."""
     await visit.ask("POST", "/api/keyring/unlock/", {"passphrase": visit.text("passphrase")})
-    back = visit.text("next")
-    return visit.go(back if OWN_PATH.fullmatch(back) else "/keyring/")
+    return visit.go(next_of(visit) or "/keyring/")
 
 
 async def _lock(visit: Visit) -> None:
@@ -317,10 +302,7 @@ def _file(visit: Visit) -> dict[str, Any]:
 
 
 async def _show(
-    visit: Visit,
-    shown: list[dict[str, Any]] | None = None,
-    problem: ErsError | None = None,
-    code: str = "",
+    visit: Visit, shown: list[dict[str, Any]] | None = None, code: str = ""
 ) -> Response:
     locked = False
     try:
@@ -329,23 +311,21 @@ async def _show(
         if error.reason != "keyring_locked":
             raise
         existing, locked = None, True
-    values: dict[str, Any] = {
-        "phrases": shown,
+    return visit.render(
+        "keyring.html",
+        phrases=shown,
         # For the printed sheet; a code takes some milliseconds to draw.
-        "codes": await aside(_draw_codes, shown or []),
+        codes=await aside(_draw_codes, shown or []),
         # The typed words are shown again: a word may be mistyped.
-        "typed": visit.text("phrase") if visit.text("do") in ("restore", "try") else "",
-        "keyring": existing,
-        "locked": locked,
-        "tried": visit.text("do"),
-        "access": await visit.ask("GET", "/api/devices/"),
-        "code": code,
-        "locks_after": format_minutes(services_of(visit.request).keyrings.unlocked_seconds / 60),
-        "schemas": await visit.ask("GET", "/api/keyring/schemas/") if existing else [],
-    }
-    if problem is not None:
-        return visit.problem(problem, "keyring.html", **values)
-    return visit.render("keyring.html", **values)
+        typed=visit.text("phrase") if visit.text("do") in ("restore", "try") else "",
+        keyring=existing,
+        locked=locked,
+        tried=visit.text("do"),
+        access=await visit.ask("GET", "/api/devices/"),
+        code=code,
+        locks_after=format_minutes(services_of(visit.request).keyrings.unlocked_seconds / 60),
+        schemas=await visit.ask("GET", "/api/keyring/schemas/") if existing else [],
+    )
 
 
 def _draw_codes(shown: Sequence[Mapping[str, Any]]) -> dict[int, Markup]:

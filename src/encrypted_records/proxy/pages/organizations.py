@@ -23,7 +23,7 @@ from encrypted_records.errors import ErsError, NotAuthenticated, NotFound
 from encrypted_records.model import resources
 from encrypted_records.proxy.pages.formatting import is_day
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.people import id_of
+from encrypted_records.proxy.pages.people import id_of, owns
 
 _METHODS = ("GET", "POST")
 AuditPage = resources.ListPage[resources.AuditEntryResource]
@@ -47,31 +47,28 @@ async def start(visit: Visit) -> Response:
     """The organizations of the visitor and invitations to others; redirects to the only
     organization if there are no invitations.
     """
-    problem: ErsError | None = None
     if visit.sends:
         do, _, invitation = visit.text("do").partition(":")
+        if do == "make":
+            made = await visit.ask("POST", "/api/organizations/", {"name": visit.text("name")})
+            return visit.go(f"/organizations/{made['id']}/")
         try:
             if do == "accept":
                 await visit.ask("POST", f"/api/invitations/{invitation}/accept/")
-            if do == "make":
-                made = await visit.ask("POST", "/api/organizations/", {"name": visit.text("name")})
-                return visit.go(f"/organizations/{made['id']}/")
             if do == "decline":
                 await visit.ask("DELETE", f"/api/invitations/{invitation}/")
         except ErsError as error:
-            if do == "accept" and error.reason == "through_a_proxy":
-                return visit.go(f"/invitations/{invitation}/")  # this invitation needs words
-            problem = error
-        else:
-            return visit.go("/organizations/")
+            if do != "accept" or error.reason != "through_a_proxy":
+                raise
+            return visit.go(f"/invitations/{invitation}/")  # this invitation needs words
+        return visit.go("/organizations/")
     shown: dict[str, Any] = {
         "organizations": await visit.every(resources.OrganizationResource),
         "invitations": await visit.every(resources.InvitationResource, "/api/invitations/"),
         "wanted_name": visit.text("name"),
     }
-    if problem is not None:
-        return visit.problem(problem, "organizations.html", **shown)
-    if len(shown["organizations"]) == 1 and not shown["invitations"]:
+    is_only = len(shown["organizations"]) == 1 and not shown["invitations"]
+    if is_only and visit.refusal is None:
         return visit.go(f"/organizations/{shown['organizations'][0].id}/")
     return visit.render("organizations.html", **shown)
 
@@ -81,28 +78,25 @@ async def show(visit: Visit) -> Response:
     if not visit.sends:
         return await _show(visit, url)
     do, _, target = visit.text("do").partition(":")
-    try:
-        match do:
-            case "rename":
-                await visit.ask("PATCH", url, {"name": visit.text("name")})
-            case "withdraw":
-                await visit.ask("DELETE", f"{url}people/{target}/")
-            case "ask":
-                body = {"role": visit.text("role")}
-                await visit.ask("PUT", f"/api/datasets/{target}/requests/", body)
-            case "withdraw-request":
-                await visit.ask("DELETE", f"/api/datasets/{target}/requests/")
-            case "decline":
-                dataset, _, member = target.partition(":")
-                await visit.ask("DELETE", f"/api/datasets/{dataset}/requests/{member}/")
-            case "settle":
-                _keep_done(visit, await visit.ask("POST", f"{url}settle/"))
-            case "withdraw-member":
-                await visit.ask("DELETE", f"{url}invitations/{target}/")
-            case "owner" | "member":
-                await visit.ask("PATCH", f"{url}members/{target}/", {"role": do})
-    except ErsError as error:
-        return await _show(visit, url, error)
+    match do:
+        case "rename":
+            await visit.ask("PATCH", url, {"name": visit.text("name")})
+        case "withdraw":
+            await visit.ask("DELETE", f"{url}people/{target}/")
+        case "ask":
+            body = {"role": visit.text("role")}
+            await visit.ask("PUT", f"/api/datasets/{target}/requests/", body)
+        case "withdraw-request":
+            await visit.ask("DELETE", f"/api/datasets/{target}/requests/")
+        case "decline":
+            dataset, _, member = target.partition(":")
+            await visit.ask("DELETE", f"/api/datasets/{dataset}/requests/{member}/")
+        case "settle":
+            _keep_done(visit, await visit.ask("POST", f"{url}settle/"))
+        case "withdraw-member":
+            await visit.ask("DELETE", f"{url}invitations/{target}/")
+        case "owner" | "member":
+            await visit.ask("PATCH", f"{url}members/{target}/", {"role": do})
     return visit.go(f"/organizations/{visit.id}/")
 
 
@@ -111,14 +105,14 @@ def _keep_done(visit: Visit, done: dict[str, Any]) -> None:
     visit.desk.put(("settled", visit.id), done)
 
 
-async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Response:
+async def _show(visit: Visit, url: str) -> Response:
     done = visit.desk.take(("settled", visit.id), dict)
     organization = await visit.ask("GET", url)
     people: dict[str, Any] | None = None
     closed = False
     try:
         people = await visit.ask("GET", f"{url}people/")
-        if done is None and problem is None and _is_due(people):
+        if done is None and visit.refusal is None and _is_due(people):
             done = await visit.ask("POST", f"{url}settle/")
             people = await visit.ask("GET", f"{url}people/")
     except NotAuthenticated as error:
@@ -126,22 +120,19 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
             raise
         closed = True
     except ErsError as error:
-        problem = problem or error
-    values: dict[str, Any] = {
-        "organization": organization,
-        "people": people,
-        "closed": closed,
-        "done": done,
-        "typed": visit.form,
-        "you": next((person for person in (people or {}).get("people", ()) if person["you"]), None),
-        "askable": [] if people is None else list(_askable(people)),
-        "plain": None,
-    }
-    if people is not None and not people["number"]:
-        values["plain"] = await _members(visit, url)
-    if problem is not None:
-        return visit.problem(problem, "organization.html", **values)
-    return visit.render("organization.html", **values)
+        visit.refusal = visit.refusal or error
+    unsigned = people is not None and not people["number"]
+    return visit.render(
+        "organization.html",
+        organization=organization,
+        people=people,
+        closed=closed,
+        done=done,
+        typed=visit.form,
+        you=next((person for person in (people or {}).get("people", ()) if person["you"]), None),
+        askable=[] if people is None else list(_askable(people)),
+        plain=await _members(visit, url) if unsigned else None,
+    )
 
 
 def _askable(people: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -161,9 +152,8 @@ def _askable(people: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _is_due(people: dict[str, Any]) -> bool:
     """Whether the visitor, as an owner, has pending changes that need no further input."""
-    owns = any(person["you"] and person["role"] == "owner" for person in people["people"])
     answered = any(invitation["status"] == "answered" for invitation in people["invitations"])
-    return owns and (answered or bool(people["due"]))
+    return owns(people) and (answered or bool(people["due"]))
 
 
 async def _members(visit: Visit, url: str) -> dict[str, Any]:
@@ -201,21 +191,14 @@ async def remove(visit: Visit) -> Response:
         path = f"{url}members/{wanted}/"
     if not matching:
         raise NotFound("there is no such member")
-    values: dict[str, Any] = {
-        "organization": await visit.read(resources.OrganizationResource),
-        "member": matching[0],
-        "leaves": leaves,
-        "signed": bool(people["number"]),
-    }
     if not visit.sends:
-        return visit.render("member_remove.html", **values)
-    try:
-        answered = await visit.answer("DELETE", path)
-    except ErsError as error:
-        return visit.problem(error, "member_remove.html", **values)
+        organization = await visit.read(resources.OrganizationResource)
+        shown = {"organization": organization, "member": matching[0], "leaves": leaves}
+        return visit.render("member_remove.html", **shown, signed=bool(people["number"]))
+    answered = await visit.answer("DELETE", path)
     if leaves:
         return visit.go("/organizations/")
-    if values["signed"]:
+    if people["number"]:
         _keep_done(visit, answered.json())
     return visit.go(f"/organizations/{visit.id}/")
 

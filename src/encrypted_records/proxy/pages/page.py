@@ -263,6 +263,8 @@ class Visit:
         self.tally = PageCost()
         #: The name of the question that this page shows, if its address has another name or none.
         self.question = ""
+        #: The error that the page shows; also of its form, which is shown again as it was typed.
+        self.refusal: ErsError | None = None
         self._inside = Inside(request, {})
 
     @property
@@ -275,9 +277,16 @@ class Visit:
         return str(self.request.path_params[name])
 
     @property
-    def sends(self) -> bool:
-        """Whether a form was sent, instead of a page requested."""
+    def has_form(self) -> bool:
+        """Whether the request is a form."""
         return self.request.method == "POST"
+
+    @property
+    def sends(self) -> bool:
+        """Whether a form is to be carried out, instead of a page shown, which may be that of a
+        refused form.
+        """
+        return self.has_form and self.refusal is None
 
     @property
     def is_over_mirror(self) -> bool:
@@ -325,11 +334,11 @@ class Visit:
         for name, form in _FORMS.items():
             if name in self.request.path_params and not form.fullmatch(self.part(name)):
                 raise NotFound("there is no such page")
-        if self.sends and files and answers.media_type(self.request) == FORM_MEDIA_TYPE:
+        if self.has_form and files and answers.media_type(self.request) == FORM_MEDIA_TYPE:
             self.sent_file = FileForm(self.request)
             await self.sent_file.open()
             self.form = self.sent_file.fields
-        elif self.sends:
+        elif self.has_form:
             self.form = await _read_form(self.request)
         if public or (self.path == LET_IN and self.is_over_mirror):
             return
@@ -357,7 +366,7 @@ class Visit:
         cookie = sent.get("cookie", "") if self.at else ""
         headers = {"host": sent.get("host", ""), "cookie": cookie}
         token = sent.get("x-csrftoken") or self.text("csrf")
-        if self.sends and token:
+        if self.has_form and token:
             headers["x-csrftoken"] = token
         if "origin" in sent:
             headers["origin"] = sent["origin"]
@@ -464,7 +473,8 @@ class Visit:
         raise ApiFailed("a list of the API has no end")
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        values.setdefault("problem", None)
+        """A page; after a refusal, with its error and status."""
+        error = self.refusal
         mirrored = services_of(self.request).mirrored
         html = templates.get_template(template).render(
             csrf=self.csrf,
@@ -479,18 +489,20 @@ class Visit:
             copied=None if mirrored is None else mirrored.known,
             is_copy=mirrored is not None,
             count_of=lambda schema: frame.find_count(self.desk, schema),
+            problem=error,
             **values,
         )
-        return HTMLResponse(html, status, headers=PAGE_HEADERS)
+        if error is None:
+            return HTMLResponse(html, status, headers=PAGE_HEADERS)
+        headers = {**PAGE_HEADERS, "X-Error-Code": error.reason}
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+        return HTMLResponse(html, problems.status_of(error), headers=headers)
 
     def problem(self, error: ErsError, template: str = "problem.html", **values: Any) -> Response:
         """A page that shows an error: its own page, or the form that was sent."""
-        status = problems.status_of(error)
-        response = self.render(template, status, problem=error, **values)
-        response.headers["X-Error-Code"] = error.reason
-        if error.retry_after is not None:
-            response.headers["Retry-After"] = str(error.retry_after)
-        return response
+        self.refusal = error
+        return self.render(template, **values)
 
     def download(self, content: bytes, name: str) -> Response:
         """A file download."""
@@ -589,12 +601,21 @@ def page(
 ) -> Route:
     """Make a route to a page. ``public`` pages need no login; forms of ``files`` pages may contain
     a file; forms of pages without ``changes`` only read; ``part`` answers are fragments of other
-    pages.
+    pages. If a form is refused, ``endpoint`` is called again to show its page with the error.
     """
 
     def back_to(visit: Visit) -> str:
         """This page, if it can be a redirect target: the address of a form may show nothing."""
         return visit.here if "GET" in methods else "/"
+
+    async def carry_out(visit: Visit) -> Response:
+        try:
+            return await endpoint(visit)
+        except ErsError as error:
+            if not (changes and visit.sends and "GET" in methods):
+                raise
+            visit.refusal = error
+        return await endpoint(visit)
 
     async def answer(request: Request) -> Response:
         visit = Visit(request)
@@ -602,13 +623,15 @@ def page(
             await visit.open(public=public, files=files, part=part)
             try:
                 if not visit.known:
-                    return await endpoint(visit)
+                    return await carry_out(visit)
                 with keep_journal(visit.journal, visit.tally):
-                    response = await (_answer_once(visit, endpoint) if changes else endpoint(visit))
+                    response = await (
+                        _answer_once(visit, carry_out) if changes else endpoint(visit)
+                    )
                 response.headers["X-Server-Asked"] = visit.cost
                 return response
             finally:
-                if changes and visit.sends and visit.known:
+                if changes and visit.has_form and visit.known:
                     frame.mark_outdated(services_of(request).desks.known(visit.session))
         except NotAuthenticated as error:
             if visit.is_over_mirror:
@@ -627,7 +650,7 @@ def page(
                 frame.mark_outdated(visit.desk)
                 visit.frame = await frame.keep_fresh(visit, visit.desk)
             # The page that the form or the link was on has shown the object.
-            if not error.hint and visit.known and (visit.sends or visit.is_for_part):
+            if not error.hint and visit.known and (visit.has_form or visit.is_for_part):
                 error.hint = "it may have been deleted since you opened this page"
             return visit.problem(error)
         except ErsError as error:

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
-from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound
+from encrypted_records.errors import BadInput, Conflict, NotFound
 from encrypted_records.model import ids
 from encrypted_records.model.resources import InvitationResource, OrganizationResource
 from encrypted_records.proxy.pages import keyring
@@ -89,7 +89,7 @@ async def choices_of(
         Choice(
             dataset,
             name,
-            *(_sent(visit, dataset) if visit.sends else _shared(before, dataset)),
+            *(_sent(visit, dataset) if visit.form else _shared(before, dataset)),
             [item for item in known.get(dataset, {}).items() if _ID.fullmatch(item[0])],
             dataset in called,
         )
@@ -150,52 +150,34 @@ async def invite(visit: Visit) -> Response:
     # Requested before the change: nothing may fail between a secret that is shown once and its
     # page.
     organization = await visit.read(OrganizationResource)
-    problem: ErsError | None = None
-    if visit.sends:
-        try:
-            body = {
-                "email": visit.text("email"),
-                "shares": _chosen(choices),
-                "new": visit.text("new") == "yes",
-                "proof": proof_of(visit),
-            }
-            made = await visit.ask("POST", f"{_url(visit)}people/", body)
-        except ErsError as error:
-            problem = error
-        else:
-            return visit.render(
-                "people_words.html",
-                organization=organization,
-                email=visit.text("email"),
-                made=made,
-            )
-    return await _form(visit, "people_invite.html", problem, choices=choices)
+    if not visit.sends:
+        return await _form(visit, "people_invite.html", organization, choices=choices)
+    body = {
+        "email": visit.text("email"),
+        "shares": _chosen(choices),
+        "new": visit.text("new") == "yes",
+        "proof": proof_of(visit),
+    }
+    made = await visit.ask("POST", f"{_url(visit)}people/", body)
+    shown = {"organization": organization, "email": visit.text("email"), "made": made}
+    return visit.render("people_words.html", **shown)
 
 
 async def make_service(visit: Visit) -> Response:
     """Make a service; the answer to the form shows its secret key, once."""
     choices = await choices_of(visit, visit.id, await visit.ask("GET", f"{_url(visit)}people/"))
     organization = await visit.read(OrganizationResource)
-    problem: ErsError | None = None
-    if visit.sends:
-        try:
-            body = {
-                "name": visit.text("name"),
-                "shares": _chosen(choices),
-                "expires": _end(visit.text("days")),
-                "proof": proof_of(visit),
-            }
-            made = await visit.ask("POST", f"{_url(visit)}services/", body)
-        except ErsError as error:
-            problem = error
-        else:
-            return visit.render(
-                "people_service.html",
-                organization=organization,
-                name=visit.text("name"),
-                made=made,
-            )
-    return await _form(visit, "people_new_service.html", problem, choices=choices)
+    if not visit.sends:
+        return await _form(visit, "people_new_service.html", organization, choices=choices)
+    body = {
+        "name": visit.text("name"),
+        "shares": _chosen(choices),
+        "expires": _end(visit.text("days")),
+        "proof": proof_of(visit),
+    }
+    made = await visit.ask("POST", f"{_url(visit)}services/", body)
+    shown = {"organization": organization, "name": visit.text("name"), "made": made}
+    return visit.render("people_service.html", **shown)
 
 
 def _end(days: str) -> int | None:
@@ -218,26 +200,22 @@ async def change(visit: Visit) -> Response:
     shares: Sequence[dict[str, Any]] = member["shares"]
     wanted = _request_of(people, member["id"], visit.request.query_params.get("request", ""))
     choices = await choices_of(visit, visit.id, people, _with_request(shares, wanted))
-    problem: ErsError | None = None
     if visit.sends:
-        try:
-            if visit.text("do") == "share":
+        path = f"{_url(visit)}people/{member['id']}/"
+        match visit.text("do"):
+            case "share":
                 await _share(visit, choices, shares)
-            elif visit.text("do") in ("owner", "member"):
-                body = {"role": visit.text("do"), "proof": proof_of(visit)}
-                await visit.ask("PATCH", f"{_url(visit)}people/{member['id']}/", body)
-            elif visit.text("do") == "address":
+            case "owner" | "member" as role:
+                await visit.ask("PATCH", path, {"role": role, "proof": proof_of(visit)})
+            case "address":
                 body = {"email": visit.text("email"), "proof": proof_of(visit)}
-                await visit.ask("PATCH", f"{_url(visit)}people/{member['id']}/", body)
-        except ErsError as error:
-            problem = error
-        else:
-            return visit.go(f"/organizations/{visit.id}/")
+                await visit.ask("PATCH", path, body)
+        return visit.go(f"/organizations/{visit.id}/")
     owners = [person for person in people["people"] if person["role"] == "owner"]
     return await _form(
         visit,
         "people_change.html",
-        problem,
+        await visit.read(OrganizationResource),
         choices=choices,
         member=member,
         wanted=wanted,
@@ -280,26 +258,21 @@ async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[
 
 async def recover(visit: Visit) -> Response:
     """Become an owner with the recovery words of a lost owner."""
-    problem: ErsError | None = None
-    if visit.sends:
-        try:
-            words = keyring.phrases_of(visit.text("phrase"))
-            body = {"phrases": words, "proof": proof_of(visit)}
-            done = await visit.ask("POST", f"{_url(visit)}recover/", body)
-        except ErsError as error:
-            problem = error
-        else:
-            return visit.render(
-                "said.html",
-                title="You own the organization",
-                lines=[
-                    f"Your access comes from the keys of {done['by']}.",
-                    "Show the words of your own keyring now, and keep them: they are the"
-                    " organization's recovery words from now on.",
-                ],
-                link=(f"/organizations/{visit.id}/", "Go to the people"),
-            )
-    return await _form(visit, "people_recover.html", problem)
+    if not visit.sends:
+        organization = await visit.read(OrganizationResource)
+        return await _form(visit, "people_recover.html", organization)
+    body = {"phrases": keyring.phrases_of(visit.text("phrase")), "proof": proof_of(visit)}
+    done = await visit.ask("POST", f"{_url(visit)}recover/", body)
+    return visit.render(
+        "said.html",
+        title="You own the organization",
+        lines=[
+            f"Your access comes from the keys of {done['by']}.",
+            "Show the words of your own keyring now, and keep them: they are the"
+            " organization's recovery words from now on.",
+        ],
+        link=(f"/organizations/{visit.id}/", "Go to the people"),
+    )
 
 
 async def answer(visit: Visit) -> Response:
@@ -312,24 +285,21 @@ async def answer(visit: Visit) -> Response:
             hint="it was used, withdrawn or declined, or is for another address; ask to be invited"
             " again",
         )
-    if visit.sends:
-        words = " ".join(keyring.words_of(visit.text("words")))
-        try:
-            given = await visit.ask("POST", f"/api/invitations/{visit.id}/words/", {"words": words})
-        except ErsError as error:
-            return visit.problem(error, "people_answer.html", invitation=found[0])
-        return visit.render(
-            "said.html",
-            title="The words were correct",
-            lines=[
-                "An owner's proxy admits you when it sees your answer;"
-                f" {given['invited_by']} invited you. Proxies check about once a minute while"
-                " their owners work.",
-                "The shared datasets then appear among your datasets.",
-            ],
-            link=("/datasets/", "Go to the datasets"),
-        )
-    return visit.render("people_answer.html", invitation=found[0])
+    if not visit.sends:
+        return visit.render("people_answer.html", invitation=found[0])
+    words = " ".join(keyring.words_of(visit.text("words")))
+    given = await visit.ask("POST", f"/api/invitations/{visit.id}/words/", {"words": words})
+    return visit.render(
+        "said.html",
+        title="The words were correct",
+        lines=[
+            "An owner's proxy admits you when it sees your answer;"
+            f" {given['invited_by']} invited you. Proxies check about once a minute while"
+            " their owners work.",
+            "The shared datasets then appear among your datasets.",
+        ],
+        link=("/datasets/", "Go to the datasets"),
+    )
 
 
 def find_member(people: dict[str, Any], member: str) -> dict[str, Any]:
@@ -354,17 +324,18 @@ def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
     return chosen
 
 
-async def _form(visit: Visit, template: str, problem: ErsError | None, **values: Any) -> Response:
+def owns(people: Mapping[str, Any]) -> bool:
+    """Whether the visitor is an owner, by an answer about the people of an organization."""
+    return any(person["you"] and person["role"] == "owner" for person in people.get("people", ()))
+
+
+async def _form(
+    visit: Visit, template: str, organization: OrganizationResource, **values: Any
+) -> Response:
     """Show one of these pages with the typed input, without secrets."""
-    shown = {
-        "organization": await visit.read(OrganizationResource),
-        "access": await visit.ask("GET", "/api/devices/"),
-        "typed": visit.form,
-        **values,
-    }
-    if problem is not None:
-        return visit.problem(problem, template, **shown)
-    return visit.render(template, **shown)
+    access = await visit.ask("GET", "/api/devices/")
+    shown = {"organization": organization, "access": access, "typed": visit.form}
+    return visit.render(template, **shown, **values)
 
 
 def _url(visit: Visit) -> str:
@@ -463,28 +434,20 @@ async def show_matrix(visit: Visit) -> Response:
     """The table; for a sent form, the changes in order: changes before a failure stay, and are
     shown.
     """
-    url = f"/api/organizations/{visit.id}/"
-    problem: ErsError | None = None
+    people = await visit.ask("GET", f"{_url(visit)}people/")
+    lines = matrix_rows(visit, people)
     if visit.sends:
-        try:
-            lines = matrix_rows(visit, await visit.ask("GET", f"{url}people/"))
-            for cell in list(_changed_cells(lines)):
-                await _change_cell(visit, cell)
-        except ErsError as error:
-            problem = error
-        else:
-            return visit.go(f"/organizations/{visit.id}/")
-    people = await visit.ask("GET", f"{url}people/")
-    shown = {
-        "organization": await visit.ask("GET", url),
-        "access": await visit.ask("GET", "/api/devices/"),
-        "datasets": people["datasets"],
-        "lines": matrix_rows(visit, people),
-        "rights": RIGHTS,
-    }
-    if problem is not None:
-        return visit.problem(problem, "people_matrix.html", **shown)
-    return visit.render("people_matrix.html", **shown)
+        for cell in list(_changed_cells(lines)):
+            await _change_cell(visit, cell)
+        return visit.go(f"/organizations/{visit.id}/")
+    return visit.render(
+        "people_matrix.html",
+        organization=await visit.ask("GET", _url(visit)),
+        access=await visit.ask("GET", "/api/devices/"),
+        datasets=people["datasets"],
+        lines=lines,
+        rights=RIGHTS,
+    )
 
 
 async def _change_cell(visit: Visit, cell: RightCell) -> None:

@@ -312,7 +312,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
         else:
             schema = answer
     types = types_of(schema.definition)
-    if visit.sends:
+    if visit.has_form:
         question = Question.read(visit.form, types)
         name = visit.text("q")
         return SchemaQuestion(
@@ -450,39 +450,32 @@ async def show_saved(visit: Visit) -> Response:
     action, _, target = visit.text("do").partition(":")
     holder = await _holder(visit)
     questions, schema = _saved_questions(visit), ids.from_text(visit.id)
-    try:
-        match action:
-            case "save":
-                await questions.add(holder, schema, visit.text("name"), carry(on.question))
-            case "rename":
-                await questions.rename(holder, schema, ids.from_text(target), visit.text("name"))
-            case "delete":
-                await questions.delete(holder, schema, ids.from_text(target))
-            case _:
-                raise errors.BadInput("the page has no such button", hint="load the page again")
-    except errors.BadInput as error:
-        return await _show_saved(visit, on, error)
+    match action:
+        case "save":
+            await questions.add(holder, schema, visit.text("name"), carry(on.question))
+        case "rename":
+            await questions.rename(holder, schema, ids.from_text(target), visit.text("name"))
+        case "delete":
+            await questions.delete(holder, schema, ids.from_text(target))
+        case _:
+            raise _unknown()
     return visit.go(f"/schemas/{visit.id}/questions/")
 
 
-async def _show_saved(
-    visit: Visit, on: SchemaQuestion, problem: errors.ErsError | None = None
-) -> Response:
+async def _show_saved(visit: Visit, on: SchemaQuestion) -> Response:
     known, lost = await _saved_questions(visit).find_all(
         await _holder(visit), ids.from_text(visit.id)
     )
-    shown: dict[str, Any] = {
-        "schema": on.schema,
-        "questions": [_describe(on, question) for question in known],
-        "lost": lost,
-        "types": on.types,
+    return visit.render(
+        "saved.html",
+        schema=on.schema,
+        questions=[_describe(on, question) for question in known],
+        lost=lost,
+        types=on.types,
         # A question that could not be saved under its name is offered again.
-        "unsaved": on.question if visit.text("do") == "save" else None,
-        "name": visit.text("name"),
-    }
-    if problem is not None:
-        return visit.problem(problem, "saved.html", **shown)
-    return visit.render("saved.html", **shown)
+        unsaved=on.question if visit.text("do") == "save" else None,
+        name=visit.text("name"),
+    )
 
 
 async def open_question(visit: Visit) -> Response:

@@ -75,49 +75,42 @@ def _query(visit: Visit) -> str:
     return f"?q={quote(name)}" if name else ""
 
 
-def _form(
-    visit: Visit, error: errors.ErsError | None = None, *, once: str = "", **shown: Any
-) -> Response:
+def _form(visit: Visit, *, once: str = "", **shown: Any) -> Response:
     """The form of a record. Errors of a field are shown next to it, and others above.
 
     Args:
         once: identifies the record that the form stores, so that sending it again stores nothing.
     """
     shown |= {"once": once, "types": types_of(shown["schema"].definition), "query": _query(visit)}
-    if error is None:
-        return visit.render("record_form.html", wrong={}, first_wrong="", **shown)
-    names = _names(shown["schema"])
-    details = {flaw.field: flaw.detail for flaw in reversed(error.flaws)}
-    wrong = {name: details[name] for name in names if name in details}
-    if wrong and isinstance(error, errors.InvalidRecords):
-        error = errors.InvalidRecords(
+    flaws = () if visit.refusal is None else visit.refusal.flaws
+    details = {flaw.field: flaw.detail for flaw in reversed(flaws)}
+    wrong = {name: details[name] for name in _names(shown["schema"]) if name in details}
+    if wrong and isinstance(visit.refusal, errors.InvalidRecords):
+        visit.refusal = errors.InvalidRecords(
             "the record does not match the schema, so nothing was stored",
-            flaws=tuple(flaw for flaw in error.flaws if flaw.field not in wrong),
+            flaws=tuple(flaw for flaw in flaws if flaw.field not in wrong),
             hint=f"correct the marked fields: {', '.join(wrong)}",
         )
     first = next(iter(wrong), "")
-    return visit.problem(error, "record_form.html", wrong=wrong, first_wrong=first, **shown)
+    return visit.render("record_form.html", wrong=wrong, first_wrong=first, **shown)
 
 
 async def add(visit: Visit) -> Response:
     schema = await visit.read(ShownSchema)
     # A form that is sent again because its answer was lost must not store a second record.
-    once = visit.text("once") or str(runtime.uuid7())
-    shown: dict[str, Any] = {"schema": schema, "record": None, "etag": "", "versions": {}}
-    if not visit.sends:
-        return _form(visit, typed={}, once=once, **shown)
-    try:
+    once = visit.text("once")
+    if visit.sends:
         data = _typed_data(visit, schema)
         given = {name: value for name, value in data.items() if value is not None}
         body = [{"schema": schema.url, "data": given}]
-        headers = {"idempotency-key": once}
+        headers = {"idempotency-key": once or str(runtime.uuid7())}
         stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
-    except errors.ErsError as error:
-        if error.reason == "invalid_idempotency_key":
-            once = str(runtime.uuid7())
-        return _form(visit, error, typed=_typed_texts(visit, schema), once=once, **shown)
-    (made,) = stored.json()
-    return _go_to(visit, made["id"], made, "stored")
+        (made,) = stored.json()
+        return _go_to(visit, made["id"], made, "stored")
+    if not once or getattr(visit.refusal, "reason", "") == "invalid_idempotency_key":
+        once = str(runtime.uuid7())
+    typed = _typed_texts(visit, schema)
+    return _form(visit, schema=schema, record=None, etag="", versions={}, typed=typed, once=once)
 
 
 def _go_to(visit: Visit, record_id: str, stored: dict[str, Any], done: str) -> Response:
@@ -227,7 +220,8 @@ async def edit(visit: Visit) -> Response:
     except errors.ErsError as error:
         before = {name: visit.text(f"shown-{n}") for n, name in enumerate(_names(schema))}
         shown["record"] = {**record, "data": {n: text for n, text in before.items() if text}}
-        return _form(visit, error, typed=typed, etag=etag, **shown)
+        visit.refusal = error
+        return _form(visit, typed=typed, etag=etag, **shown)
     return visit.go(f"/records/{visit.id}/{_query(visit)}")
 
 
@@ -245,13 +239,12 @@ def _show_conflict(
         merged[name] = now if kept else typed[name]
         if now not in (before, mine):
             versions[name] = Versions(before, now, mine, kept)
-    error = errors.Conflict(
+    visit.refusal = errors.Conflict(
         "somebody else has changed this record in the meantime",
         hint="your changes are not stored yet, and not lost: compare them, then save yours, or"
         " keep the stored values",
     )
-    shown |= {"versions": versions}
-    return _form(visit, error, typed=merged, etag=etag, **shown)
+    return _form(visit, typed=merged, etag=etag, **shown | {"versions": versions})
 
 
 def _stored(record: dict[str, Any]) -> dict[str, str]:
@@ -294,14 +287,13 @@ async def delete(visit: Visit) -> Response:
         return await _confirm_delete(visit, answer)
     changed = _changed_since("deleted", "delete the current record, or keep it")
     if visit.text("etag", etag) != etag:
-        return await _confirm_delete(visit, answer, changed)
+        raise changed
     schema = record["schema"].split("/")[-2]
     how = {"erase": "true"} if visit.text("erase") else None
     try:
         await visit.answer("DELETE", _url(visit), params=how, headers={"if-match": etag})
     except errors.PreconditionFailed:
-        answer = await visit.answer("GET", _url(visit))
-        return await _confirm_delete(visit, answer, changed)
+        raise changed from None
     if how is None:
         keep_deleted(
             visit, RestorableRecords(record["id"], [record["data"]], str(runtime.uuid7())), schema
@@ -311,26 +303,22 @@ async def delete(visit: Visit) -> Response:
     return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
 
 
-async def _confirm_delete(
-    visit: Visit, answer: ProxyAnswer, problem: errors.ErsError | None = None
-) -> Response:
+async def _confirm_delete(visit: Visit, answer: ProxyAnswer) -> Response:
     """Show what the deletion removes, for the version in the form."""
     record = answer.json()
     tried = {"erase": "true", "dry_run": "true"}
     costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
-    shown: dict[str, Any] = {
-        "kind": "record",
-        "cost": sum(cost["rows"] for cost in costs),
-        "thing": {"name": "this record", "data": record["data"]},
-        "etag": answer.header("etag"),
-        "must_type": False,
-        "goes_with": [],
-        "back": f"/records/{visit.id}/{_query(visit)}",
-        "wrong": False,
-    }
-    if problem is not None:
-        return visit.problem(problem, "delete.html", **shown)
-    return visit.render("delete.html", **shown)
+    return visit.render(
+        "delete.html",
+        kind="record",
+        cost=sum(cost["rows"] for cost in costs),
+        thing={"name": "this record", "data": record["data"]},
+        etag=answer.header("etag"),
+        must_type=False,
+        goes_with=[],
+        back=f"/records/{visit.id}/{_query(visit)}",
+        wrong=False,
+    )
 
 
 async def put_back(visit: Visit) -> Response:

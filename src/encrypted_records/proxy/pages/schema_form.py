@@ -204,6 +204,10 @@ class SchemaDraft:
     rest: dict[str, Any] = field(default_factory=dict)
     records: int = EXPECTED_RECORDS
     errors: dict[str, str] = field(default_factory=dict)
+    #: errors of no row, as sentences
+    misplaced: list[str] = field(default_factory=list)
+    #: the id of the first input with an error; empty if there is none
+    first_invalid: str = ""
 
     @property
     def rest_json(self) -> str:
@@ -465,10 +469,9 @@ _BY_DETAIL = {
 }
 
 
-def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
-    """Give each row of ``draft`` its errors; errors of no row are returned as sentences."""
+def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> None:
+    """Give each row of ``draft`` its errors."""
     rows = {row.name: row for row in draft.rows if row.name}
-    sentences: list[str] = []
     for flaw in flaws:
         name, column = _place_of(flaw)
         row = rows.get(name)
@@ -477,12 +480,18 @@ def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
         if row is not None:
             row.errors.setdefault(column, _words(flaw, column))
         elif column == "removed" or name:
-            sentences.append(f"{name}: {flaw.detail}")
+            draft.misplaced.append(f"{name}: {flaw.detail}")
         elif flaw.pointer in ("/name", "/description"):
             draft.errors[flaw.pointer[1:]] = sentence(flaw.detail)
         else:
-            sentences.append(flaw.detail)
-    return sentences
+            draft.misplaced.append(flaw.detail)
+    wrong = (
+        f"{'field' if column == 'name' else column}-{number}"
+        for number, row in enumerate(draft.rows)
+        for column in ("name", *_INPUTS, "required")
+        if column in row.errors
+    )
+    draft.first_invalid = next(wrong, "")
 
 
 def _place_of(flaw: Flaw) -> tuple[str, str]:
@@ -503,12 +512,3 @@ def _place_of(flaw: Flaw) -> tuple[str, str]:
 
 def _words(flaw: Flaw, column: str) -> str:
     return _WORDS.get((flaw.code, column)) or _BY_DETAIL.get(flaw.detail) or sentence(flaw.detail)
-
-
-def first_invalid(draft: SchemaDraft) -> str:
-    """The id of the first input with an error; empty if there is none."""
-    for number, row in enumerate(draft.rows):
-        for column in ("name", *_INPUTS, "required"):
-            if column in row.errors:
-                return f"{'field' if column == 'name' else column}-{number}"
-    return ""

@@ -22,7 +22,7 @@ from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.model import strict_json
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.pages.datasets import changed_since, save_texts
+from encrypted_records.proxy.pages.datasets import save_texts, stored_since
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.questions import forget_questions
 from encrypted_records.proxy.pages.schema_form import (
@@ -30,13 +30,9 @@ from encrypted_records.proxy.pages.schema_form import (
     FieldRow,
     SchemaDraft,
     draft_of,
-    first_invalid,
     place_errors,
 )
 from encrypted_records.proxy.pages.search_form import types_of
-
-#: The button that saves although a rule deletes records at once; ``:`` and their number follow.
-_KEEP_AND_LET_GO = "keep-and-let-go"
 
 
 def _url(visit: Visit) -> str:
@@ -46,55 +42,50 @@ def _url(visit: Visit) -> str:
 async def create(visit: Visit) -> Response:
     """A new schema: from a sample, from the table, or from JSON."""
     dataset = await visit.read(ShownDataset)
-    shown: dict[str, Any] = {"dataset": dataset}
     if not visit.sends:
-        return await _editor(visit, SchemaDraft(rows=[FieldRow()]), **shown)
+        return await _editor(visit, dataset, SchemaDraft(rows=[FieldRow()]))
     if visit.text("do") == "infer":
-        return await _from_sample(visit, shown)
-    return await _take(visit, shown)
+        return await _from_sample(visit, dataset)
+    return await _take(visit, dataset)
 
 
-async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
+async def _from_sample(visit: Visit, dataset: ShownDataset) -> Response:
     sample = visit.text("sample")
     kind = Format.of_content(sample.lstrip()[:1].encode()).media_type
     headers = {"content-type": kind}
     params = {"enum": "true" if visit.text("list") else "false"}
-    draft = SchemaDraft(rows=[FieldRow()])
-    try:
-        answer = await visit.answer(
-            "POST", "/api/schemas/infer/", sample.encode(), params=params, headers=headers
-        )
-        proposal = answer.json()
-    except errors.ErsError as error:
-        return await _editor(visit, draft, problem=error, **shown)
+    answer = await visit.answer(
+        "POST", "/api/schemas/infer/", sample.encode(), params=params, headers=headers
+    )
+    proposal, draft = answer.json(), SchemaDraft()
     draft.take(proposal["schema"])
     draft.annotate(proposal["fields"])
-    shown |= {"sampled": proposal["sampled"]}
     rows = {"type": kind, "text": sample}
-    return await _editor(visit, draft, estimated=True, sample=rows, **shown)
+    shown = {"estimated": True, "sampled": proposal["sampled"]}
+    return await _editor(visit, dataset, draft, sample=rows, **shown)
 
 
-async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
+async def _take(visit: Visit, dataset: ShownDataset) -> Response:
     """Process the editor's form: store it, or show it again with the result of its button."""
     do = visit.text("do")
     try:
         draft = draft_of(visit.form)
     except errors.BadInput as error:
-        typed = {"json": visit.text("json"), "name": visit.text("name")}
-        return await _editor(
-            visit, SchemaDraft(name=typed["name"]), problem=error, typed=typed, **shown
-        )
+        visit.refusal = error
+        draft = SchemaDraft(name=visit.text("name"))
+        return await _editor(visit, dataset, draft, typed=visit.text("json"))
     if draft.follow_rows(do):
-        return await _editor(visit, draft, **shown)
+        return await _editor(visit, dataset, draft)
     draft.follow(do)
     if do != "save":
-        return await _editor(visit, draft, estimated=True, **shown)
+        return await _editor(visit, dataset, draft, estimated=True)
     try:
         sent: dict[str, Any] = {"name": draft.name, "description": draft.description}
-        sent |= {"dataset": shown["dataset"].url, "schema": draft.definition()}
+        sent |= {"dataset": dataset.url, "schema": draft.definition()}
         stored = await visit.ask("POST", "/api/schemas/", sent)
-    except (errors.BadInput, errors.Conflict) as error:
-        return await _editor(visit, draft, problem=error, **shown)
+    except errors.ErsError as error:
+        visit.refusal = error
+        return await _editor(visit, dataset, draft)
     return visit.go(f"/schemas/{stored['id']}/upload/")
 
 
@@ -114,49 +105,38 @@ def _number(text: str) -> int:
 
 async def _editor(
     visit: Visit,
+    dataset: ShownDataset,
     draft: SchemaDraft,
     *,
     estimated: bool = False,
-    problem: errors.ErsError | None = None,
     sample: dict[str, str] | None = None,
-    **shown: Any,
+    sampled: int = 0,
+    typed: str | None = None,
 ) -> Response:
     """The editor with a draft, and with the draft's cost and leaks if requested.
 
     Args:
         sample: rows for the estimate, in the endpoint's format.
+        typed: JSON that cannot be read.
     """
     estimate = None
-    if estimated and problem is None and any(row.name for row in draft.rows):
+    if estimated and any(row.name for row in draft.rows):
         try:
-            body = {"records": draft.records, "schema": draft.definition()}
-            body |= {"sample": sample} if sample else {}
-            estimate = await visit.ask("POST", "/api/schemas/estimate/", body)
+            estimate = await _estimate(visit, draft, sample)
         except errors.BadInput as error:
             if sample:
                 # The sample rows do not fit, but the definition alone can still be estimated.
-                return await _editor(visit, draft, estimated=True, **shown)
-            problem = error
-    values: dict[str, Any] = {
-        "types": TYPES,
-        "draft": draft,
-        "estimate": estimate,
-        "sampled": 0,
-        "typed": None,
-    }
-    values |= shown
-    values |= mark(draft, problem)
-    if problem is not None:
-        return visit.problem(problem, "schema_form.html", **values)
-    return visit.render("schema_form.html", **values)
+                return await _editor(visit, dataset, draft, estimated=True, sampled=sampled)
+            visit.refusal = error
+    shown = {"dataset": dataset, "estimate": estimate, "sampled": sampled, "typed": typed}
+    return _show_draft(visit, "schema_form.html", draft, **shown)
 
 
-def mark(draft: SchemaDraft, problem: errors.ErsError | None) -> dict[str, Any]:
-    """Mark the draft's rows with errors; returns the form's text about the others."""
-    if problem is None:
-        return {"first_invalid": "", "misplaced": []}
-    misplaced = place_errors(draft, problem.flaws)
-    return {"first_invalid": first_invalid(draft), "misplaced": misplaced}
+def _show_draft(visit: Visit, template: str, draft: SchemaDraft, **values: Any) -> Response:
+    """A page with a table of fields, whose errors are shown next to their rows."""
+    if visit.refusal is not None:
+        place_errors(draft, visit.refusal.flaws)
+    return visit.render(template, types=TYPES, draft=draft, **values)
 
 
 async def reseal(visit: Visit) -> Response:
@@ -173,22 +153,18 @@ async def settings(visit: Visit) -> Response:
     """The schema's settings: its name and its retention, with the number of records that are
     due.
     """
-    do = visit.text("do").partition(":")[0]
-    if do in ("keep", _KEEP_AND_LET_GO):
-        return await _keep(visit)
-    if do == "save":
-        try:
+    if not visit.sends:
+        return await _show_settings(visit)
+    match visit.text("do").partition(":")[0]:
+        # The latter although the rule deletes records at once; their number follows.
+        case "keep" | "keep-and-let-go":
+            return await _keep(visit)
+        case "save":
             await save_texts(visit, _url(visit))
-        except errors.PreconditionFailed:
-            return await _show_settings(visit, problem=changed_since(), overtaken=True)
-        except (errors.BadInput, errors.Conflict) as error:
-            return await _show_settings(visit, problem=error)
-    if do == "expire":
-        right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
-        await visit.ask("POST", f"{_url(visit)}retention/", params=right)
-    if visit.sends:
-        return visit.go(f"/schemas/{visit.id}/settings/")
-    return await _show_settings(visit)
+        case "expire":
+            right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
+            await visit.ask("POST", f"{_url(visit)}retention/", params=right)
+    return visit.go(f"/schemas/{visit.id}/settings/")
 
 
 async def _keep(visit: Visit) -> Response:
@@ -198,7 +174,7 @@ async def _keep(visit: Visit) -> Response:
     schema = await visit.read(ShownSchema)
     before = {"replaces": schema.definition}
     if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
-        return await _show_settings(visit, problem=_changed())
+        raise _changed()
     definition = {name: value for name, value in schema.definition.items() if name != "retention"}
     days, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
@@ -211,10 +187,8 @@ async def _keep(visit: Visit) -> Response:
         if going > _number(visit.text("do").partition(":")[2]):
             return await _show_settings(visit, going=going)
         await visit.ask("POST", f"{_url(visit)}change/", {"schema": definition, **before})
-    except (errors.BadInput, errors.Conflict) as error:
-        return await _show_settings(visit, problem=error)
     except errors.PreconditionFailed:
-        return await _show_settings(visit, problem=_changed())
+        raise _changed() from None
     return visit.go(f"/schemas/{visit.id}/settings/")
 
 
@@ -230,16 +204,13 @@ def _changed() -> errors.Conflict:
     )
 
 
-async def _show_settings(
-    visit: Visit, *, going: int = 0, problem: errors.ErsError | None = None, overtaken: bool = False
-) -> Response:
+async def _show_settings(visit: Visit, going: int = 0) -> Response:
     """
     Args:
-        overtaken: whether the name or description was changed since the form was shown.
+        going: number of records that the form's rule would delete.
     """
     answer = await visit.answer("GET", _url(visit))
     schema = answer.read(ShownSchema)
-    saves = visit.text("do") == "save"
     due, closed = None, None
     try:
         due = await visit.ask("GET", f"{_url(visit)}retention/")
@@ -248,27 +219,24 @@ async def _show_settings(
     except errors.ErsError as error:  # the rest of the page needs no keys
         closed = error
     rule = schema.definition.get("retention") or {}
-    typed = visit.text("do").startswith(("keep", _KEEP_AND_LET_GO))
-    shown: dict[str, Any] = {
-        "schema": schema,
-        "typed": visit.form if saves else {},
-        "stored": schema if overtaken else None,
-        "etag": visit.text("etag") if saves and not overtaken else answer.header("etag"),
-        "deletable": answer.allows("DELETE"),
-        "due": due,
-        "closed": closed,
-        "shown": _rule_of(schema),
-        "going": going,
-        "dated": [
+    typed = visit.text("do").startswith("keep")
+    return visit.render(
+        "schema_settings.html",
+        schema=schema,
+        typed=visit.form if visit.text("do") == "save" else {},
+        deletable=answer.allows("DELETE"),
+        due=due,
+        closed=closed,
+        shown=_rule_of(schema),
+        going=going,
+        dated=[
             name for name, kind in types_of(schema.definition).items() if BY_NAME[kind].is_moment
         ],
-        "days": visit.text("days") if typed else str(rule.get("days", "")),
-        "field": visit.text("field") if typed else rule.get("field", ""),
-        "stays": visit.text("stay") == "always" if typed else not rule,
-    }
-    if problem is not None:
-        return visit.problem(problem, "schema_settings.html", **shown)
-    return visit.render("schema_settings.html", **shown)
+        days=visit.text("days") if typed else str(rule.get("days", "")),
+        field=visit.text("field") if typed else rule.get("field", ""),
+        stays=visit.text("stay") == "always" if typed else not rule,
+        **stored_since(visit, schema, answer.header("etag")),
+    )
 
 
 async def delete(visit: Visit) -> Response:
@@ -294,7 +262,6 @@ async def delete(visit: Visit) -> Response:
 
 # --- fields ---------------------------------------------------------------------------------------
 
-_FIELDS_TEMPLATE = "fields.html"
 #: Prefix of form field names; a number follows. The value is a field whose values are lost.
 _DROP = "drop-"
 _Words = dict[str, tuple[str | None, str | None]]
@@ -313,24 +280,25 @@ async def show_fields(visit: Visit) -> Response:
     try:
         draft = draft_of(visit.form)
     except errors.BadInput as error:
-        return await _fields_page(
-            visit, schema, SchemaDraft(), problem=error, typed=visit.text("json")
-        )
+        visit.refusal = error
+        return await _fields_page(visit, schema, SchemaDraft(), typed=visit.text("json"))
     _note_names(schema, draft)
     do = visit.text("do")
     draft.follow(do)
     if not draft.follow_rows(do) and do in ("plan", "apply"):
         return await _plan_change(visit, schema, draft, apply=do == "apply")
+    estimate = None
     try:
         estimate = await _estimate(visit, draft) if do == "check" else None
     except errors.BadInput as error:
-        return await _fields_page(visit, schema, draft, problem=error)
+        visit.refusal = error
     return await _fields_page(visit, schema, draft, estimate=estimate)
 
 
-async def _estimate(visit: Visit, draft: SchemaDraft) -> Any:
+async def _estimate(visit: Visit, draft: SchemaDraft, sample: dict[str, str] | None = None) -> Any:
     """The cost of the definition and its leaks, for the number of records in the editor."""
     body = {"records": draft.records, "schema": draft.definition()}
+    body |= {"sample": sample} if sample else {}
     return await visit.ask("POST", "/api/schemas/estimate/", body)
 
 
@@ -352,21 +320,23 @@ async def _plan_change(
     visit: Visit, schema: ShownSchema, draft: SchemaDraft, *, apply: bool
 ) -> Response:
     plan: dict[str, Any] | None = None
+    planned = ""
     try:
         body = {"schema": draft.definition(), "renames": _renames(draft), "drops": _drops(visit)}
         body |= {"replaces": _replaced(visit, schema)}
         plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
-        if apply and plan["possible"] and visit.text("planned") == _mark(body, plan):
+        planned = _mark(body, plan)
+        if apply and plan["possible"] and visit.text("planned") == planned:
             return await _take_change(visit, body, _words(schema.definition))
-    except (errors.BadInput, errors.Conflict) as error:
-        return await _fields_page(visit, schema, draft, plan=plan, problem=error)
     except errors.PreconditionFailed:
-        changed = errors.Conflict(
+        visit.refusal = errors.Conflict(
             "somebody has changed the fields since you opened this page, so nothing was changed",
             hint="load the page again, and repeat your change if you still want it",
         )
-        return await _fields_page(visit, schema, draft, problem=changed)
-    return await _fields_page(visit, schema, draft, plan=plan, planned=_mark(body, plan))
+        plan = None
+    except errors.ErsError as error:
+        visit.refusal = error
+    return await _fields_page(visit, schema, draft, plan=plan, planned=planned)
 
 
 async def _take_change(visit: Visit, body: dict[str, Any], words: _Words) -> Response:
@@ -454,28 +424,22 @@ async def _fields_page(
     plan: dict[str, Any] | None = None,
     planned: str = "",
     estimate: Any = None,
-    problem: errors.ErsError | None = None,
     typed: str | None = None,
 ) -> Response:
-    misplaced = [] if problem is None else place_errors(draft, problem.flaws)
-    values: dict[str, Any] = {
-        "schema": schema,
-        "types": TYPES,
-        "draft": draft,
-        "typed": typed,
-        "replaces": visit.text("replaces") or strict_json.encode(schema.definition).decode(),
-        "estimate": estimate,
-        "plan": plan,
-        "planned": planned,
-        "obstacles": [] if plan is None else list(_obstacles(plan)),
-        "lost": _lost(schema, draft) if draft.rows else [],
-        "dropped": _drops(visit) if visit.sends else [],
-        "first_invalid": first_invalid(draft),
-        "misplaced": misplaced,
-    }
-    if problem is not None:
-        return visit.problem(problem, _FIELDS_TEMPLATE, **values)
-    return visit.render(_FIELDS_TEMPLATE, **values)
+    return _show_draft(
+        visit,
+        "fields.html",
+        draft,
+        schema=schema,
+        typed=typed,
+        replaces=visit.text("replaces") or strict_json.encode(schema.definition).decode(),
+        estimate=estimate,
+        plan=plan,
+        planned=planned,
+        obstacles=[] if plan is None else list(_obstacles(plan)),
+        lost=_lost(schema, draft) if draft.rows else [],
+        dropped=_drops(visit),
+    )
 
 
 routes = [

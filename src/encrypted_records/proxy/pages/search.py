@@ -152,6 +152,7 @@ async def search(visit: Visit) -> Response:
             raise
         return await _search(visit, await find_question(visit))
     if await on.is_outdated(visit):
+        visit.refusal = None
         return await _search(visit, await find_question(visit))
     return response
 

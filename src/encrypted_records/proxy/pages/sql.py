@@ -30,7 +30,6 @@ from encrypted_records.sql.limits import SqlLimits, require_sql
 if TYPE_CHECKING:
     from encrypted_records.sql.engine import Engine, StatementResult
 
-_TEMPLATE = "sql.html"
 #: Rows and characters of a value that the page shows.
 SHOWN_ROWS, SHOWN_CHARACTERS = 100, 500
 #: Maximum tables that are listed with their columns, and columns of each.
@@ -98,7 +97,7 @@ class ResultRows:
 async def show(visit: Visit) -> Response:
     """The statement box; after it is sent, with the rows or the error."""
     history = visit.desk.item(("statements",), StatementHistory)
-    statement, found, problem = visit.text("statement").strip(), None, None
+    statement, found = visit.text("statement").strip(), None
     if visit.sends and (again := visit.text("again")).isdecimal():
         recalled = history.statements.get(int(again[:9]), statement)
         history.add(statement)  # typed and not run yet
@@ -109,28 +108,26 @@ async def show(visit: Visit) -> Response:
         except NotAuthenticated:
             raise
         except ErsError as error:
-            problem = error
+            visit.refusal = error
         history.add(statement)
         # Back, and a reload, show it again.
         visit.desk.put(("statement", visit.path), statement[:LONGEST])
     schema, catalogue = await _around(visit)
-    if not visit.sends:
+    if not visit.has_form:
         last = visit.desk.find(("statement", visit.path), str)
         statement = last or ("" if schema is None else _sample(catalogue, schema.url))
-    values: dict[str, Any] = {
-        "schema": schema,
-        "tables": catalogue.tables[:LISTED_TABLES],
-        "others": max(0, len(catalogue.tables) - LISTED_TABLES),
-        "columns_listed": LISTED_COLUMNS,
-        "statement": statement,
-        "found": found,
-        "again": history.statements,
-        "shown": SHOWN_ROWS,
-        "missing": _missing(),
-    }
-    if problem is not None:
-        return visit.problem(problem, _TEMPLATE, **values)
-    return visit.render(_TEMPLATE, **values)
+    return visit.render(
+        "sql.html",
+        schema=schema,
+        tables=catalogue.tables[:LISTED_TABLES],
+        others=max(0, len(catalogue.tables) - LISTED_TABLES),
+        columns_listed=LISTED_COLUMNS,
+        statement=statement,
+        found=found,
+        again=history.statements,
+        shown=SHOWN_ROWS,
+        missing=_missing(),
+    )
 
 
 async def _around(visit: Visit) -> tuple[ShownSchema | None, Catalogue]:

@@ -165,32 +165,23 @@ class _Unmapped(BadInput):
 
 async def upload(visit: Visit) -> Response:
     schema = await visit.read(ShownSchema)
+    if visit.sends and visit.text("do") == "next":
+        return await _send_next(visit)
+    if visit.sends and visit.text("do") != "preview":
+        return await _send(visit, schema.definition)
+    refused = visit.refusal
+    if isinstance(refused, UploadedBefore):
+        hint = "to store its records a second time, choose it again and tick the box below"
+        visit.refusal = UploadedBefore.by(refused.job_id, refused.message, hint=hint)
     shown: dict[str, Any] = {
         "schema": schema,
-        "repeated": False,
+        "repeated": isinstance(refused, UploadedBefore),
         "preview": None,
-        "mapping": None,
+        "mapping": refused.mapping if isinstance(refused, _Unmapped) else None,
         "looked": False,
+        "kept": await _kept_reading(visit),
     }
-    shown["kept"] = await _kept_reading(visit)
-    if not visit.sends:
-        return visit.render("upload.html", **shown)
-    if visit.text("do") == "next":
-        try:
-            return await _send_next(visit)
-        except (BadInput, Conflict) as error:
-            shown["repeated"] = isinstance(error, UploadedBefore)
-            return visit.problem(_in_words(error), "upload.html", **shown)
-    if visit.text("do") == "preview":
-        return await _preview(visit, shown)
-    try:
-        return await _send(visit, schema.definition)
-    except _Unmapped as error:
-        shown["mapping"] = error.mapping
-        return visit.problem(error, "upload.html", **shown)
-    except (BadInput, Conflict) as error:
-        shown["repeated"] = isinstance(error, UploadedBefore)
-        return visit.problem(_in_words(error), "upload.html", **shown)
+    return await _preview(visit, shown) if visit.sends else visit.render("upload.html", **shown)
 
 
 async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
@@ -370,16 +361,6 @@ async def _joined(pieces: list[bytes], later_pieces: AsyncIterator[bytes]) -> As
         yield piece
     async for piece in later_pieces:
         yield piece
-
-
-def _in_words(error: ErsError) -> ErsError:
-    if not isinstance(error, UploadedBefore):
-        return error
-    return UploadedBefore.by(
-        error.job_id,
-        error.message,
-        hint="to store its records a second time, choose it again and tick the box below",
-    )
 
 
 routes = [page("/schemas/{id}/upload/", upload, methods=("GET", "POST"), files=True)]
