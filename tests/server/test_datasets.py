@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.api import PERSON, Account, Answer
+from tests.server.api import PERSON, Account, Answer, Api, id_bytes
+from tests.server.overtaking import overtaken
 
 ODD_DEFINITION = (
     b'{ "required":[ "price" ],\n "title" : "caf\\u00e9 \xe2\x82\xac",'
@@ -266,6 +267,18 @@ def test_if_match_names_the_versions_that_may_be_changed(ada: Account, kind: str
     for any_version in ({"If-Match": "*"}, {"If-Match": second}):
         body = {"description": "of 2026"}
         assert ada.call("PATCH", made["url"], body, **any_version).status == 200
+
+
+@pytest.mark.parametrize("kind", ["dataset", "schema"])
+def test_a_change_keeps_the_name_that_came_meanwhile(api: Api, ada: Account, kind: str) -> None:
+    made = ada.new_dataset() if kind == "dataset" else ada.new_schema()
+    named = f"UPDATE datasets_{kind} SET name = 'Visits' WHERE id = %s"
+    described = overtaken(
+        api, named, id_bytes(made), lambda: ada.call("PATCH", made["url"], {"description": "new"})
+    )
+    assert described.status == 200
+    shown = ada.call("GET", made["url"]).json()
+    assert (shown["name"], shown["description"]) == ("Visits", "new")
 
 
 @pytest.mark.parametrize(

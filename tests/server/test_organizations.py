@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
+from encrypted_records.model import ids
 from tests.server.api import PASSWORD, Account, Answer, Api, basic, text_of
+from tests.server.overtaking import overtaken
 from tests.server.sessions import session_of
 from tests.server.writer import Writer, first_row, only_segment, person
 
@@ -95,6 +98,59 @@ def test_an_owner_lists_and_withdraws_invitations(owner: Account, guest: Account
     assert owner.call("DELETE", f"{path}{first['id']}/").status == 404
     assert owner.call("DELETE", f"{path}{again['id']}/").status == 204
     assert guest.call("GET", "/api/invitations/").json()["results"] == []
+
+
+LOCKED = "SELECT 1 FROM organizations_organization WHERE id = %s FOR NO KEY UPDATE"
+
+
+def uid_of(path: str) -> bytes:
+    return ids.from_text(path.split("/")[-2])
+
+
+def test_an_invitation_that_is_withdrawn_meanwhile_makes_nobody_a_member(
+    api: Api, owner: Account, guest: Account
+) -> None:
+    made = invite(owner, guest.email).json()
+    path = f"/api/invitations/{made['id']}/accept/"
+    withdrawn = "DELETE FROM organizations_invitation WHERE organization_id = %s"
+    late = overtaken(
+        api, f"{LOCKED};{withdrawn}", uid_of(owner.organization), lambda: guest.call("POST", path)
+    )
+    assert (late.status, late.code) == (404, "not_found")
+    assert emails(owner, owner.organization) == {owner.email: "owner"}
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_a_member_who_is_removed_meanwhile_is_not_found(
+    api: Api, owner: Account, guest: Account, method: str
+) -> None:
+    mine = join(owner, guest)
+    removed = "DELETE FROM organizations_membership WHERE organization_id = %s AND role = 'member'"
+    body = {"role": "owner"} if method == "PATCH" else None
+    late = overtaken(
+        api,
+        f"{LOCKED};{removed}",
+        uid_of(owner.organization),
+        lambda: owner.call(method, mine, body),
+    )
+    assert (late.status, late.code) == (404, "not_found")
+    assert entries(owner, "?action=member.removed") == []
+
+
+def test_a_new_name_takes_no_entry_back_that_a_roster_got_meanwhile(
+    api: Api, owner: Account
+) -> None:
+    grows = "UPDATE organizations_organization SET roster_number = 7 WHERE id = %s"
+    uid = uid_of(owner.organization)
+    renamed = overtaken(
+        api, grows, uid, lambda: owner.call("PATCH", owner.organization, {"name": "Acme Ltd"})
+    )
+    assert renamed.status == 200
+    assert owner.call("GET", owner.organization).json()["name"] == "Acme Ltd"
+    assert api.database_url is not None
+    with psycopg.connect(api.database_url) as database:
+        head = "SELECT roster_number FROM organizations_organization WHERE id = %s"
+        assert database.execute(head, (uid,)).fetchone() == (7,)
 
 
 def test_an_expired_invitation_is_gone(api: Api, owner: Account, guest: Account) -> None:

@@ -12,6 +12,7 @@ import pytest
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from tests.server.api import PERSON, Account, Api, id_bytes
+from tests.server.overtaking import overtaken
 from tests.server.rosters import Person, Ring, found, placement, share, standing
 from tests.server.writer import Writer, person
 
@@ -54,6 +55,14 @@ def test_epochs_follow_each_other(ring: Ring, dataset: Any) -> None:
     assert ring.refuses(first) == INVALID
     strange = {"id": ids.to_text(ids.new_id()), "slug": "s", "name": "n"}
     assert ring.refuses(ring.dataset(strange)) == INVALID
+
+
+def test_a_dataset_that_is_renamed_meanwhile_has_the_name_of_the_roster(
+    api: Api, ring: Ring, dataset: Any
+) -> None:
+    renamed = "UPDATE datasets_dataset SET name = 'Visits' WHERE id = %s"
+    overtaken(api, renamed, id_bytes(dataset), lambda: ring.begin(dataset))
+    assert read(ring.owner.account, dataset)["name"] == dataset["name"]
 
 
 def test_a_dataset_of_another_organization_is_none(ring: Ring, bob: Account) -> None:

@@ -18,9 +18,9 @@ import pytest
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Page, PageRef, Receipt, RowBatch, RowRef
 from tests.server.api import Account, Answer, Api
+from tests.server.overtaking import until_one_waits
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, body_of, group_of, pages_of, person, segment_over
-from tests.support.eventually import eventually
 
 
 def nobody_at(api: Api) -> Account:
@@ -343,16 +343,6 @@ def test_what_comes_while_its_job_ends_is_not_left_behind(
         ending.commit()
         assert (late.result().status, late.result().code) == (401, "bad_token")
     assert everything(api) == before
-
-
-def until_one_waits(database_url: str, done: Callable[[], bool]) -> None:
-    """Until a session of the database waits for a lock, or what should is done without."""
-    with psycopg.connect(database_url, autocommit=True) as looking:
-        asked = (
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        eventually(lambda: done() or looking.execute(asked).fetchone() != (0,), "one waits")
 
 
 def test_a_job_token_does_nothing_else(api: Api, job: Job) -> None:

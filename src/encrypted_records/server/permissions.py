@@ -175,11 +175,11 @@ def to_store_into(user: User, schema_id: str) -> tuple[Schema, bool]:
 def _within_limit(user: User, row: Sequence[Any] | None) -> Schema:
     """The schema of a row, unless the user's token is limited to other datasets."""
     if row is None:
-        raise _unreachable()
+        raise unreachable()
     schema = schema_of(row)
     named = token_limit(user)
     if named is not None and not named.filter(pk=schema.dataset_id).exists():
-        raise _unreachable()
+        raise unreachable()
     return schema
 
 
@@ -194,7 +194,7 @@ def find(reachable: QuerySet[M], identifier: str, *, by: str = "pk") -> M:
     except Malformed:
         resource = None
     if resource is None:
-        raise _unreachable()
+        raise unreachable()
     return resource
 
 
@@ -206,11 +206,11 @@ def find_by_slug(reachable: QuerySet[M], slug: str) -> M:
     """
     resource = None if "\0" in slug else reachable.filter(slug=slug).first()
     if resource is None:
-        raise _unreachable()
+        raise unreachable()
     return resource
 
 
-def _unreachable() -> NotFound:
+def unreachable() -> NotFound:
     return NotFound("this does not exist, or you cannot reach it")
 
 

@@ -22,7 +22,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records import __version__
-from encrypted_records.errors import BadInput, Flaw, NotAuthenticated, NotFound
+from encrypted_records.errors import BadInput, Flaw, NotAuthenticated
 from encrypted_records.model import ids, resources
 from encrypted_records.model.texts import normalized
 from encrypted_records.server import permissions, sql
@@ -393,7 +393,7 @@ class UserDetail(APIView):
     @extend_schema(responses=UserSerializer)
     def get(self, request: Request, pk: str) -> Response:
         if pk not in ("self", request.user.pk):
-            raise NotFound("this does not exist, or you cannot reach it")
+            raise permissions.unreachable()
         return Response(UserSerializer(cast(User, request.user)).data)
 
 

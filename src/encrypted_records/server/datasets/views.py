@@ -351,7 +351,8 @@ class Datasets(_Collection[Dataset]):
 
     def get_object(self) -> Dataset:
         reached = self.get_queryset()
-        if self.request.headers.get("If-Match") and self.request.method in ("PUT", "PATCH"):
+        # Saving writes every column, also a name that the roster changed meanwhile.
+        if self.request.method in ("PUT", "PATCH"):
             reached = reached.select_for_update(of=("self",))
         return permissions.find(reached, self.kwargs["pk"])
 
@@ -379,7 +380,7 @@ class Datasets(_Collection[Dataset]):
 
     def perform_destroy(self, instance: Dataset) -> None:
         permissions.require_owner_where_signed(self.user, instance.organization)
-        schemas = instance.schemas.select_for_update() if self.cascade else ()
+        schemas = instance.schemas.order_by("pk").select_for_update() if self.cascade else ()
         permissions.require_deleter(self.user, instance.organization_id, instance, *schemas)
         if instance.schemas.exists():
             if not self.cascade:

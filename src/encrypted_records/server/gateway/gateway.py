@@ -289,7 +289,7 @@ class Gateway:
         """
         Raises:
             Overloaded: the request cannot be answered now.
-            _Gone: the client has disconnected.
+            _SenderGone: the client has disconnected.
         """
         environ = _environ(scope)
         if not admission.is_to_be_read(environ):

@@ -28,7 +28,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.rules import roster_judging
 from encrypted_records.rules.roster_judging import REQUEST_SECONDS, RequestFault
 from encrypted_records.rules.roster_state import Member
-from encrypted_records.server import signatures
+from encrypted_records.server import permissions, signatures
 from encrypted_records.server.accounts import limits, mail
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.organizations import audit
@@ -91,6 +91,7 @@ def accept(user: User, invitation: Invitation) -> Membership:
     Raises:
         Conflict: ``through_a_proxy``.
         NotAuthenticated: the account was deleted at this moment.
+        NotFound: the invitation was withdrawn at this moment.
     """
     organization = invitation.organization
     with transaction.atomic():
@@ -98,12 +99,12 @@ def accept(user: User, invitation: Invitation) -> Membership:
             lock(organization), "ers share accept ID, with the twelve words that you were told"
         )
         require_existing(user.pk)
+        _delete(invitation)
         membership, _ = Membership.objects.get_or_create(
             organization=organization,
             user=user,
             defaults={"role": invitation.role, "all_data": True},
         )
-        invitation.delete()
         audit.note(user, audit.Action.MEMBER_JOINED, organization.pk, user.url)
     return membership
 
@@ -112,6 +113,7 @@ def change_role(by: User, membership: Membership, role: str) -> None:
     """
     Raises:
         Conflict: ``last_owner``, ``through_a_proxy``.
+        NotFound: the member was removed at this moment.
     """
     with transaction.atomic():
         _through_a_proxy_alone(
@@ -119,8 +121,9 @@ def change_role(by: User, membership: Membership, role: str) -> None:
         )
         if role != Membership.Role.OWNER:
             _keep_an_owner(membership)
+        if not Membership.objects.filter(pk=membership.pk).update(role=role):
+            raise permissions.unreachable()
         membership.role = role
-        membership.save(update_fields=["role"])
         audit.note(by, audit.Action.MEMBER_CHANGED, membership.organization_id, membership.user.url)
 
 
@@ -128,6 +131,7 @@ def remove(by: User, membership: Membership) -> None:
     """
     Raises:
         Conflict: ``last_owner``, ``through_a_proxy``.
+        NotFound: the member was removed at this moment.
     """
     with transaction.atomic():
         organization = lock(membership.organization)
@@ -135,7 +139,7 @@ def remove(by: User, membership: Membership) -> None:
         if standing.exists():
             _through_a_proxy_alone(organization, "ers organization member delete EMAIL")
         _keep_an_owner(membership)
-        membership.delete()
+        _delete(membership)
         audit.note(by, audit.Action.MEMBER_REMOVED, membership.organization_id, membership.user.url)
 
 
@@ -143,12 +147,23 @@ def withdraw(by: User, invitation: Invitation) -> None:
     """
     Raises:
         Conflict: ``through_a_proxy``.
+        NotFound: it was accepted, declined or replaced at this moment.
     """
     with transaction.atomic():
         organization = lock(invitation.organization)
         _through_a_proxy_alone(organization, "ers share withdraw ID")
-        invitation.delete()
+        _delete(invitation)
         audit.note(by, audit.Action.INVITATION_WITHDRAWN, organization.pk, organization.url)
+
+
+def _delete(row: Invitation | Membership) -> None:
+    """Delete a row that was read before its organization was locked.
+
+    Raises:
+        NotFound: another request was first.
+    """
+    if not row.delete()[0]:
+        raise permissions.unreachable()
 
 
 def lock(organization: Organization) -> Organization:
@@ -291,7 +306,7 @@ def ask_access(user: User, organization: Organization, request: form.AccessReque
         locked = lock(organization)
         membership = locked.memberships.filter(user=user).first()
         if membership is None:
-            raise errors.NotFound("this does not exist, or you cannot reach it")
+            raise permissions.unreachable()
         dataset = ids.to_text(body.dataset)
         earlier = StoredRequest.objects.filter(membership=membership, dataset=dataset).first()
         if earlier is not None and earlier.declined is None and bytes(earlier.body) == request.body:

@@ -215,7 +215,7 @@ def moved(action: str = "sign the change") -> Conflict:
     """The error for a signature based on an entry that is not the newest.
 
     Args:
-        what: the action to repeat.
+        action: the action to repeat.
     """
     return Conflict(
         "the roster has changed",
@@ -299,7 +299,9 @@ class RosterChange:
         Raises:
             BadInput: ``invalid_entry``; the organization has no such dataset.
         """
-        found = self.organization.datasets.filter(pk=dataset).first()
+        # Locked, like schemas: its name is compared with that in an entry.
+        of_organization = self.organization.datasets.select_for_update(no_key=True)
+        found = of_organization.filter(pk=dataset).first()
         if found is None:
             raise invalid("an entry names a dataset that the organization does not have")
         return found

@@ -21,7 +21,7 @@ from encrypted_records.errors import BadInput, Conflict, NotAllowed, NotFound, h
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.rules.roster_state import NOTHING, Member
-from encrypted_records.server import signatures
+from encrypted_records.server import permissions, signatures
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.databases import reading_stored
@@ -110,7 +110,7 @@ def _mine(user: User, invitation_id: str) -> Invitation:
     own_answer = of_address(Invitation.objects.all(), user.email)
     found = own_answer.filter(pk=ids.from_path(invitation_id)).first()
     if found is None:
-        raise NotFound("this does not exist, or you cannot reach it")
+        raise permissions.unreachable()
     return found
 
 

@@ -193,6 +193,8 @@ class OrganizationsView(
         organization = cast(Organization, serializer.instance)
         permissions.require_owner(self.user, organization)
         with transaction.atomic():
+            # Saving writes every column, also the head of a roster that moved on meanwhile.
+            serializer.instance = members.lock(organization)
             serializer.save()
             audit.note(
                 self.user, audit.Action.ORGANIZATION_CHANGED, organization.pk, organization.url
