@@ -115,6 +115,13 @@ def test_neither_a_session_nor_the_password_changes_it_without_a_code(
     assert account.call("GET", PATH).json()["enabled"]
 
 
+def test_a_code_alone_yields_no_further_recovery_codes(api: Api, account: Account) -> None:
+    app, codes = add(account)
+    refused = account.call("POST", f"{PATH}confirm/", {"code": app.code()})
+    assert (refused.status, refused.code) == (409, "second_factor_exists")
+    assert log_in(api, account, codes[0]).status == 200
+
+
 def test_what_the_password_changes_takes_a_code_too(api: Api, account: Account) -> None:
     app, _ = add(account)
     token = {"name": "report", "password": PASSWORD}

@@ -8,6 +8,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from encrypted_records.model import credentials, ids
 from encrypted_records.model import roster as form
 from tests.server.api import PASSWORD, Account, Answer, Api, basic
+from tests.server.overtaking import overtaken
 from tests.server.rosters import Person, Ring, found, share, standing
 
 BAD = (401, "bad_token")
@@ -96,6 +98,13 @@ def test_a_service_reaches_nothing_until_it_is_in_the_roster(
     assert own.status == 200 and len(own.body) > 1000
     assert service.call("DELETE", schema["url"]).status == 403
     assert service.call("POST", ring.path, b"", **{}).status in (400, 415)
+
+
+def test_a_service_that_is_removed_meanwhile_breaks_no_request(api: Api, service: Made) -> None:
+    removed = "DELETE FROM service WHERE user_id = %s"
+    call = partial(service.call, "GET", "/api/users/self/")
+    assert overtaken(api, removed, ids.from_text(service.id), call).status == 200
+    assert met(call()) == BAD
 
 
 def test_owners_see_when_a_service_was_last_used_to_the_minute(ring: Ring, service: Made) -> None:

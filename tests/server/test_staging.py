@@ -353,9 +353,10 @@ def test_a_job_token_does_nothing_else(api: Api, job: Job) -> None:
     for path in (f"/api/jobs/{other.id}/", f"/api/jobs/{other.id}/parts/"):
         drop = nobody.call("DELETE", path, Authorization=token)
         assert (drop.status, drop.code) == (403, "not_allowed")
-    body = b"".join(wire.encode_uploads([job.writer.adding([person()])]))
-    added = nobody.call("POST", "/api/commits/", body, **FRAMES, Authorization=token)
-    assert (added.status, added.code) == (403, "not_allowed")
+    for upload in (job.writer.adding([person()]), job.writer.make()):  # records, a definition
+        body = b"".join(wire.encode_uploads([upload]))
+        added = nobody.call("POST", "/api/commits/", body, **FRAMES, Authorization=token)
+        assert (added.status, added.code) == (403, "not_allowed")
     for method, path in (
         ("GET", "/api/schemas/"),
         ("PATCH", job.writer.schema["url"]),

@@ -44,7 +44,7 @@ class SecondFactorCalls(Connection):
 
         Raises:
             BadInput: ``wrong_code``.
-            Conflict: ``no_second_factor``; no second factor was begun.
+            Conflict: ``no_second_factor``; no second factor was begun. ``second_factor_exists``.
         """
         return await self._recovery_codes("confirm", {"code": code})
 

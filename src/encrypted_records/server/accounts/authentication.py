@@ -70,6 +70,7 @@ from encrypted_records.server.accounts.logins import digest
 from encrypted_records.server.accounts.models import ApiToken, JobGrant, Login, User
 from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.models import Service
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
@@ -281,8 +282,8 @@ def _note_use(user: User) -> None:
     """At most once a minute, so that a busy service does not write a row for each request."""
     service, now = user.service, timezone.now()
     if service.last_used is None or service.last_used <= now - NOTED_EVERY:
-        service.last_used = now
-        service.save(update_fields=["last_used"])
+        # Not by saving the row, which the roster may delete at this moment.
+        Service.objects.filter(pk=service.pk).update(last_used=now)
 
 
 def _find_service(token: bytes) -> User | None:

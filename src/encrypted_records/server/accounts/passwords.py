@@ -116,12 +116,7 @@ def begin_second_factor(user: User) -> NewSecondFactor:
     """
     seed = secrets.token_bytes(_SEED_BYTES)
     with transaction.atomic():
-        if _lock_account(user).has_second_factor:
-            raise Conflict(
-                "the account has a second factor",
-                code="second_factor_exists",
-                hint="remove it first, with a code of the app or a recovery code",
-            )
+        _lock_account(user, has_factor=False)
         SecondFactor.objects.update_or_create(user=user, defaults={"seed": seed, "step": 0})
     totp = _totp(user, seed)
     return NewSecondFactor(totp.secret, totp.provisioning_uri(name=user.email, issuer_name=_ISSUER))
@@ -135,13 +130,15 @@ def confirm_second_factor(user: User, code: str) -> list[str]:
 
     Raises:
         NotAuthenticated: ``wrong_code``.
-        Conflict: ``no_second_factor``; none was begun.
+        Conflict: ``no_second_factor``; none was begun. ``second_factor_exists``; new recovery codes
+            need the password too.
         Throttled: too many wrong codes.
     """
-    with _one_attempt(user):
-        _take_code(user, code)
+    if not user.has_second_factor:
+        with _one_attempt(user):
+            _take_code(user, code)
     with transaction.atomic():
-        user = _lock_account(user)
+        user = _lock_account(user, has_factor=False)
         user.has_second_factor = True
         user.save(update_fields=["has_second_factor"])
         return _new_recovery_codes(user)
@@ -176,10 +173,7 @@ def renew_recovery_codes(user: User) -> list[str]:
         Conflict: ``no_second_factor``.
     """
     with transaction.atomic():
-        user = _lock_account(user)
-        if not user.has_second_factor:
-            raise _no_factor()
-        return _new_recovery_codes(user)
+        return _new_recovery_codes(_lock_account(user, has_factor=True))
 
 
 def remove_second_factor(user: User) -> None:
@@ -189,9 +183,7 @@ def remove_second_factor(user: User) -> None:
         Conflict: ``no_second_factor``.
     """
     with transaction.atomic():
-        user = _lock_account(user)
-        if not user.has_second_factor:
-            raise _no_factor()
+        user = _lock_account(user, has_factor=True)
         user.has_second_factor = False
         user.save(update_fields=["has_second_factor"])
         forget_second_factor(user)
@@ -203,8 +195,21 @@ def forget_second_factor(user: User) -> None:
     user.recovery_codes.all().delete()
 
 
-def _lock_account(user: User) -> User:
-    return User.objects.select_for_update().get(pk=user.pk)
+def _lock_account(user: User, *, has_factor: bool) -> User:
+    """
+    Raises:
+        Conflict: ``second_factor_exists`` or ``no_second_factor``, if it is not as expected.
+    """
+    locked = User.objects.select_for_update().get(pk=user.pk)
+    if locked.has_second_factor == has_factor:
+        return locked
+    if has_factor:
+        raise _no_factor()
+    raise Conflict(
+        "the account has a second factor",
+        code="second_factor_exists",
+        hint="remove it first, with a code of the app or a recovery code",
+    )
 
 
 @contextmanager

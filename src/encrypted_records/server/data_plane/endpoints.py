@@ -178,14 +178,14 @@ def answer_commits(call: ApiRequest) -> HttpResponseBase:
     uploads = wire.decode_uploads(call.body())
     # A job publishes the data it adds in another way; here it may only merge segments.
     if call.job is not None and not all(only_merges(upload.commit) for upload in uploads):
-        raise NotAllowed("a job's token can only merge segments here, not add or end rows")
+        raise NotAllowed("a job's token can only merge segments here")
     return receipts(commits.apply(call.user, uploads, by_retention=because is not None))
 
 
 def only_merges(commit: Commit) -> bool:
     """Whether a commit changes nothing but the index."""
     body = wire.decode_commit_body(commit)
-    return not body.groups and not body.killed
+    return not (body.groups or body.killed or body.definition_text)
 
 
 def receipts(outcome: commits.CommitOutcome) -> HttpResponse:
