@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 import time
@@ -39,6 +40,9 @@ from tests.server.erasure_steps import (
     wait_of,
 )
 from tests.server.writer import body_of, person
+
+#: More values than an older SQLite takes in a statement.
+MOST_VALUES = 1000
 
 
 class Meetings(Scenes):
@@ -330,6 +334,43 @@ class Meetings(Scenes):
                     [bytes(32), group],
                 )
             assert [flaw.state for flaw in flaws()] == ["altered"]
+
+        return meet
+
+    def more_rows_than_a_statement_has_values(self) -> Callable[[], None]:
+        schema, group = self._dead(*range(MOST_VALUES), rows=MOST_VALUES + MANY)
+
+        def meet() -> None:
+            from django.db import connection
+
+            if connection.vendor == "sqlite":  # as built by default before 2020
+                most = connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+            ask(schema)
+            due(group)
+            until_quiet()
+            if connection.vendor == "sqlite":
+                connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, most)
+            assert left(schema).nothing
+
+        return meet
+
+    def a_list_by_a_log_from_before_an_erasure(self) -> Callable[[], None]:
+        schema, group = self._dead(5)
+
+        def meet() -> None:
+            from encrypted_records.server.datasets.models import Schema
+            from encrypted_records.server.records.models import DeadRow, RecordGroup
+            from encrypted_records.server.rows import queries
+
+            ask(schema)
+            due(group)
+            until_quiet()
+            # As after the restoration of a database, and ers storage reconcile.
+            of_group = RecordGroup.objects.filter(uid=group)
+            assert DeadRow.objects.filter(group_id=of_group.get().pk).delete()[0] == 1
+            of_group.update(live=MANY)
+            listed = queries.list_live(Schema.objects.get(pk=schema), offset=0, limit=1000)
+            assert [record.ordinal for record in listed] == [*range(5), *range(6, MANY)]
 
         return meet
 

@@ -57,9 +57,9 @@ class Scenes:
     def _writer(self) -> Writer:
         return Writer(self._account, self._account.new_schema())
 
-    def _staged(self, writer: Writer) -> tuple[bytes, list[SealedRow]]:
+    def _staged(self, writer: Writer, count: int = MANY) -> tuple[bytes, list[SealedRow]]:
         """Rows in an object."""
-        rows = [person() for _ in range(MANY)]
+        rows = [person() for _ in range(count)]
         job = Job(writer)
         job.stage(job.adding(0, rows))
         commit = job.commit()
@@ -70,10 +70,10 @@ class Scenes:
     def _killed(self, writer: Writer, group: bytes, *ordinals: int) -> None:
         writer.send(writer.make(killed=[RowRef(group, at) for at in ordinals]))
 
-    def _dead(self, *ordinals: int) -> tuple[str, bytes]:
+    def _dead(self, *ordinals: int, rows: int = MANY) -> tuple[str, bytes]:
         """A schema with a group in an object of which rows are dead."""
         writer = self._writer()
-        group, _ = self._staged(writer)
+        group, _ = self._staged(writer, rows)
         self._killed(writer, group, *ordinals)
         return str(writer.schema["id"]), group
 

@@ -498,8 +498,9 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[contents.Ide
         return set()
     groups = {
         bytes(uid): pk
+        for batch in store.cut(killed)
         for pk, uid in RecordGroup.objects.filter(
-            schema=schema, uid__in=[kills.group for kills in killed], staging=None, ended_at=None
+            schema=schema, uid__in=[kills.group for kills in batch], staging=None, ended_at=None
         ).values_list("pk", "uid")
     }
     gone = errors.Conflict(

@@ -266,8 +266,8 @@ def add_segments(
     freed_numbers = {bytes(group.uid): group.pk for group in freed}
     for segment in segments:
         moved = [freed_numbers[uid] for uid, _ in segment.groups if uid in freed_numbers]
-        if moved:
-            RecordGroup.objects.filter(pk__in=moved).update(segment_id=numbers[segment.uid])
+        for batch in store.cut(moved):
+            RecordGroup.objects.filter(pk__in=batch).update(segment_id=numbers[segment.uid])
     return numbers
 
 

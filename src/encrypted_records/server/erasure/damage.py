@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model.digests import HOLE
@@ -17,7 +17,6 @@ from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
-    ChangedRow,
     IndexSegment,
     PagePart,
     RecordGroup,
@@ -39,7 +38,7 @@ def of(schema: Schema) -> Damage:
     )
     for group in groups:
         rows.setdefault(group.pk, set()).update(_lost_of(group, parts))
-    uids = dict(RecordGroup.objects.filter(pk__in=list(rows)).values_list("pk", "uid"))
+    uids = dict(store.select_in("SELECT id, uid FROM record_group WHERE id IN {values}", rows))
     return Damage(
         sorted(bytes(segment.uid).hex() for segment in segments),
         [
@@ -87,9 +86,7 @@ def forget(group: RecordGroup, part: RowPart) -> None:
             raise ObjectLost("an object is lost that contained live records")
         objects.drop(mine)
         # Their proofs are lost as well, but these runs have no row left to prove.
-        contents.note_erased((group.pk, at, HOLE) for at in sorted(ordinals))
-        ChangedRow.objects.filter(group_id=group.pk, ordinal__in=sorted(ordinals)).delete()
-        RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(ordinals))
+        contents.note_erased(group.pk, dict.fromkeys(ordinals, HOLE))
 
 
 def _erased_alive(schema: Schema) -> dict[int, set[int]]:

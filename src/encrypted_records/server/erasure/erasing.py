@@ -33,7 +33,6 @@ from encrypted_records.server.objects import cache_files, layout, objects, parts
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     AskedErasure,
-    ChangedRow,
     CommitLog,
     Hold,
     IndexSegment,
@@ -235,13 +234,15 @@ def _erase_small(number: int, limits: _Limits) -> bool:
         )
         salt = bytes(group.salt)
         contents.note_erased(
-            (number, at, digests.row_digest(salt, bytes(record_id), version, bytes(sealed)))
-            for at, record_id, version, sealed in rows
+            number,
+            {
+                at: digests.row_digest(salt, bytes(record_id), version, bytes(sealed))
+                for at, record_id, version, sealed in rows
+            },
         )
         for batch in store.cut([at for at, *_ in rows]):
             within = f"group_id = %s AND ordinal IN {store.marks(len(batch))}"
             run(f"DELETE FROM record_row WHERE {within}", number, *batch)  # noqa: S608  no input
-        RecordGroup.objects.filter(pk=number).update(erased=F("erased") + len(rows))
     return bool(rows)
 
 
@@ -286,15 +287,12 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
         for row in [stored.get((group.pk, at))]
     ]
     row_digests = b"".join([of_row.get(at, digests.HOLE) for at in range(part.first, end)])
-    left = {at: of_row.get(at, digests.HOLE) for at in gone}
-    left |= contents.erased_digests(group.pk, part.first, end)
+    new = {at: of_row.get(at, digests.HOLE) for at in gone}
+    left = new | contents.erased_digests(group.pk, part.first, end)
     at_once = bool(limits.requested) and without_grace()
     with rewritten(group, part, rows, row_digests, left, at_once=at_once) as is_replaced:
-        if not is_replaced:
-            return
-        contents.note_erased((group.pk, at, of_row.get(at, digests.HOLE)) for at in sorted(gone))
-        ChangedRow.objects.filter(group_id=group.pk, ordinal__in=gone).delete()
-        RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(gone))
+        if is_replaced:
+            contents.note_erased(group.pk, new)
 
 
 def _finish(number: int) -> None:

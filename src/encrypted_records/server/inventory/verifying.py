@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from django.db.models import F
-
 from encrypted_records import errors
 from encrypted_records.model import digests, wire
 from encrypted_records.model.records import Commit
@@ -42,7 +40,6 @@ from encrypted_records.server.objects.stores import lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     BulkObject,
-    ChangedRow,
     CommitLog,
     IndexSegment,
     PagePart,
@@ -527,13 +524,9 @@ def _take(
     with erasing.rewritten(group, part, rows, kept, gone, at_once=True) as is_replaced:
         if not is_replaced:
             return True
-        new = sorted(found.gone.keys() - known.keys())
-        contents.note_erased((group.pk, at, found.gone[at]) for at in new)
-        for batch in store.cut(new):
-            ChangedRow.objects.filter(group_id=group.pk, ordinal__in=batch).delete()
-        RecordGroup.objects.filter(pk=group.pk).update(
-            erased=F("erased") + len(new), erase_at=erasing.soon()
-        )
+        new = {at: digest for at, digest in found.gone.items() if at not in known}
+        contents.note_erased(group.pk, new)
+        RecordGroup.objects.filter(pk=group.pk).update(erase_at=erasing.soon())
         # Without a grace period if the object has rows that this database erased; otherwise all of
         # it is now stored here.
         objects.adopt_doomed(*stranger, at_once=bool(known.keys() & row_digests.keys()))

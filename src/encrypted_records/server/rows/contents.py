@@ -6,8 +6,10 @@ Small parts are in the tables (:mod:`..records.store`), larger parts in objects
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
+
+from django.db.models import F
 
 from encrypted_records.model.digests import DIGEST
 from encrypted_records.server.db.statements import as_driver_has_it, executed, fetch
@@ -58,9 +60,12 @@ def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple
 _ERASED = store.RowTable("erased_row", "group_id, ordinal, digest", ("int8", "int8", "bytea"))
 
 
-def note_erased(rows: Iterable[tuple[int, int, bytes]]) -> None:
-    """Note rows (group, ordinal, digest) whose bytes are erased."""
-    store.insert(_ERASED, rows)
+def note_erased(group: int, row_digests: Mapping[int, bytes]) -> None:
+    """Note and count rows of a group whose bytes are erased, with their digests by ordinal."""
+    store.insert(_ERASED, ((group, at, row_digests[at]) for at in sorted(row_digests)))
+    for batch in store.cut(sorted(row_digests)):
+        ChangedRow.objects.filter(group_id=group, ordinal__in=batch).delete()
+    RecordGroup.objects.filter(pk=group).update(erased=F("erased") + len(row_digests))
 
 
 def erased_among(keys: Sequence[store.Key]) -> set[store.Key]:
@@ -153,7 +158,7 @@ def page_digests_of(segments: Collection[int]) -> dict[int, bytes]:
 
 
 def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[store.StoredSealedRow]:
-    """Live rows of one group by ordinal."""
+    """Live rows of one group by ordinal; missing rows are left out."""
     rows = store.live_rows(group.pk, offset=offset, limit=limit)
     if not parts.has_rows(group.pk):  # queried last: rows move to objects, and never back
         return rows
@@ -161,7 +166,8 @@ def live_rows(group: RecordGroup, *, offset: int, limit: int) -> list[store.Stor
     live = [ordinal for ordinal in range(group.count) if ordinal not in dead]
     keys = [(group.pk, ordinal) for ordinal in live[offset : offset + limit]]
     found = rows_at(keys)
-    return [found[key] for key in keys]
+    # The log of a database that was restored may call an erased row live.
+    return [found[key] for key in keys if key in found]
 
 
 def rows_between(
